@@ -12,6 +12,7 @@ mod digests;
 mod error;
 mod fetch;
 mod fixed;
+mod foreign;
 mod gate;
 pub mod lint;
 mod listed_weights;

@@ -81,6 +81,11 @@ pub(crate) fn values(contract: &Contract, spec: &TensorSpec, model: &Model, numb
         | Meaning::Embedding { .. }
         | Meaning::Carried { .. }
         | Meaning::Cache => normal(&mut noise, count),
+        // Whole numbers are mostly labels or places, and 0 is one of most of them.
+        Meaning::Values if spec.data_type == DataType::I64 => {
+            return Ok(ArrayD::<i64>::zeros(dims).into());
+        }
+        Meaning::Values => normal(&mut noise, count),
     };
     Ok(ArrayD::from_shape_vec(dims, values).map_err(|e| tileforge_graph::Error::Graph(e.to_string()))?.into())
 }

@@ -14,6 +14,7 @@ pub mod arch;
 pub mod checkpoint;
 mod error;
 mod export;
+pub mod foreign;
 pub mod lora;
 pub mod nn;
 mod noise;

@@ -11,8 +11,9 @@ use libfuzzer_sys::fuzz_target;
 use tempfile::TempDir;
 use tileforge_contract::Precision;
 use tileforge_engine_builder::convert_graph;
-use tileforge_files::Digests;
 use tileforge_engine_builder::lint::{Target, lint};
+use tileforge_exporter::foreign::Survey;
+use tileforge_files::Digests;
 
 static FOLDER: LazyLock<TempDir> = LazyLock::new(|| tempfile::tempdir().expect("a temporary folder"));
 
@@ -20,6 +21,10 @@ fuzz_target!(|bytes: &[u8]| {
     let at = |name: &str| -> PathBuf { FOLDER.path().join(name) };
     let (graph, converted) = (at("graph.onnx"), at("converted.onnx"));
     fs::write(&graph, bytes).expect("a file in a temporary folder");
+    // What another program wrote is looked at without running it.
+    if let Ok(survey) = Survey::of(&graph) {
+        let _ = (survey.facts(), survey.missing(), survey.task());
+    }
     let Ok(model) = tileforge_graph::load(&graph) else { return };
     let _ = tileforge_graph::check_weight_files(&graph, &Digests::default());
     for target in Target::TABLES {

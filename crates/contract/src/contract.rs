@@ -156,8 +156,10 @@ impl TensorSpec {
             || self.axes.len().to_string(),
         )?;
         self.axes.iter().try_for_each(|axis| validate_axis(*axis, &place))?;
-        let integer = matches!(self.meaning, Meaning::Tokens { .. });
-        let expected = if integer { DataType::I64 } else { DataType::F32 };
+        let expected = match (&self.meaning, self.data_type) {
+            (Meaning::Tokens { .. }, _) | (Meaning::Values, DataType::I64) => DataType::I64,
+            _ => DataType::F32,
+        };
         rule(self.data_type == expected, &place, || format!("elements of {expected}"), || self.data_type.to_string())?;
         self.validate_meaning(&place)
     }
@@ -208,7 +210,8 @@ impl TensorSpec {
             | Meaning::Embedding { .. }
             | Meaning::TimeIds
             | Meaning::Carried { .. }
-            | Meaning::Cache => Ok(()),
+            | Meaning::Cache
+            | Meaning::Values => Ok(()),
         }
     }
 }

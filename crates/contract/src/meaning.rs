@@ -76,6 +76,8 @@ pub enum Meaning {
     },
     /// What a convolution over time keeps for the next chunk.
     Cache,
+    /// Numbers whose meaning nobody states.
+    Values,
 }
 
 /// How pixels are normalised.

@@ -17,5 +17,7 @@ named! {
         Depth = "depth",
         /// A frame, and often the frame shown before it, to the frame that is shown.
         Realtime = "realtime",
+        /// Tensors to tensors, by no rule that anybody states.
+        Tensors = "tensors",
     }
 }

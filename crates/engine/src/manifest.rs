@@ -7,7 +7,9 @@ use tileforge_contract::{Contract, Precision, Provider, Shapes, Sizes};
 
 pub use crate::digest::FileDigest;
 use crate::error::{Error, Result};
-pub use crate::recipe::{Adaptation, CalibrationRecipe, DiffusionRecipe, FolderRecipe, ProfileRecipe, Recipe};
+pub use crate::recipe::{
+    Adaptation, CalibrationRecipe, DiffusionRecipe, FolderRecipe, ForeignRecipe, ProfileRecipe, Recipe,
+};
 use crate::signature::SIGNATURE_FILE;
 pub use crate::tiling::{MeasuredTile, Tiling};
 

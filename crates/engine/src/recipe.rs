@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use tileforge_contract::Precision;
+use tileforge_contract::{ChannelOrder, Contract, Precision, Task};
 
 use crate::digest::FileDigest;
 use crate::error::Result;
@@ -38,6 +38,9 @@ pub struct Recipe {
     /// What was asked for of a diffusion pipeline.
     #[serde(default, skip_serializing_if = "DiffusionRecipe::is_empty")]
     pub diffusion: DiffusionRecipe,
+    /// What was said of an ONNX file that another program wrote.
+    #[serde(default, skip_serializing_if = "ForeignRecipe::is_empty")]
+    pub foreign: ForeignRecipe,
     /// The profile.
     pub profile: ProfileRecipe,
     /// Another precision than the profile's or the model's, if one was asked for.
@@ -45,6 +48,40 @@ pub struct Recipe {
     pub precision: Option<Precision>,
     /// How activations were measured.
     pub calibration: CalibrationRecipe,
+}
+
+/// What is said of an ONNX file that another program wrote: the file does not say it itself.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ForeignRecipe {
+    /// What the network does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub task: Option<Task>,
+    /// The values of black and of white, in and out; 0 and 1 if nothing is said, 0 and 255 for tensors of bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub input_range: Option<[f32; 2]>,
+    /// The order of the channels, in and out; red, green, blue if nothing is said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub channel_order: Option<ChannelOrder>,
+    /// What heights and widths are multiples of; found by running the network if nothing is said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub size_multiple: Option<u32>,
+    /// What the network wants subtracted from red, green and blue, in values of the range.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mean: Option<[f32; 3]>,
+    /// What the network wants red, green and blue divided by afterwards.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub deviation: Option<[f32; 3]>,
+    /// Everything, in the place of all others.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub contract: Option<Contract>,
+}
+
+impl ForeignRecipe {
+    /// Whether nothing is said.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// What was asked for of a diffusion pipeline.

@@ -22,7 +22,7 @@ const BATCH_MAXIMUM: usize = 64;
 const STREAMS_MAXIMUM: u32 = 16;
 
 /// The provider options that a manifest may set. Options that are paths, of libraries for example, are not among them.
-const PROVIDER_OPTIONS: [&str; 14] = [
+const PROVIDER_OPTIONS: [&str; 15] = [
     "trt_builder_optimization_level",
     "trt_auxiliary_streams",
     "trt_min_subgraph_size",
@@ -37,6 +37,7 @@ const PROVIDER_OPTIONS: [&str; 14] = [
     "cudnn_conv_algo_search",
     "prefer_nhwc",
     "enable_cuda_graph",
+    "INFERENCE_PRECISION_HINT",
 ];
 
 impl Manifest {
@@ -95,11 +96,11 @@ impl Manifest {
         rule(tolerance.is_finite() && tolerance >= 0.0, || {
             format!("selftest.tolerance: expected a number of at least 0, found {tolerance}")
         })?;
-        let Target { streams, tensorrt_rtx, tensorrt, cuda, .. } = &self.target;
+        let Target { streams, tensorrt_rtx, tensorrt, cuda, openvino, .. } = &self.target;
         rule((1..=STREAMS_MAXIMUM).contains(streams), || {
             format!("target.streams: expected 1 to {STREAMS_MAXIMUM}, found {streams}")
         })?;
-        for (name, value) in tensorrt_rtx.iter().chain(tensorrt).chain(cuda) {
+        for (name, value) in tensorrt_rtx.iter().chain(tensorrt).chain(cuda).chain(openvino) {
             rule(PROVIDER_OPTIONS.contains(&name.as_str()), || {
                 format!("target: \"{}\" is no option that an engine may ask for", name.escape_debug())
             })?;
@@ -368,6 +369,8 @@ pub(crate) mod tests {
             ("/target/streams", json!(0), "target.streams"),
             ("/target/tensorrt", json!({ "trt_extra_plugin_lib_paths": "x" }), "no option that an engine may ask for"),
             ("/target/cuda", json!({ "use_tf32": "../x" }), "a word or a number"),
+            ("/target/openvino", json!({ "CACHE_DIR": "x" }), "no option that an engine may ask for"),
+            ("/target/openvino", json!({ "INFERENCE_PRECISION_HINT": "f32 bf16" }), "a word or a number"),
             ("/files/tensorrt~1..~1x", json!({ "bytes": 1, "sha256": "0".repeat(64) }), "plain file name"),
             ("/files/tensorrt~1x", json!({ "bytes": 1, "sha256": "0".repeat(64) }), "plain file name"),
             ("/files/tensorrt-rtx~1..~1x", json!({ "bytes": 1, "sha256": "0".repeat(64) }), "plain file name"),

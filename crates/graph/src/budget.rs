@@ -119,7 +119,13 @@ impl<'m> Constants<'m> {
 
 /// The bytes that an operator without a rule of inference makes of a constant shape.
 fn asked_for(node: &Node, operands: &[Option<Operand<'_>>]) -> Option<u64> {
-    let integers = |index: usize| operands.get(index).copied().flatten()?.constant?.to_i64s().ok();
+    let integers = |index: usize| {
+        let operand = operands.get(index).copied().flatten()?;
+        match operand.contents {
+            Some(contents) => contents.iter().map(number).collect(),
+            None => operand.constant.filter(|constant| constant.elements() <= 64)?.to_i64s().ok(),
+        }
+    };
     let product = |values: Vec<i64>| {
         values.iter().try_fold(1_u64, |product, &value| product.checked_mul(u64::try_from(value).ok()?))
     };
@@ -132,6 +138,13 @@ fn asked_for(node: &Node, operands: &[Option<Operand<'_>>]) -> Option<u64> {
             Some(product(integers(1)?)?.saturating_mul(of))
         }
         _ => None,
+    }
+}
+
+fn number(extent: &Extent) -> Option<i64> {
+    match extent {
+        Extent::Number(number) => Some(*number),
+        Extent::Size(_) => None,
     }
 }
 

@@ -47,12 +47,10 @@ impl Model {
                 operands.push(ty.map(|ty| Operand { ty, constant: self.weights.get(name), contents }));
             }
             let made = infer::contents(node, &operands).filter(|made| budget::are_few(made));
-            let inferred = if complete { infer::infer(node, &operands) } else { Err(Problem::UnknownOperator) };
+            let inferred = if complete { infer::infer(node, &operands) } else { Err(Problem::NoRule) };
             let inferred = match inferred {
                 Ok(inferred) => inferred.into_iter().map(Some).collect(),
-                Err(Problem::UnknownOperator) => {
-                    node.outputs.iter().map(|name| declared.get(name).cloned()).collect::<Vec<_>>()
-                }
+                Err(Problem::NoRule) => node.outputs.iter().map(|name| declared.get(name).cloned()).collect::<Vec<_>>(),
                 Err(Problem::Mismatch(reason)) => return Err(fail(reason)),
             };
             let mut found = Vec::with_capacity(node.outputs.len());

@@ -30,6 +30,7 @@ mod model;
 mod openvino;
 mod operations;
 pub mod proto;
+mod reach;
 pub mod rewrite;
 mod save;
 mod text;
@@ -43,10 +44,11 @@ pub use data_type::DataType;
 pub use dim::{Dim, TensorType};
 pub use error::{Error, Result};
 pub use external::{ExternalTensor, Interface, external_files, external_tensors, interface, relocate_weights};
-pub use load::{decode, load};
+pub use load::{decode, load, load_untyped};
 pub use mapped::{Checksum, MappedFile, StoredEntry};
 pub use model::{Model, Node, Opset, Port};
 pub use openvino::{IN_MEMORY, for_openvino};
+pub use reach::{PictureAxes, Reach, Unbounded, reach};
 pub use save::{
     LinkMethod, LinkedFile, NoLink, SaveReport, WeightStorage, Written, save, save_sharing_weights, save_with_progress,
 };

@@ -4,12 +4,12 @@
 use crate::message::decode_message;
 use crate::proto::tensor_proto::DataLocation;
 use crate::proto::tensor_shape_proto::dimension;
-use crate::proto::{NodeProto, TensorProto, ValueInfoProto, type_proto};
+use crate::proto::{ModelProto, NodeProto, TensorProto, ValueInfoProto, type_proto};
 use crate::{
     Attribute, DataType, Dim, Error, MappedFile, Model, Node, Opset, Port, Result, TensorType, Weight, weight_files,
 };
 use bytes::Bytes;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
@@ -33,52 +33,144 @@ pub fn load(path: impl AsRef<Path>) -> Result<Model> {
 /// # Errors
 /// As [`load`].
 pub fn decode(bytes: Bytes, path: &Path) -> Result<Model> {
-    let fail = |reason: String| Error::format(path, reason);
-    let proto = decode_message(bytes, path)?;
-    let graph = proto.graph.ok_or_else(|| fail("it has no graph".into()))?;
-    if !graph.sparse_initializer.is_empty() || !proto.functions.is_empty() {
-        return Err(fail("sparse weights and local functions are not supported".into()));
-    }
-    let mut files = HashMap::new();
-    let mut model = Model {
-        name: graph.name.unwrap_or_default(),
-        producer: (proto.producer_name.unwrap_or_default(), proto.producer_version.unwrap_or_default()),
-        ir_version: proto.ir_version.unwrap_or_default(),
-        nodes: graph.node.iter().enumerate().map(|(position, proto)| node(position, proto)).collect(),
-        ..Model::default()
-    };
-    let opset = |set: &crate::proto::OperatorSetIdProto| Opset {
-        domain: set.domain.clone().filter(|domain| domain != "ai.onnx").unwrap_or_default(),
-        version: set.version.unwrap_or_default(),
-    };
-    model.opsets = proto.opset_import.iter().map(opset).collect();
-    let entry = |e: crate::proto::StringStringEntryProto| (e.key.unwrap_or_default(), e.value.unwrap_or_default());
-    model.metadata = proto.metadata_props.into_iter().map(entry).collect();
-    // What is written next points into other files.
-    let recorded = model.metadata.remove(CHECKPOINTS_KEY);
-    for proto in &graph.initializer {
-        let name = proto.name().to_owned();
-        let weight = tensor(proto, path, &mut files).map_err(|e| fail(format!("weight `{name}`: {e}")))?;
-        model.weights.insert(name, weight);
-    }
-    for record in recorded.map_or(Ok(Vec::new()), |text| weight_files::from_json(&text, path))? {
-        if let Some(file) = files.get(&record.file) {
-            record.check_length(file)?;
-        }
-    }
-    let port = |info: &ValueInfoProto| {
-        let ty = value_type(info)
-            .ok_or_else(|| fail(format!("`{}` is not a tensor of a type and rank that we know", info.name())))?;
-        Ok(Port { name: info.name().to_owned(), ty })
-    };
-    // Old files list the weights among the inputs.
-    let fed = graph.input.iter().filter(|info| !model.weights.contains_key(info.name()));
-    model.inputs = fed.map(port).collect::<Result<_>>()?;
-    model.outputs = graph.output.iter().map(port).collect::<Result<_>>()?;
-    let known = graph.value_info.iter().chain(&graph.output);
-    model.types = known.filter_map(|info| Some((info.name().to_owned(), value_type(info)?))).collect();
+    let (mut model, ..) = Reading::of(bytes, path)?.model()?;
     model.infer_types().map_err(|e| e.in_file(path))?;
     Ok(model)
+}
+
+/// Reads an ONNX file that another program wrote. `Constant` nodes become weights. What the file says of its values
+/// between inputs and outputs is left out, and no types are inferred: it may be wrong, or need what the caller does
+/// first.
+///
+/// # Errors
+/// As [`load`]; or two values have one name.
+pub fn load_untyped(path: impl AsRef<Path>) -> Result<Model> {
+    let path = path.as_ref();
+    let map = MappedFile::open(path)?;
+    let (mut model, mut files) = Reading::of(Bytes::from_owner(Owned(map)), path)?.model()?;
+    model.types.clear();
+    let fail = |reason: String| Error::format(path, reason);
+    let outputs: HashSet<String> = model.outputs.iter().map(|port| port.name.clone()).collect();
+    let mut kept = Vec::with_capacity(model.nodes.len());
+    for node in std::mem::take(&mut model.nodes) {
+        let name = node.outputs.first().filter(|_| node.is("Constant")).filter(|name| !outputs.contains(*name));
+        let constant = name.and_then(|name| Some((name.clone(), constant(&node, path, &mut files)?)));
+        match constant {
+            Some((name, weight)) => {
+                let weight = weight.map_err(|e| fail(format!("constant `{}`: {e}", name.escape_debug())))?;
+                if model.weights.insert(name.clone(), weight).is_some() {
+                    return Err(fail(format!("the value `{}` is made twice", name.escape_debug())));
+                }
+            }
+            None => kept.push(node),
+        }
+    }
+    model.nodes = kept;
+    let mut made = HashSet::new();
+    let ports = model.inputs.iter().map(|port| &port.name);
+    let nodes = model.nodes.iter().flat_map(|node| &node.outputs).filter(|name| !name.is_empty());
+    for name in ports.chain(model.weights.keys()).chain(nodes) {
+        if !made.insert(name.as_str()) {
+            return Err(fail(format!("the value `{}` is made twice", name.escape_debug())));
+        }
+    }
+    Ok(model)
+}
+
+/// The files of external data that were opened, by their locations.
+type Files = HashMap<String, Arc<MappedFile>>;
+
+/// A message that is being read.
+struct Reading<'p> {
+    proto: ModelProto,
+    path: &'p Path,
+}
+
+impl<'p> Reading<'p> {
+    fn of(bytes: Bytes, path: &'p Path) -> Result<Self> {
+        Ok(Self { proto: decode_message(bytes, path)?, path })
+    }
+
+    /// The model, without inferred types.
+    fn model(self) -> Result<(Model, Files)> {
+        let Self { proto, path } = self;
+        let fail = |reason: String| Error::format(path, reason);
+        let graph = proto.graph.ok_or_else(|| fail("it has no graph".into()))?;
+        if !graph.sparse_initializer.is_empty() || !proto.functions.is_empty() {
+            return Err(fail("sparse weights and local functions are not supported".into()));
+        }
+        let mut files = HashMap::new();
+        let mut model = Model {
+            name: graph.name.unwrap_or_default(),
+            producer: (proto.producer_name.unwrap_or_default(), proto.producer_version.unwrap_or_default()),
+            ir_version: proto.ir_version.unwrap_or_default(),
+            nodes: graph.node.iter().enumerate().map(|(position, proto)| node(position, proto)).collect(),
+            ..Model::default()
+        };
+        let opset = |set: &crate::proto::OperatorSetIdProto| Opset {
+            domain: set.domain.clone().filter(|domain| domain != "ai.onnx").unwrap_or_default(),
+            version: set.version.unwrap_or_default(),
+        };
+        model.opsets = proto.opset_import.iter().map(opset).collect();
+        let entry = |e: crate::proto::StringStringEntryProto| (e.key.unwrap_or_default(), e.value.unwrap_or_default());
+        model.metadata = proto.metadata_props.into_iter().map(entry).collect();
+        // What is written next points into other files.
+        let recorded = model.metadata.remove(CHECKPOINTS_KEY);
+        for proto in &graph.initializer {
+            let name = proto.name().to_owned();
+            let weight = tensor(proto, path, &mut files);
+            let weight = weight.map_err(|e| fail(format!("weight `{}`: {e}", name.escape_debug())))?;
+            if model.weights.insert(name.clone(), weight).is_some() {
+                return Err(fail(format!("two weights have the name `{}`", name.escape_debug())));
+            }
+        }
+        for record in recorded.map_or(Ok(Vec::new()), |text| weight_files::from_json(&text, path))? {
+            if let Some(file) = files.get(&record.file) {
+                record.check_length(file)?;
+            }
+        }
+        let port = |info: &ValueInfoProto| {
+            let name = info.name().escape_debug();
+            let ty = value_type(info)
+                .ok_or_else(|| fail(format!("`{name}` is not a tensor of a type and rank that we know")))?;
+            Ok(Port { name: info.name().to_owned(), ty })
+        };
+        // Old files list the weights among the inputs.
+        let fed = graph.input.iter().filter(|info| !model.weights.contains_key(info.name()));
+        model.inputs = fed.map(port).collect::<Result<_>>()?;
+        // A type that an output does not state, or not in full, is found by inference.
+        let output = |info: &ValueInfoProto| match element_type(info) {
+            Some(data_type) if value_type(info).is_none() => {
+                Ok(Port { name: info.name().to_owned(), ty: TensorType { data_type, dims: Vec::new() } })
+            }
+            _ => port(info),
+        };
+        model.outputs = graph.output.iter().map(output).collect::<Result<_>>()?;
+        let known = graph.value_info.iter().chain(&graph.output);
+        model.types = known.filter_map(|info| Some((info.name().to_owned(), value_type(info)?))).collect();
+        Ok((model, files))
+    }
+}
+
+/// The value of a `Constant` node, if it is one of numbers.
+fn constant(node: &Node, path: &Path, files: &mut Files) -> Option<Result<Weight, String>> {
+    let floats = |values: &[f32], dims: Vec<usize>| {
+        let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        Weight::from_bytes(DataType::F32, dims, bytes).map_err(|e| e.to_string())
+    };
+    let integers = |values: &[i64], dims: Vec<usize>| {
+        let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        Weight::from_bytes(DataType::I64, dims, bytes).map_err(|e| e.to_string())
+    };
+    let (name, value) = node.attributes.iter().next().filter(|_| node.attributes.len() == 1)?;
+    Some(match (name.as_str(), value) {
+        ("value", Attribute::Tensor(proto)) => tensor(proto, path, files),
+        ("value_float", Attribute::Float(value)) => floats(&[*value], Vec::new()),
+        ("value_floats", Attribute::Floats(values)) => floats(values, vec![values.len()]),
+        ("value_int", Attribute::Int(value)) => integers(&[*value], Vec::new()),
+        ("value_ints", Attribute::Ints(values)) => integers(values, vec![values.len()]),
+        _ => return None,
+    })
 }
 
 /// Keeps a mapped file alive for as long as slices of it are in use.
@@ -102,9 +194,16 @@ fn node(position: usize, proto: &NodeProto) -> Node {
     }
 }
 
+fn element_type(info: &ValueInfoProto) -> Option<DataType> {
+    let Some(type_proto::Value::TensorType(tensor)) = info.r#type.as_ref()?.value.as_ref() else { return None };
+    DataType::from_onnx(tensor.elem_type())
+}
+
 fn value_type(info: &ValueInfoProto) -> Option<TensorType> {
     let Some(type_proto::Value::TensorType(tensor)) = info.r#type.as_ref()?.value.as_ref() else { return None };
     let dim = |(position, dim): (usize, &crate::proto::tensor_shape_proto::Dimension)| match &dim.value {
+        // Some programs write a free size so.
+        Some(dimension::Value::DimValue(-1)) => Some(Dim::symbol(format!("{}.{position}", info.name()))),
         Some(dimension::Value::DimValue(size)) => usize::try_from(*size).ok().map(Dim::Fixed),
         Some(dimension::Value::DimParam(name)) if !name.is_empty() => Some(Dim::parse(name)),
         _ => Some(Dim::symbol(format!("{}.{position}", info.name()))),
@@ -113,7 +212,7 @@ fn value_type(info: &ValueInfoProto) -> Option<TensorType> {
     Some(TensorType { data_type: DataType::from_onnx(tensor.elem_type())?, dims })
 }
 
-fn tensor(proto: &TensorProto, graph: &Path, files: &mut HashMap<String, Arc<MappedFile>>) -> Result<Weight, String> {
+fn tensor(proto: &TensorProto, graph: &Path, files: &mut Files) -> Result<Weight, String> {
     let data_type =
         DataType::from_onnx(proto.data_type()).ok_or_else(|| format!("unknown element type {}", proto.data_type()))?;
     let dims = proto.dims.iter().map(|&dim| usize::try_from(dim)).collect::<Result<Vec<_>, _>>();

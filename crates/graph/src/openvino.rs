@@ -10,8 +10,8 @@ use crate::load::decode;
 use crate::message::decode_message;
 use crate::proto::tensor_proto::{DataLocation, DataType};
 use crate::proto::{
-    AttributeProto, GraphProto, ModelProto, NodeProto, StringStringEntryProto, TensorProto, TensorShapeProto, TypeProto,
-    ValueInfoProto, tensor_shape_proto, type_proto,
+    AttributeProto, GraphProto, ModelProto, NodeProto, StringStringEntryProto, TensorProto, TensorShapeProto,
+    TypeProto, ValueInfoProto, tensor_shape_proto, type_proto,
 };
 use crate::{Error, Result};
 
@@ -40,8 +40,8 @@ pub fn for_openvino(bytes: &[u8], path: &Path, address: impl Fn(&ExternalTensor)
         count_from_the_end(node, &ranks, &orders).map_err(|reason| Error::format(path, reason))?;
     }
     for tensor in graph.initializer.iter_mut().filter(|tensor| tensor.data_location() == DataLocation::External) {
-        let described = describe(tensor)
-            .map_err(|reason| Error::format(path, format!("weight `{}`: {reason}", tensor.name())))?;
+        let described =
+            describe(tensor).map_err(|reason| Error::format(path, format!("weight `{}`: {reason}", tensor.name())))?;
         let entry = |key: &str, value: String| StringStringEntryProto { key: Some(key.into()), value: Some(value) };
         tensor.external_data = vec![
             entry("location", IN_MEMORY.into()),
@@ -106,7 +106,9 @@ fn integers(tensor: &TensorProto) -> Option<Vec<i64>> {
         return None;
     }
     match &tensor.raw_data {
-        Some(raw) => Some(raw.chunks_exact(8).filter_map(|bytes| Some(i64::from_le_bytes(bytes.try_into().ok()?))).collect()),
+        Some(raw) => {
+            Some(raw.chunks_exact(8).filter_map(|bytes| Some(i64::from_le_bytes(bytes.try_into().ok()?))).collect())
+        }
         None => Some(tensor.int64_data.clone()),
     }
 }

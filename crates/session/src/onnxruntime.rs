@@ -234,7 +234,15 @@ fn open(path: PathBuf, named: bool) -> Result<Library> {
         .map_err(|error| refused(format!("cannot create its environment: {error}")))?;
     // At a lower level, ONNX Runtime would format a message for each node of each graph, which we would drop.
     environment.set_log_level(LogLevel::Warning);
-    Ok(Library { path, named, version, load_time: started.elapsed(), environment, tensorrt_rtx: OnceLock::new(), openvino: OnceLock::new() })
+    Ok(Library {
+        path,
+        named,
+        version,
+        load_time: started.elapsed(),
+        environment,
+        tensorrt_rtx: OnceLock::new(),
+        openvino: OnceLock::new(),
+    })
 }
 
 /// Sends ONNX Runtime's log to our log.

@@ -13,6 +13,9 @@ pub enum OptimisationLevel {
     All,
     /// Fusions, but no layouts for one processor. The result can be stored for other machines.
     Extended,
+    /// What follows from sizes and weights alone becomes constant, and nodes without an effect go. All operators are
+    /// ONNX's own.
+    Basic,
     /// Nothing: every operator as in the graph. References are run this way.
     Disabled,
 }

@@ -134,7 +134,9 @@ pub fn probe(library: &Library) -> Probe {
             Provider::Cpu => None,
             Provider::OpenVino => match library.openvino_file() {
                 Ok(Some(_)) => None,
-                Ok(None) => Some("libopenvino_c.so is not beside libonnxruntime: install OpenVINO (pip: openvino)".into()),
+                Ok(None) => {
+                    Some("libopenvino_c.so is not beside libonnxruntime: install OpenVINO (pip: openvino)".into())
+                }
                 Err(untrusted) => Some(untrusted),
             },
             Provider::TensorRtRtx if !compiled_in => Some(format!(

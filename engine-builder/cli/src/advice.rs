@@ -28,6 +28,16 @@ fn request(problem: &RequestError) -> Option<String> {
         }
         RequestError::OfFolders => "leave --variant and --config out".into(),
         RequestError::NoSuchPart { .. } => "choose it with --component".into(),
+        RequestError::OfForeignFiles => {
+            "leave --task, --contract, --input-range, --channel-order, --size-multiple, --mean and --deviation out"
+                .into()
+        }
+        RequestError::NoMeaning { path } => format!(
+            "`--task upscale` says that it makes pictures of pictures, `--task tensors` that nobody needs to know, and \
+             `--contract FILE` everything; `exporter inspect {}` shows what it has",
+            path.display()
+        ),
+        RequestError::NeedsContract { .. } => "say it with `--contract FILE` (docs/metadata.md)".into(),
         RequestError::NoProfile => "give one with --profile".into(),
         RequestError::NoFoldersOfParts { .. } => return None,
     })

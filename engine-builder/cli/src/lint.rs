@@ -9,9 +9,10 @@ use tileforge_engine::{Engine, exchange};
 use tileforge_engine_builder::lint::{LintReport, Severity, Target, lint, lint_with_builder};
 use tileforge_engine_builder::rtx::PlanBuilder;
 use tileforge_engine_builder::{Error, Progress};
+use tileforge_exporter::foreign::{self, Survey};
 use tileforge_graph::Model;
 use tileforge_tensorrt::ComputeCapability;
-use tileforge_terminal::counted;
+use tileforge_terminal::{counted, report};
 
 /// Show what TensorRT would refuse in a graph, and layers that could be faster.
 #[derive(clap::Args)]
@@ -39,7 +40,16 @@ fn targets() -> impl TypedValueParser<Value = Target> {
 
 pub(super) fn run(arguments: &Arguments, libraries: &Libraries) -> CommandResult {
     let path = &graph_of(&arguments.model)?;
-    let model = tileforge_graph::load(path)?;
+    // As it would become part of an engine, for a file of another program.
+    let model = match foreign::is_foreign(path)? {
+        true => {
+            if !arguments.json {
+                tell(&Survey::of(path)?, path);
+            }
+            foreign::open(path)?.model
+        }
+        false => tileforge_graph::load(path)?,
+    };
     let report = match arguments.target {
         Target::TensorRtRtx => by_builder(&model, &arguments.capability, libraries)?,
         table => lint(&model, table),
@@ -55,6 +65,16 @@ pub(super) fn run(arguments: &Arguments, libraries: &Libraries) -> CommandResult
         result(&format!("{lines}{}: {errors}, {warnings}{hints}", report.target))?;
     }
     Ok(report.check_shown(&path.to_string_lossy())?)
+}
+
+/// What a file of another program is, and how an engine is built of it.
+fn tell(survey: &Survey, path: &Path) {
+    for (name, fact) in survey.facts() {
+        report(&format!("{name:<16} {fact}"));
+    }
+    report(&format!("{:<16} {}", "not said", survey.missing()));
+    let task = survey.task();
+    report(&format!("{:<16} `engine-builder build {} --task {task} --profile NAME -o ENGINE`", "next", path.display()));
 }
 
 /// The file of a graph: the path itself, or the first graph of the engine that is there or has this name.

@@ -3,8 +3,8 @@
 use super::PrecisionOptions;
 use crate::coverage::Coverage;
 use crate::{Floors, Progress};
-use tileforge_contract::{Contract, Precision, Provider};
 use std::collections::BTreeMap;
+use tileforge_contract::{Contract, Precision, Provider};
 use tileforge_session::{Environment, SessionOptions, openvino};
 
 /// One conversion: the target, and the caller's options.

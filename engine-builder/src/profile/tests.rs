@@ -33,6 +33,8 @@ fn every_profile_has_the_figures_of_the_document() {
     let mut profiles = shipped();
     let cpu = profiles.remove("cpu").unwrap();
     assert_eq!((cpu.provider, cpu.precision, cpu.device), (Provider::Cpu, Precision::Fp32, None));
+    let openvino = profiles.remove("openvino").unwrap();
+    assert_eq!((openvino.provider, openvino.device, openvino.tasks), (Provider::OpenVino, None, cpu.tasks));
     // It has no figures: it is for every GPU that plans are built for.
     let rtx = profiles.remove("rtx").unwrap();
     assert_eq!((rtx.provider, rtx.device), (Provider::TensorRtRtx, None));
@@ -70,7 +72,7 @@ fn every_profile_is_compiled_as_the_document_says() {
     let profiles = shipped();
     let found: BTreeMap<String, (&str, Vec<String>)> = profiles
         .iter()
-        .filter(|(_, profile)| profile.provider != Provider::Cpu)
+        .filter(|(_, profile)| !profile.provider.is_on_processor())
         .map(|(name, profile)| {
             let plans_for = profile.plans_for.iter().map(ToString::to_string).collect();
             (name.clone(), (profile.provider.name(), plans_for))
@@ -148,12 +150,12 @@ fn tiles_compute_little_more_than_the_picture() {
     };
     let document = fs::read_to_string(repository("docs/gpu-profiles.md")).unwrap();
     for (name, profile) in shipped() {
-        let most = if profile.provider == Provider::Cpu { 1.15 } else { 1.25 };
+        let most = if profile.provider.is_on_processor() { 1.15 } else { 1.25 };
         for (network, radius) in [("compact-x4, 18 pixels", 18), ("RRDBNet, 96 pixels", 96)] {
             let shares = PICTURES.map(|picture| share(profile.tasks.upscale.as_ref().unwrap(), picture, radius));
             assert!(shares.iter().all(|share| *share <= most), "{name}, {network}: {shares:?}");
             let figures = shares.map(|share| format!("{share:.2}")).join(" | ");
-            let kind = if profile.provider == Provider::Cpu { "`cpu`" } else { "GPUs" };
+            let kind = if profile.provider.is_on_processor() { "`cpu`" } else { "GPUs" };
             let row = format!("| {network} | {kind} | {figures} |");
             assert!(document.contains(&row), "{name}: docs/gpu-profiles.md lacks\n{row}");
         }

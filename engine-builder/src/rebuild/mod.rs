@@ -167,6 +167,7 @@ impl RebuildRequest {
                 config,
             },
             profiles: vec![profile],
+            foreign: recipe.foreign,
             precision: recipe.precision,
             calibration: CalibrationRequest {
                 folder,

@@ -16,6 +16,7 @@ use crate::{CalibrationBudget, RangeMethod, WeightFolders};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use tileforge_contract::Precision;
+use tileforge_engine::manifest::ForeignRecipe;
 use tileforge_exporter::lora::Lora;
 use tileforge_image::Size;
 
@@ -37,6 +38,8 @@ pub struct BuildRequest {
     pub frames: Option<u16>,
     /// What is asked of a diffusion pipeline.
     pub pipeline: PipelineRequest,
+    /// What is said of an ONNX file that another program wrote.
+    pub foreign: ForeignRecipe,
     /// Names of profiles, or paths of their files. There is an engine for each.
     pub profiles: Vec<String>,
     /// Another precision than that of the profiles.

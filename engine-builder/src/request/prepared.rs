@@ -80,7 +80,7 @@ impl PreparedBuild {
             Compilation::Plans => portable::require_plans,
         };
         profiles.iter().try_for_each(|profile| required(environment, profile, plans.program.as_ref()))?;
-        let sources = Sources::of(&request, file.as_ref(), progress)?;
+        let sources = Sources::of(&request, file.as_ref(), environment, progress)?;
         let recipe = recorded::of(&request, &sources, file.as_ref())?;
         let target = |(profile, recorded): (&Profile, ProfileRecipe)| {
             let recipe = Recipe { profile: recorded, ..recipe.clone() };

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::path::PathBuf;
+use tileforge_contract::Task;
 
 /// A field of [`PipelineRequest`](super::PipelineRequest).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +58,21 @@ pub enum RequestError {
         folder: PathBuf,
         /// The parts.
         parts: Vec<String>,
+    },
+    /// What is said is for ONNX files of other programs.
+    #[error("only an ONNX file of another program needs to be told what its tensors mean")]
+    OfForeignFiles,
+    /// Nothing says what an ONNX file of another program is for.
+    #[error("{}: another program wrote this file, so it does not say what its tensors mean", path.display())]
+    NoMeaning {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A task's tensors have meanings that only a contract can say.
+    #[error("the tensors of the task {task} have meanings that a task alone does not say")]
+    NeedsContract {
+        /// The task.
+        task: Task,
     },
     /// No profile is named.
     #[error("expected a profile, found none")]

@@ -44,6 +44,7 @@ pub(super) fn of(request: &BuildRequest, sources: &Sources, file: Option<&ModelF
             adaptations: pipeline.adaptations.iter().map(adaptation).collect::<Result<_>>()?,
             config: pipeline.config.as_deref().map(plain_name),
         },
+        foreign: request.foreign.clone(),
         profile: ProfileRecipe::default(),
         precision: request.precision,
         calibration: CalibrationRecipe {

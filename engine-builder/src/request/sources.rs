@@ -7,6 +7,13 @@ use crate::{
 };
 use std::collections::BTreeMap;
 use std::path::Path;
+use tileforge_exporter::foreign;
+use tileforge_session::Environment;
+
+/// Whether a path is that of a graph, by its name.
+fn is_graph(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "onnx")
+}
 
 /// What an engine is made of: one graph, or one for each of its parts, with what stands beside them.
 pub(super) enum Sources {
@@ -22,7 +29,12 @@ pub(super) struct SourceGraph {
 
 impl Sources {
     /// The sources of what the request names. `file` is its model file, if it is one.
-    pub(super) fn of(request: &BuildRequest, file: Option<&ModelFile>, progress: &dyn Progress) -> Result<Self> {
+    pub(super) fn of(
+        request: &BuildRequest,
+        file: Option<&ModelFile>,
+        environment: &Environment,
+        progress: &dyn Progress,
+    ) -> Result<Self> {
         let component = request.component.as_deref();
         let is_pipeline = match file {
             // One graph alone is built as of any model.
@@ -35,6 +47,10 @@ impl Sources {
         if let Some(option) = request.pipeline.given() {
             return Err(RequestError::OfPipelines(option).into());
         }
+        let is_foreign = is_graph(&request.model) && foreign::is_foreign(&request.model)?;
+        if !is_foreign && !request.foreign.is_empty() {
+            return Err(RequestError::OfForeignFiles.into());
+        }
         let mut options = SourceOptions {
             task: None,
             hyperparameters: request.hyperparameters.clone(),
@@ -42,6 +58,13 @@ impl Sources {
             sizes: request.sizes.clone(),
             frames: request.frames.map(usize::from),
         };
+        if is_foreign {
+            if component.is_some() || !request.hyperparameters.is_empty() {
+                return Err(Error::input(&request.model, "components and hyperparameters are for checkpoints"));
+            }
+            let source = Source::of_foreign(&request.model, &request.foreign, &options, environment, progress)?;
+            return Ok(Self::One(Box::new(SourceGraph { source, facts: None })));
+        }
         match file {
             Some(file) => Self::of_model(file, component, &options),
             None => {

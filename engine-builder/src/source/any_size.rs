@@ -39,6 +39,7 @@ impl Source {
                 }
             }
             Kind::Graph(model) => model.as_ref().clone(),
+            Kind::Folded { .. } => return Ok(None),
         };
         let is_free =
             |axis: &Axis, dim: &Dim| !matches!(axis, Axis::Height(_) | Axis::Width(_)) || dim.fixed().is_none();

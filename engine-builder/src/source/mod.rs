@@ -1,9 +1,11 @@
 //! Where the graphs of an engine come from: a checkpoint, a graph, or a model file.
 
 mod any_size;
+mod foreign;
 mod sizes;
 
 use crate::digests::{digest_of, prepare};
+use crate::foreign::Folding;
 use crate::profile::Profile;
 use crate::{Error, GraphFile, ModelFile, ModelSizes, Result, Tile, WeightFolders};
 use std::collections::BTreeMap;
@@ -79,6 +81,8 @@ enum Kind {
     Checkpoint { checkpoint: Arc<Checkpoint>, task: Task, hints: BTreeMap<String, String> },
     /// The graph exists; its dynamic sizes are fixed.
     Graph(Box<Model>),
+    /// The graph exists, and computes sizes: it is completed for each.
+    Folded { model: Box<Model>, folding: Folding },
 }
 
 /// What a checkpoint does not state.
@@ -176,7 +180,7 @@ impl Source {
     pub(crate) fn merge(parts: &mut BTreeMap<String, Self>, files: &[Lora]) -> Result<Vec<usize>> {
         let components = parts.iter_mut().filter_map(|(name, source)| match &mut source.kind {
             Kind::Checkpoint { checkpoint, .. } => Some((name.as_str(), Arc::make_mut(checkpoint))),
-            Kind::Graph(_) => None,
+            Kind::Graph(_) | Kind::Folded { .. } => None,
         });
         Ok(lora::merge(&mut components.collect::<Vec<_>>(), files)?)
     }
@@ -363,7 +367,7 @@ impl Source {
                 [file] => Ok(Some(digest_of(&self.digests, file)?.sha256)),
                 _ => Ok(None),
             },
-            Kind::Graph(_) => Ok(None),
+            Kind::Graph(_) | Kind::Folded { .. } => Ok(None),
         }
     }
 
@@ -407,6 +411,7 @@ impl Source {
                 Ok(tileforge_exporter::export_task(checkpoint, Some(*task), &FixedShapes::from(shapes), hints)?.model)
             }
             Kind::Graph(model) => Ok(model.specialised(&shapes).map_err(|e| e.in_file(&self.path))?),
+            Kind::Folded { model, folding } => folding.of_shapes(model, &shapes),
         }
     }
 
@@ -415,7 +420,7 @@ impl Source {
         match &self.kind {
             Kind::Checkpoint { checkpoint, .. } => [std::slice::from_ref(&self.path), checkpoint.files()].concat(),
             // Weights in other files are beside the graph.
-            Kind::Graph(_) => vec![self.path.clone()],
+            Kind::Graph(_) | Kind::Folded { .. } => vec![self.path.clone()],
         }
     }
 
@@ -436,7 +441,7 @@ impl Source {
                 files.extend(checkpoint.config_file().filter(|file| file.is_file()).map(Path::to_owned));
                 Ok(files)
             }
-            Kind::Graph(_) => {
+            Kind::Graph(_) | Kind::Folded { .. } => {
                 let bytes = tileforge_files::read(&self.path, GRAPH_MAXIMUM_BYTES)
                     .map_err(|e| Error::file(&self.path, "read", e))?;
                 let weights = tileforge_graph::external_files(&bytes, &self.path)?;

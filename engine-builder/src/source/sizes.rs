@@ -148,7 +148,7 @@ impl Source {
     fn no_shapes(&self, profile: &str) -> Error {
         let task = self.task();
         let remedy = match self.kind {
-            Kind::Graph(_) => "add them, or export its graph with fixed shapes",
+            Kind::Graph(_) | Kind::Folded { .. } => "add them, or export its graph with fixed shapes",
             Kind::Checkpoint { .. } => "add them, or give a profile that has them",
         };
         Error::input(

@@ -157,10 +157,12 @@ fn known(library: &Library, probe: &Probe, judged: &[Judged<'_>]) -> String {
         let gibibytes = gpu.memory_bytes as f64 / f64::from(1 << 30);
         format!("{:<13} {}, compute {}, {gibibytes:.1} GiB", format!("GPU {number}"), gpu.name, gpu.compute_capability)
     }));
+    let openvino = library.openvino_release().map_or_else(|problem| format!("none: {problem}"), str::to_owned);
     lines.extend(probe.providers.iter().map(|status| {
         let usable = if status.usable { "usable" } else { "not usable" };
         format!("{:<13} {usable}: {}", status.provider.name(), status.reason)
     }));
+    lines.push(format!("OpenVINO      {openvino}"));
     lines.push(format!("TensorRT      {}", probe.tensorrt_version.as_deref().unwrap_or("none")));
     let release = probe.tensorrt_rtx_version.as_deref();
     lines.push(format!("TensorRT-RTX  {}", release.unwrap_or("none: plans for RTX GPUs can be neither built nor run")));

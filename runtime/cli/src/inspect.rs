@@ -173,6 +173,7 @@ fn meaning_text(meaning: &Meaning) -> String {
         Meaning::TimeIds => "sizes and crop of the picture".into(),
         Meaning::Carried { from } => format!("the output {from} of the run before, zeros at first"),
         Meaning::Cache => "cache for the next run".into(),
+        Meaning::Values => "values".into(),
     }
 }
 

@@ -9,8 +9,7 @@ use std::process::Command;
 fn engine(work: &Path, precision: &str) -> PathBuf {
     let engine = work.join(precision);
     let model = repository("models/compact-x4.yaml");
-    let line =
-        words(&[&"build", &model, &"--profile", &"openvino", &"--precision", &precision, &"--output", &engine]);
+    let line = words(&[&"build", &model, &"--profile", &"openvino", &"--precision", &precision, &"--output", &engine]);
     let _ = run("engine-builder", line).success();
     let manifest: serde_json::Value = serde_json::from_slice(&fs::read(engine.join("manifest.json")).unwrap()).unwrap();
     assert_eq!((&manifest["target"]["provider"], &manifest["precision"]), (&"openvino".into(), &precision.into()));
@@ -82,7 +81,9 @@ fn without_openvino(work: &Path, arguments: &[&dyn AsRef<std::ffi::OsStr>]) -> C
 fn without_the_library_its_engines_run_on_onnx_runtime() {
     let work = tempfile::tempdir().unwrap();
     let engine = engine(work.path(), "fp32");
-    let ran = |arguments: &[&dyn AsRef<std::ffi::OsStr>]| end_to_end::Outcome::of(&mut without_openvino(work.path(), arguments));
+    let ran = |arguments: &[&dyn AsRef<std::ffi::OsStr>]| {
+        end_to_end::Outcome::of(&mut without_openvino(work.path(), arguments))
+    };
     let told = ran(&[&"verify", &"--engine", &engine]).success();
     assert!(told.stdout.contains("CPUExecutionProvider"), "{}", told.stdout);
     assert!(told.stderr.contains("steps down from openvino to cpu: libopenvino_c.so is not beside"), "{}", told.stderr);

@@ -3,6 +3,47 @@
 use super::{Call, Inferred, Problem, axis_index, with_dim};
 use crate::{DataType, Dim, TensorType};
 
+/// Operators whose result has the first input's type.
+pub(super) const ELEMENTWISE: [&str; 37] = [
+    "Relu",
+    "LeakyRelu",
+    "Sigmoid",
+    "Tanh",
+    "Gelu",
+    "Mish",
+    "Sin",
+    "Cos",
+    "Identity",
+    "Abs",
+    "Ceil",
+    "Celu",
+    "Clip",
+    "Elu",
+    "Erf",
+    "Exp",
+    "Floor",
+    "HardSigmoid",
+    "HardSwish",
+    "Log",
+    "Neg",
+    "Not",
+    "Reciprocal",
+    "Round",
+    "Selu",
+    "Sign",
+    "Softplus",
+    "Softsign",
+    "Sqrt",
+    "Tan",
+    "ThresholdedRelu",
+    "Atan",
+    "Sinh",
+    "Cosh",
+    "Acos",
+    "Asin",
+    "Swish",
+];
+
 /// The result has the first input's type.
 pub(super) fn elementwise(call: &Call<'_>) -> Inferred {
     Ok(vec![call.ty(0)?.clone()])
@@ -21,6 +62,23 @@ pub(super) fn broadcasting(call: &Call<'_>) -> Inferred {
 pub(super) fn comparison(call: &Call<'_>) -> Inferred {
     let types = broadcasting(call)?;
     Ok(types.into_iter().map(|ty| TensorType { data_type: DataType::Bool, ..ty }).collect())
+}
+
+/// A power of numbers of any two types: the result has the base's.
+pub(super) fn power(call: &Call<'_>) -> Inferred {
+    let (base, exponent) = (call.ty(0)?, call.ty(1)?);
+    Ok(vec![TensorType { data_type: base.data_type, dims: broadcast(base, exponent)? }])
+}
+
+/// A condition, and two values of one type: all are broadcast to each other.
+pub(super) fn choice(call: &Call<'_>) -> Inferred {
+    let (condition, a, b) = (call.ty(0)?, call.ty(1)?, call.ty(2)?);
+    if condition.data_type != DataType::Bool || a.data_type != b.data_type {
+        return Err(format!("expected a condition and two values of one type, found {condition}, {a} and {b}").into());
+    }
+    let dims = broadcast(a, b)?;
+    let dims = broadcast(condition, &TensorType { data_type: a.data_type, dims })?;
+    Ok(vec![TensorType { data_type: a.data_type, dims }])
 }
 
 /// The index of the largest value along an axis. The axis gets the size 1, or is removed with `keepdims` 0.
@@ -59,26 +117,14 @@ pub(super) fn cumulative_sum(call: &Call<'_>) -> Inferred {
     }
 }
 
-/// Inputs `x`, `axes`: each axis gets the size 1, or is removed with `keepdims` 0. Without axes, all are reduced, or
-/// none with `noop_with_empty_axes` 1.
-pub(super) fn reduction(call: &Call<'_>) -> Inferred {
-    let (x, given) = (call.ty(0)?, call.integers(1)?.unwrap_or_default());
-    let rank = x.dims.len();
-    let mut axes = given.iter().map(|axis| axis_index(*axis, rank)).collect::<Inferred<Vec<usize>>>()?;
-    if axes.is_empty() && call.node.int("noop_with_empty_axes").unwrap_or(0) == 0 {
-        axes = (0..rank).collect();
-    }
-    let keeps = call.node.int("keepdims") != Some(0);
-    let each = x.dims.iter().enumerate().filter_map(|(axis, dim)| match axes.contains(&axis) {
-        true => keeps.then_some(Dim::Fixed(1)),
-        false => Some(dim.clone()),
-    });
-    Ok(vec![TensorType { data_type: x.data_type, dims: each.collect() }])
-}
-
-fn broadcast(a: &TensorType, b: &TensorType) -> Inferred<Vec<Dim>> {
-    broadcast_dims(&a.dims, &b.dims)
-        .ok_or_else(|| format!("the shapes {a} and {b} cannot be broadcast to each other").into())
+pub(super) fn broadcast(a: &TensorType, b: &TensorType) -> Inferred<Vec<Dim>> {
+    broadcast_dims(&a.dims, &b.dims).ok_or_else(|| {
+        match a.dims.iter().chain(&b.dims).all(|dim| dim.fixed().is_some()) {
+            true => format!("the shapes {a} and {b} cannot be broadcast to each other").into(),
+            // Sizes that are not known may be equal.
+            false => Problem::NoRule,
+        }
+    })
 }
 
 /// The shape that two shapes are broadcast to, aligned at their ends: a size of 1 becomes the other's size. `None` if

@@ -1,7 +1,8 @@
 //! Operators that only move elements.
 
+use super::arithmetic::broadcast;
 use super::{Call, Extent, Inferred, Problem, axis_index, dim_at, size, with_dim};
-use crate::{DataType, Dim, TensorType};
+use crate::{Attribute, DataType, Dim, TensorType};
 use std::ops::Range;
 
 /// `[batch, channels · b², height, width]` → `[batch, channels, height · b, width · b]`.
@@ -44,6 +45,13 @@ pub(super) fn concat(call: &Call<'_>) -> Inferred {
         let part = call.ty(index)?;
         let mut others = part.dims.iter().zip(&first.dims).enumerate().filter(|(i, _)| *i != axis);
         let fits = part.data_type == first.data_type && part.dims.len() == first.dims.len();
+        if fits
+            && others
+                .clone()
+                .any(|(_, (own, other))| own != other && (own.fixed().is_none() || other.fixed().is_none()))
+        {
+            return Err(Problem::NoRule);
+        }
         if !fits || others.any(|(_, (own, other))| own != other) {
             return Err(format!("{part} does not fit {first} on axis {axis}").into());
         }
@@ -52,7 +60,7 @@ pub(super) fn concat(call: &Call<'_>) -> Inferred {
                 total = total.checked_add(*size).ok_or_else(|| Problem::Mismatch("a size overflows".into()))?
             }
             (symbol, None) => dynamic = Some(symbol),
-            (_, Some(_)) => return Err(Problem::Mismatch(format!("at most one size on axis {axis} may be dynamic"))),
+            (_, Some(_)) => return Err(Problem::NoRule),
         }
     }
     let joined = match dynamic {
@@ -146,7 +154,12 @@ pub(super) fn shape_range(call: &Call<'_>) -> Inferred<Range<usize>> {
 pub(super) fn reshape(call: &Call<'_>) -> Inferred {
     let x = call.ty(0)?;
     let target = call.extents(1)?;
-    let mismatch = || Problem::Mismatch(format!("{x} cannot become {target:?}"));
+    let is_known = x.dims.iter().all(|dim| dim.fixed().is_some());
+    let mismatch = || match is_known && target.iter().all(|extent| matches!(extent, Extent::Number(_))) {
+        true => Problem::Mismatch(format!("{x} cannot become {target:?}")),
+        // What is not known may fit.
+        false => Problem::NoRule,
+    };
     let mut dims = Vec::with_capacity(target.len());
     let mut rest = None;
     for (i, wanted) in target.iter().enumerate() {
@@ -220,9 +233,7 @@ fn sliced(dim: &Dim, start: i64, end: i64, step: i64) -> Inferred<Dim> {
             (..0, i64::MAX, 1) if start.unsigned_abs() <= least.unsigned_abs() => {
                 size(usize::try_from(start.unsigned_abs()).ok().map(Dim::Fixed))
             }
-            _ => Err(Problem::Mismatch(format!(
-                "a slice {start}..{end} by {step} of the unknown size {dim} has no known size"
-            ))),
+            _ => Err(Problem::NoRule),
         };
         return cut;
     };
@@ -272,7 +283,79 @@ pub(super) fn split(call: &Call<'_>) -> Inferred {
             _ => Err(format!("the parts do not make up {x}").into()),
         };
     }
-    // ONNX allows a smaller last part; nothing that we emit needs it.
+    if let Some(whole) = whole.fixed().filter(|whole| !whole.is_multiple_of(parts.max(1))) {
+        // The last part is smaller.
+        let each = whole.div_ceil(parts);
+        let starts = (0..parts).map(|at| each.saturating_mul(at).min(whole));
+        let lengths = starts.map(|start| each.min(whole.saturating_sub(start)));
+        return Ok(lengths.map(|length| part(Dim::Fixed(length))).collect());
+    }
     let length = size(whole.divided_exactly(parts))?;
     Ok(vec![part(length); parts])
+}
+
+/// Inputs `x`, `axes` of the result, each of which gets the size 1.
+pub(super) fn unsqueeze(call: &Call<'_>) -> Inferred {
+    let x = call.ty(0)?;
+    let axes = call.required_integers(1)?;
+    let rank = x.dims.len().checked_add(axes.len()).ok_or_else(|| Problem::Mismatch("too many axes".into()))?;
+    let axes = axes.into_iter().map(|axis| axis_index(axis, rank)).collect::<Inferred<Vec<_>>>()?;
+    let mut rest = x.dims.iter();
+    let dims = (0..rank).map(|axis| if axes.contains(&axis) { Some(Dim::Fixed(1)) } else { rest.next().cloned() });
+    let dims = dims.collect::<Option<Vec<_>>>().ok_or_else(|| Problem::Mismatch("two of its axes are equal".into()))?;
+    Ok(vec![TensorType { data_type: x.data_type, dims }])
+}
+
+/// Inputs `x`, optional `axes` of size 1, which are removed.
+pub(super) fn squeeze(call: &Call<'_>) -> Inferred {
+    let x = call.ty(0)?;
+    let ones = || x.dims.iter().enumerate().filter(|(_, dim)| dim.fixed() == Some(1)).map(|(axis, _)| axis).collect();
+    let axes: Vec<usize> = match call.integers(1)? {
+        Some(axes) => axes.into_iter().map(|axis| axis_index(axis, x.dims.len())).collect::<Inferred<_>>()?,
+        None if x.dims.iter().all(|dim| dim.fixed().is_some()) => ones(),
+        None => return Err(Problem::NoRule),
+    };
+    let wrong = axes.iter().find(|axis| dim_at(x, **axis).is_ok_and(|dim| dim.fixed().is_some_and(|size| size != 1)));
+    if let Some(axis) = wrong {
+        return Err(format!("axis {axis} of {x} has not the size 1").into());
+    }
+    let dims = x.dims.iter().enumerate().filter(|(axis, _)| !axes.contains(axis)).map(|(_, dim)| dim.clone());
+    Ok(vec![TensorType { data_type: x.data_type, dims: dims.collect() }])
+}
+
+/// Inputs `x`, `shape`: both are broadcast to each other.
+pub(super) fn expand(call: &Call<'_>) -> Inferred {
+    let x = call.ty(0)?;
+    let shape = call.extents(1)?.iter().map(Extent::dim).collect::<Option<Vec<_>>>();
+    let shape = shape.ok_or_else(|| Problem::Mismatch("expected sizes of at least 0".into()))?;
+    let target = TensorType { data_type: x.data_type, dims: shape };
+    Ok(vec![TensorType { data_type: x.data_type, dims: broadcast(x, &target)? }])
+}
+
+/// Inputs `x`, `repeats` of each axis.
+pub(super) fn tile(call: &Call<'_>) -> Inferred {
+    let x = call.ty(0)?;
+    let repeats = call.required_integers(1)?;
+    if repeats.len() != x.dims.len() {
+        return Err(format!("expected a number for each axis of {x}, found {repeats:?}").into());
+    }
+    let dims =
+        x.dims.iter().zip(repeats).map(|(dim, times)| size(usize::try_from(times).ok().and_then(|n| dim.times(n))));
+    Ok(vec![TensorType { data_type: x.data_type, dims: dims.collect::<Inferred<_>>()? }])
+}
+
+/// Inputs `x`, `indices`, `updates`: the result has the first one's type.
+pub(super) fn scatter_nd(call: &Call<'_>) -> Inferred {
+    Ok(vec![call.ty(0)?.clone()])
+}
+
+/// A tensor of the sizes that the input lists, all elements of which are the attribute's.
+pub(super) fn constant_of_shape(call: &Call<'_>) -> Inferred {
+    let dims = call.extents(0)?.iter().map(Extent::dim).collect::<Option<Vec<_>>>();
+    let dims = dims.ok_or_else(|| Problem::Mismatch("expected sizes of at least 0".into()))?;
+    let data_type = match call.node.attributes.get("value") {
+        Some(Attribute::Tensor(value)) => DataType::from_onnx(value.data_type()).ok_or(Problem::NoRule)?,
+        _ => DataType::F32,
+    };
+    Ok(vec![TensorType { data_type, dims }])
 }

@@ -11,8 +11,11 @@ pub(super) fn matmul(call: &Call<'_>) -> Inferred {
     let mismatch = || Problem::Mismatch(format!("{a} times {b} is no matrix product"));
     let ([a_batch @ .., rows, a_inner], [b_batch @ .., b_inner, columns]) = (a.dims.as_slice(), b.dims.as_slice())
     else {
-        return Err(Problem::Mismatch(format!("expected two matrices, or stacks of them, found {a} and {b}")));
+        // A vector, which ONNX allows, or a scalar, which it does not.
+        return Err(Problem::NoRule);
     };
+    let is_known = a.dims.iter().chain(&b.dims).all(|dim| dim.fixed().is_some());
+    let mismatch = || if is_known { mismatch() } else { Problem::NoRule };
     if a.data_type != b.data_type || a_inner != b_inner {
         return Err(mismatch());
     }
@@ -60,11 +63,14 @@ pub(super) fn softmax(call: &Call<'_>) -> Inferred {
 pub(super) fn attention(call: &Call<'_>) -> Inferred {
     let (q, k, v) = (call.ty(0)?, call.ty(1)?, call.ty(2)?);
     let mismatch = || Problem::Mismatch(format!("the queries {q}, keys {k} and values {v} do not fit each other"));
+    if q.dims.len() == 4 {
+        return Err(Problem::NoRule);
+    }
     let (heads, shared) = (call.positive("q_num_heads")?, call.positive("kv_num_heads")?);
     let [[q_batch, queries, q_width], [k_batch, keys, k_width], [v_batch, v_keys, v_width]] =
         [q, k, v].map(|ty| ty.dims.as_slice())
     else {
-        return Err(Problem::Mismatch(format!("expected [batch, tokens, heads · width], found {q}, {k} and {v}")));
+        return Err(Problem::NoRule);
     };
     let each = |width: &Dim, heads: usize| {
         width.divided_exactly(heads).filter(|width| width.fixed().is_some()).ok_or_else(mismatch)

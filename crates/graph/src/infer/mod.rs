@@ -7,10 +7,14 @@
 #![warn(clippy::arithmetic_side_effects, clippy::indexing_slicing, clippy::integer_division)]
 
 mod arithmetic;
+mod contents;
 mod layout;
 mod matrix;
 mod neural;
 mod quantisation;
+mod reduction;
+
+pub use contents::contents;
 
 use crate::{Dim, Node, TensorType, Weight};
 
@@ -48,8 +52,8 @@ impl Extent {
 /// Why types cannot be inferred.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Problem {
-    /// There is no rule for this operator.
-    UnknownOperator,
+    /// There is no rule for this operator, or for this form of it: ONNX allows more than we emit.
+    NoRule,
     /// The inputs or the attributes do not fit the operator.
     Mismatch(String),
 }
@@ -65,32 +69,31 @@ type Inferred<T = Vec<TensorType>> = Result<T, Problem>;
 /// The types of a node's outputs.
 ///
 /// # Errors
-/// There is no rule for the operator, or the inputs do not fit it.
+/// There is no rule for the operator or for this form of it, or the inputs do not fit it.
 pub fn infer(node: &Node, operands: &[Option<Operand<'_>>]) -> Inferred {
     let call = Call { node, operands };
     if !node.domain.is_empty() {
-        return Err(Problem::UnknownOperator);
+        return Err(Problem::NoRule);
     }
     match node.operator.as_str() {
-        "Add" | "Sub" | "Mul" | "Div" | "Max" | "Min" => arithmetic::broadcasting(&call),
+        "Add" | "Sub" | "Mul" | "Div" | "Max" | "Min" | "Mod" => arithmetic::broadcasting(&call),
+        "Pow" => arithmetic::power(&call),
+        "Where" => arithmetic::choice(&call),
         "PRelu" => arithmetic::prelu(&call),
-        "Relu" | "LeakyRelu" | "Sigmoid" | "Tanh" | "Gelu" | "Mish" | "Sin" | "Cos" | "Identity" => {
-            arithmetic::elementwise(&call)
-        }
+        operator if arithmetic::ELEMENTWISE.contains(&operator) => arithmetic::elementwise(&call),
         "Cast" => arithmetic::cast(&call),
-        "Equal" => arithmetic::comparison(&call),
+        "Equal" | "Greater" | "GreaterOrEqual" | "Less" | "LessOrEqual" | "And" | "Or" => arithmetic::comparison(&call),
         "ArgMax" => arithmetic::arg_max(&call),
         "CumSum" => arithmetic::cumulative_sum(&call),
-        "ReduceL2" => arithmetic::reduction(&call),
         "MatMul" => matrix::matmul(&call),
         "Gemm" => matrix::gemm(&call),
         "Attention" => matrix::attention(&call),
-        "Softmax" => matrix::softmax(&call),
+        "Softmax" | "LogSoftmax" => matrix::softmax(&call),
         "Conv" => neural::convolution(&call),
         "ConvTranspose" => neural::transposed_convolution(&call),
-        "MaxPool" => neural::pooling(&call),
+        "MaxPool" | "AveragePool" => neural::pooling(&call),
         "BatchNormalization" => neural::batch_normalization(&call),
-        "GlobalAveragePool" => neural::global_average_pool(&call),
+        "GlobalAveragePool" | "GlobalMaxPool" => neural::global_average_pool(&call),
         "InstanceNormalization" => neural::instance_normalization(&call),
         "LayerNormalization" => neural::layer_normalization(&call),
         "GridSample" => neural::grid_sample(&call),
@@ -110,30 +113,26 @@ pub fn infer(node: &Node, operands: &[Option<Operand<'_>>]) -> Inferred {
         "Slice" => layout::slice(&call),
         "Split" => layout::split(&call),
         "Transpose" => layout::transpose(&call),
-        _ => Err(Problem::UnknownOperator),
+        "Unsqueeze" => layout::unsqueeze(&call),
+        "Squeeze" => layout::squeeze(&call),
+        "Expand" => layout::expand(&call),
+        "Tile" => layout::tile(&call),
+        "ScatterND" => layout::scatter_nd(&call),
+        "ConstantOfShape" => layout::constant_of_shape(&call),
+        "ReduceMean" | "ReduceSum" | "ReduceMax" | "ReduceMin" | "ReduceProd" | "ReduceL1" | "ReduceL2"
+        | "ReduceSumSquare" | "ReduceLogSum" | "ReduceLogSumExp" => reduction::reduced(&call),
+        _ => Err(Problem::NoRule),
     }
 }
 
-/// The values that a node computes, if they are integers that follow from shapes alone: Shape, and Concat of such
-/// values.
-pub fn contents(node: &Node, operands: &[Option<Operand<'_>>]) -> Option<Vec<Extent>> {
-    let call = Call { node, operands };
-    match node.operator.as_str() {
-        "Shape" => {
-            let dims = call.ty(0).ok()?.dims.get(layout::shape_range(&call).ok()?)?;
-            let extent = |dim: &Dim| {
-                dim.fixed()
-                    .map_or_else(|| Some(Extent::Size(dim.clone())), |n| Some(Extent::Number(n.try_into().ok()?)))
-            };
-            dims.iter().map(extent).collect()
-        }
-        "Concat" => {
-            let parts = (0..operands.len()).map(|index| call.extents(index).ok()).collect::<Option<Vec<_>>>()?;
-            Some(parts.concat())
-        }
-        _ => None,
-    }
+/// Whether there is a rule for a node's operator, whatever its inputs are.
+pub fn has_rule(node: &Node) -> bool {
+    // A rule misses its inputs.
+    infer(node, &[]) != Err(Problem::NoRule)
 }
+
+/// Most values of a list of integers that a rule reads: sizes, axes, paddings.
+const LIST_MAXIMUM: usize = 1 << 12;
 
 /// A node with its operands, as rules read them.
 struct Call<'a> {
@@ -166,7 +165,15 @@ impl<'a> Call<'a> {
     /// Constant integers, if the optional input `index` is given.
     fn integers(&self, index: usize) -> Inferred<Option<Vec<i64>>> {
         let Some(operand) = self.optional(index) else { return Ok(None) };
-        let constant = operand.constant.ok_or_else(|| format!("input {index} must be a constant"))?;
+        if let Some(contents) = operand.contents {
+            let number = |extent: &Extent| match extent {
+                Extent::Number(number) => Some(*number),
+                Extent::Size(_) => None,
+            };
+            return contents.iter().map(number).collect::<Option<_>>().map(Some).ok_or(Problem::NoRule);
+        }
+        let constant =
+            operand.constant.filter(|constant| constant.elements() <= LIST_MAXIMUM).ok_or(Problem::NoRule)?;
         constant.to_i64s().map(Some).map_err(|e| Problem::Mismatch(e.to_string()))
     }
 

@@ -59,12 +59,9 @@ pub(super) fn convolution(call: &Call<'_>) -> Inferred {
     {
         return Err(format!("expected a bias of [{filters}], found {}", bias.ty).into());
     }
-    if call.node.text("auto_pad").is_some_and(|mode| mode != "NOTSET") {
-        return Err(Problem::Mismatch("expected explicit `pads`, found `auto_pad`".into()));
-    }
     let mut dims = vec![batch.clone(), Dim::Fixed(filters)];
     for ((dim, kernel), along) in spatial.iter().zip(kernel).zip(along(call, spatial.len())?) {
-        dims.push(windows(dim, kernel, &along)?);
+        dims.push(windows(call, dim, kernel, &along)?);
     }
     Ok(vec![TensorType { data_type: x.data_type, dims }])
 }
@@ -96,7 +93,7 @@ pub(super) fn transposed_convolution(call: &Call<'_>) -> Inferred {
         return Err(format!("expected a bias of [{filters}], found {}", bias.ty).into());
     }
     if call.node.text("auto_pad").is_some_and(|mode| mode != "NOTSET") || call.node.ints("output_shape").is_some() {
-        return Err(Problem::Mismatch("expected explicit `pads`, found `auto_pad` or `output_shape`".into()));
+        return Err(Problem::NoRule);
     }
     let more = sizes(call, "output_padding", spatial.len(), 0)?;
     let mut dims = vec![batch.clone(), Dim::Fixed(filters)];
@@ -120,16 +117,14 @@ pub(super) fn pooling(call: &Call<'_>) -> Inferred {
     let [batch, channels, spatial @ ..] = x.dims.as_slice() else { return Err(mismatch()) };
     let kernel = call.node.ints("kernel_shape").filter(|kernel| kernel.len() == spatial.len() && !kernel.is_empty());
     let kernel = kernel.ok_or_else(mismatch)?;
-    if call.node.text("auto_pad").is_some_and(|mode| mode != "NOTSET") || call.node.int("ceil_mode").unwrap_or(0) != 0 {
-        return Err(Problem::Mismatch(
-            "expected explicit `pads` and sizes rounded down, found `auto_pad` or `ceil_mode`".into(),
-        ));
+    if call.node.int("ceil_mode").unwrap_or(0) != 0 {
+        return Err(Problem::NoRule);
     }
     let mut dims = vec![batch.clone(), channels.clone()];
     for ((dim, kernel), along) in spatial.iter().zip(kernel).zip(along(call, spatial.len())?) {
         let kernel =
             usize::try_from(*kernel).map_err(|_| Problem::Mismatch("attribute `kernel_shape` is negative".into()))?;
-        dims.push(windows(dim, kernel, &along)?);
+        dims.push(windows(call, dim, kernel, &along)?);
     }
     Ok(vec![TensorType { data_type: x.data_type, dims }])
 }
@@ -157,8 +152,18 @@ fn sizes(call: &Call<'_>, name: &str, length: usize, default: usize) -> Inferred
     values.ok_or_else(|| format!("attribute `{name}` must be {length} integers of at least 0").into())
 }
 
-/// The number of windows along a dimension: ⌊(size + pads − dilation · (kernel − 1) − 1) / stride⌋ + 1.
-fn windows(dim: &Dim, kernel: usize, along: &Along) -> Inferred<Dim> {
+/// The number of windows along a dimension: ⌊(size + pads − dilation · (kernel − 1) − 1) / stride⌋ + 1. With `auto_pad`
+/// SAME, ⌈size / stride⌉.
+fn windows(call: &Call<'_>, dim: &Dim, kernel: usize, along: &Along) -> Inferred<Dim> {
+    let without_pads = Along { pads: 0, ..*along };
+    let along = match call.node.text("auto_pad") {
+        None | Some("NOTSET") => along,
+        Some("VALID") => &without_pads,
+        Some(_) => {
+            let more = along.stride.checked_sub(1).and_then(|more| isize::try_from(more).ok());
+            return size(dim.plus(more.unwrap_or(0)).and_then(|dim| dim.divided_rounding_down(along.stride)));
+        }
+    };
     let reach = kernel.checked_sub(1).and_then(|k| k.checked_mul(along.dilation));
     let offset = reach.and_then(|reach| along.pads.checked_signed_diff(reach)).and_then(|o| o.checked_sub(1));
     let windows = offset.and_then(|offset| dim.plus(offset)).and_then(|d| d.divided_rounding_down(along.stride));
@@ -183,6 +188,10 @@ pub(super) fn layer_normalization(call: &Call<'_>) -> Inferred {
     let expected = TensorType::new(x.data_type, x.dims.iter().skip(axis).cloned());
     for parameter in [Some(call.ty(1)?), call.optional(2).map(|bias| bias.ty)].into_iter().flatten() {
         if *parameter != expected {
+            if parameter.dims.len() != expected.dims.len() {
+                // ONNX lets them be broadcast.
+                return Err(Problem::NoRule);
+            }
             return Err(format!("expected a scale and a bias of {expected}, found {parameter}").into());
         }
     }
@@ -191,6 +200,9 @@ pub(super) fn layer_normalization(call: &Call<'_>) -> Inferred {
 
 /// `x` `[batch, channels, height, width]` at the positions `grid` `[batch, new height, new width, 2]`.
 pub(super) fn grid_sample(call: &Call<'_>) -> Inferred {
+    if call.ty(0)?.dims.len() == 5 {
+        return Err(Problem::NoRule);
+    }
     let (x, [batch, channels, ..]) = call.image()?;
     let grid = call.ty(1)?;
     match grid.dims.as_slice() {
@@ -213,7 +225,7 @@ pub(super) fn resize(call: &Call<'_>) -> Inferred {
             dims: dims.ok_or_else(|| format!("sizes {sizes:?} do not fit {x}"))?,
         }]);
     }
-    let scales = call.operand(2)?.constant.ok_or_else(|| Problem::Mismatch("the scales must be a constant".into()))?;
+    let scales = call.operand(2)?.constant.ok_or(Problem::NoRule)?;
     let scales = scales.to_f32s().map_err(|e| Problem::Mismatch(e.to_string()))?;
     if scales.len() != x.dims.len() || scales.iter().any(|scale| !scale.is_finite() || *scale <= 0.0) {
         return Err(format!("scales {scales:?} do not fit {x}").into());

@@ -4,6 +4,7 @@
 //! precision, and one Cast at each end costs very little.
 
 use super::{Names, Patch, Rule, apply};
+use crate::infer::has_rule;
 use crate::{Attribute, DataType, Error, Model, Node, Opset, Result};
 use std::collections::HashMap;
 
@@ -50,7 +51,8 @@ struct ToHalf<'a> {
 impl Rule for ToHalf<'_> {
     fn patch<'n>(&mut self, position: usize, node: &Node, names: &'n mut Names) -> Result<Option<Patch<'n>>> {
         let (mut patch, mut node) = (Patch::new(names), node.clone());
-        let in_fp32 = self.in_fp32[position];
+        // What an operator without a rule makes of another type is not known.
+        let in_fp32 = self.in_fp32[position] || !has_rule(&node);
         for index in 0..node.inputs.len() {
             let name = node.inputs[index].clone();
             if name.is_empty() || !self.is_f32(&name) {

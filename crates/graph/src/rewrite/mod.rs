@@ -8,6 +8,8 @@
 //! | `layers` | the nodes that hold most of the arithmetic |
 //! | `weight_casts` | a Cast of a weight becomes part of the weight |
 //! | `attention` | attention written out as products, mask and softmax |
+//! | `opset` | models of older operator sets in the operators of a newer one |
+//! | `lifted` | half-precision models in FP32 |
 //! | `half` | FP16 and BF16 by typed tensors, with a Cast wherever two types meet |
 //! | `in_fp32` | nodes of such a graph in FP32, between Casts |
 //! | `rounding` | FP32 graphs that round as a graph in FP16 or BF16 does |
@@ -23,6 +25,8 @@ mod driver;
 mod half;
 mod in_fp32;
 mod layers;
+mod lifted;
+mod opset;
 mod patch;
 mod prelu;
 mod quantise;
@@ -40,10 +44,12 @@ pub use driver::{Rule, apply};
 pub use half::to_half;
 pub use in_fp32::in_fp32;
 pub use layers::{is_layer, layers, only_moves};
+pub use lifted::{is_half, lifted_to_fp32};
+pub use opset::to_current_opset;
 pub use patch::{Names, Patch};
 pub use prelu::prelu_as_products;
 pub use quantise::{Quantisation, Scheme, quantise_layers, quantise_weights};
-pub use reading::{Readers, reads, remove_unread};
+pub use reading::{Readers, reads, reads_within, remove_unread};
 pub use repeated_channels::repeated_channels_as_convolutions;
 pub use rounding::rounding_to;
 pub use segments::{Segment, kept_bytes, segments};

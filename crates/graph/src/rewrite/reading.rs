@@ -1,11 +1,30 @@
 //! Which nodes read which values.
 
-use crate::{Model, Node};
-use std::collections::{HashMap, HashSet};
+use crate::proto::GraphProto;
+use crate::{Attribute, Model, Node};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 /// The values that a node reads.
 pub fn reads(node: &Node) -> impl Iterator<Item = &str> {
     node.inputs.iter().map(String::as_str).filter(|name| !name.is_empty())
+}
+
+/// The names that are read within graphs in a node's attributes, such as the branches of If: values of the graph itself
+/// among them.
+pub fn reads_within(node: &Node) -> BTreeSet<&str> {
+    fn of(graph: &GraphProto) -> Vec<&str> {
+        let outputs = graph.output.iter().map(|info| info.name());
+        let nodes = graph.node.iter().flat_map(|node| {
+            let within = node.attribute.iter().flat_map(|one| one.g.iter().chain(&one.graphs)).flat_map(of);
+            node.input.iter().map(String::as_str).chain(within)
+        });
+        outputs.chain(nodes).collect()
+    }
+    let graphs = node.attributes.values().filter_map(|attribute| match attribute {
+        Attribute::Other(other) => Some(other),
+        _ => None,
+    });
+    graphs.flat_map(|other| other.g.iter().chain(&other.graphs)).flat_map(of).collect()
 }
 
 /// The nodes that read each value of a graph, by their positions.
@@ -44,7 +63,7 @@ pub fn remove_unread(model: &mut Model) {
     let mut kept = Vec::with_capacity(model.nodes.len());
     for node in std::mem::take(&mut model.nodes).into_iter().rev() {
         if node.outputs.iter().any(|name| needed.contains(name)) {
-            needed.extend(reads(&node).map(str::to_owned));
+            needed.extend(reads(&node).chain(reads_within(&node)).map(str::to_owned));
             kept.push(node);
         }
     }

@@ -154,7 +154,7 @@ impl Trace {
         let (inferred, contents) = (infer::infer(&node, &operands), infer::contents(&node, &operands));
         let ty = match inferred {
             Ok(types) => types.into_iter().next(),
-            Err(Problem::UnknownOperator) => {
+            Err(Problem::NoRule) => {
                 state.fail(Error::Node {
                     node: name,
                     operator: operator.into(),

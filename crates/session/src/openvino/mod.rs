@@ -11,8 +11,8 @@ use tileforge_engine::{Engine, Graph as Record};
 use crate::options::SessionOptions;
 use crate::processors::Processors;
 
-pub(crate) use native::{Compiled, Described, Request};
 use native::Core;
+pub(crate) use native::{Compiled, Described, Request};
 
 /// How the names of the library's file begin. A release number may follow.
 const FILE: &str = "libopenvino_c.so";

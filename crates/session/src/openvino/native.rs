@@ -215,10 +215,7 @@ impl Port {
         let mut element = sys::ov_element_type_e::DYNAMIC;
         // SAFETY: the port is alive; the pointer is that of a live local.
         succeeded(unsafe { sys::ov_port_get_element_type(self.0, &mut element) })?;
-        let mut shape = sys::ov_partial_shape_t {
-            rank: sys::ov_dimension_t { min: 0, max: 0 },
-            dims: ptr::null_mut(),
-        };
+        let mut shape = sys::ov_partial_shape_t { rank: sys::ov_dimension_t { min: 0, max: 0 }, dims: ptr::null_mut() };
         // SAFETY: as above. The library gives as many dimensions as the rank says, which are copied and freed.
         let dims = unsafe {
             succeeded(sys::ov_port_get_partial_shape(self.0, &mut shape))?;
@@ -247,9 +244,8 @@ impl Request {
         let shape = sys::ov_shape_t { rank: lengths.len() as i64, dims: lengths.as_mut_ptr() };
         let (element, memory) = (element(buffer.data_type()), buffer.tensor.data_ptr().cast_mut());
         // SAFETY: the memory holds as many elements as the shape says, and `lengths` lives until the call returns.
-        let tensor = Values::made(|tensor| unsafe {
-            sys::ov_tensor_create_from_host_ptr(element, shape, memory, tensor)
-        })?;
+        let tensor =
+            Values::made(|tensor| unsafe { sys::ov_tensor_create_from_host_ptr(element, shape, memory, tensor) })?;
         self.set(name, &tensor)?;
         self.bound.insert(name.to_owned(), view);
         Ok(())
@@ -260,7 +256,8 @@ impl Request {
         let mut lengths: Vec<i64> = value.shape().iter().map(|&length| length as i64).collect();
         let shape = sys::ov_shape_t { rank: lengths.len() as i64, dims: lengths.as_mut_ptr() };
         // SAFETY: `lengths` lives until the call returns.
-        let tensor = Values::made(|tensor| unsafe { sys::ov_tensor_create(element(value.data_type()), shape, tensor) })?;
+        let tensor =
+            Values::made(|tensor| unsafe { sys::ov_tensor_create(element(value.data_type()), shape, tensor) })?;
         let bytes = value.to_bytes();
         let (mut size, mut data) = (0, ptr::null_mut());
         // SAFETY: the tensor is alive, and has as many bytes as it says.
@@ -306,8 +303,7 @@ impl Request {
         // SAFETY: the request is alive, and the string is terminated.
         let tensor =
             Values::made(|tensor| unsafe { sys::ov_infer_request_get_tensor(self.run.0, name.as_ptr(), tensor) })?;
-        let (mut shape, mut bytes, mut data) =
-            (sys::ov_shape_t { rank: 0, dims: ptr::null_mut() }, 0, ptr::null_mut());
+        let (mut shape, mut bytes, mut data) = (sys::ov_shape_t { rank: 0, dims: ptr::null_mut() }, 0, ptr::null_mut());
         // SAFETY: the tensor is alive until the end of this function; the library gives as many lengths as the rank
         // says, which are copied and freed, and as many bytes as it says.
         unsafe {

@@ -134,12 +134,9 @@ impl Problem {
                 Error::Tensor { path, tensor, expected: format!("one of the {kind}s {names}"), found: "no such".into() }
             }
             Self::Differs(expected, found) => Error::Tensor { path, tensor, expected, found },
-            Self::Failed(error) => Error::Session {
-                library: ONNX_RUNTIME,
-                path,
-                action: "copy a tensor of",
-                message: error.to_string(),
-            },
+            Self::Failed(error) => {
+                Error::Session { library: ONNX_RUNTIME, path, action: "copy a tensor of", message: error.to_string() }
+            }
         }
     }
 }

@@ -241,6 +241,7 @@ fn builder(environment: &Environment, options: &SessionOptions) -> Result<Sessio
     let level = match options.optimisation {
         OptimisationLevel::All => GraphOptimizationLevel::All,
         OptimisationLevel::Extended => GraphOptimizationLevel::Level2,
+        OptimisationLevel::Basic => GraphOptimizationLevel::Level1,
         OptimisationLevel::Disabled => GraphOptimizationLevel::Disable,
     };
     let mut builder = ort::session::Session::builder(environment.library().environment())

@@ -1,10 +1,12 @@
 //! `engine-builder build`: engines of a model for one or several profiles.
 
 mod compilation;
+mod foreign;
 mod outcome;
 pub(super) mod rebuild;
 
 use compilation::compilation;
+use foreign::ForeignArguments;
 use outcome::Printing;
 
 use super::talk::{Noted, Shown};
@@ -25,6 +27,8 @@ const EXAMPLES: &str = "\
 Examples:
   engine-builder build models/compact-x4.yaml --profile cpu -o engines/cpu/compact-x4
   engine-builder build models/sdxl-vae.yaml --profile cpu -o engines/cpu/sdxl-vae
+  engine-builder build downloaded.onnx --task upscale --profile cpu -o engines/cpu/downloaded
+  engine-builder build old.onnx --task upscale --input-range 0:255 --channel-order bgr --profile rtx4090 -o engines/old
   engine-builder build stable-diffusion-v1-5/ --profile cpu --size 512x512 -o engines/cpu/sd15
   engine-builder build x4plus.safetensors --profile rtx4090 --require-compiled -o engines/rtx4090/x4plus
   engine-builder build x4plus.safetensors --profile rtx4090,rtx5090 --jobs 2 -o 'engines/{profile}/x4plus'";
@@ -35,7 +39,8 @@ Examples:
 pub(super) struct Arguments {
     /// The name of a model that `engine-builder models` lists, or a path: a checkpoint (.safetensors, .pth, .pt, .ckpt,
     /// .bin, the .index.json of a sharded one, or a folder with any of them and its config.json), a diffusion pipeline
-    /// (a folder with model_index.json, or one file with --config), an exported graph (.onnx) or a model file (.yaml)
+    /// (a folder with model_index.json, or one file with --config), a graph (.onnx: exported, or of another program with
+    /// --task or --contract) or a model file (.yaml)
     model: PathBuf,
     /// The one graph to build, where there are several: vae_encoder or vae_decoder of a checkpoint, or one that the
     /// model file names [default: all, each of which is a part of the engine]
@@ -57,6 +62,8 @@ pub(super) struct Arguments {
     set: Vec<(String, String)>,
     #[command(flatten)]
     diffusion: DiffusionArguments,
+    #[command(flatten)]
+    foreign: ForeignArguments,
     /// Names that `engine-builder profiles` lists, or paths of .yaml files; several with commas, or `all` [default: that
     /// of this machine, as `engine-builder profiles --here` says]
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
@@ -120,16 +127,17 @@ pub(super) struct Arguments {
 
 impl Arguments {
     /// What is asked for.
-    fn request(&self) -> BuildRequest {
+    fn request(&self) -> Result<BuildRequest, Failure> {
         let DiffusionArguments { batch, tokens, variant, lora, config } = self.diffusion.clone();
         let chunk = self.chunk.iter().map(|chunk| ("chunk".to_owned(), chunk.clone()));
-        BuildRequest {
+        Ok(BuildRequest {
             model: self.model.clone(),
             component: self.component.clone(),
             hyperparameters: self.set.iter().cloned().chain(chunk).collect::<BTreeMap<_, _>>(),
             sizes: self.size.clone(),
             frames: self.frames,
             pipeline: PipelineRequest { batch, tokens, variant, adaptations: lora, config },
+            foreign: self.foreign.said()?,
             profiles: match self.profile.as_slice() {
                 [name] if name == "all" => profile::names(),
                 names => names.to_vec(),
@@ -145,7 +153,7 @@ impl Arguments {
             },
             compilation: compilation(self.require_compiled, self.portable),
             weights: models::weight_folders(),
-        }
+        })
     }
 
     fn printing(&self) -> Printing<'_> {
@@ -208,7 +216,7 @@ pub(super) fn run(mut arguments: Arguments, libraries: &Libraries) -> CommandRes
         arguments.profile.push(here.name);
     }
     let output = arguments.output.clone().map_or_else(|| arguments.default_output(), Ok)?;
-    let request = arguments.request();
+    let request = arguments.request()?;
     if request.profiles.len() > 1 && !output.to_string_lossy().contains(PROFILE) {
         let problem = "several profiles need `{profile}` in --output, as in 'engines/{profile}/compact-x4'";
         return Err(Failure::Usage(problem.into()));

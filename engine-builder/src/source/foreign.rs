@@ -1,0 +1,68 @@
+//! Sources that are ONNX files of other programs.
+
+use super::{Kind, LATENT_PIXELS, Source, SourceOptions, name_of};
+use crate::foreign::Foreign;
+use crate::{Progress, Result};
+use std::path::Path;
+use tileforge_contract::{ARCHITECTURE_KEY, Axis, CONTRACT_KEY, Meaning, Task};
+use tileforge_engine::manifest::ForeignRecipe;
+use tileforge_graph::Model;
+use tileforge_session::Environment;
+
+/// What manifests name as the architecture of a file from elsewhere.
+const ARCHITECTURE: &str = "ONNX";
+
+impl Source {
+    /// Opens an ONNX file that another program than `exporter` wrote, with what is said of it. The rest is found by
+    /// running it on the CPU.
+    ///
+    /// # Errors
+    /// The file cannot be used, nothing says what it is for, or what is said does not fit it.
+    pub fn of_foreign(
+        path: &Path,
+        said: &ForeignRecipe,
+        options: &SourceOptions,
+        environment: &Environment,
+        progress: &dyn Progress,
+    ) -> Result<Self> {
+        let Foreign { mut model, contract, folding } = Foreign::open(path, said, environment, progress)?;
+        // From here on, the graph says what it is, as exported ones do.
+        model.metadata.insert(ARCHITECTURE_KEY.into(), ARCHITECTURE.into());
+        model.metadata.insert(CONTRACT_KEY.into(), contract.to_json()?);
+        let (batches, parameters) = (batches(&model, &contract.inputs), model.parameters());
+        let kind = match folding {
+            None => Kind::Graph(Box::new(model)),
+            Some(folding) => Kind::Folded { model: Box::new(model), folding },
+        };
+        // Tensors without a meaning are no latent pictures.
+        let has_values = contract.inputs.iter().any(|input| input.meaning == Meaning::Values);
+        let latent_pixels = if contract.task == Task::Tensors || has_values { 1 } else { LATENT_PIXELS };
+        Ok(Source {
+            name: name_of(path),
+            path: path.to_owned(),
+            licence: None,
+            kind,
+            contract,
+            architecture: ARCHITECTURE.into(),
+            parameters,
+            hyperparameters: serde_json::Value::Null,
+            sizes: None,
+            asked: options.sizes.clone(),
+            frames: options.frames,
+            batches,
+            lengths: Vec::new(),
+            latent_pixels,
+            is_part: false,
+            digests: options.weights.digests.clone(),
+        })
+    }
+}
+
+/// The only batch of a graph that has one; else none, and the profile says.
+fn batches(model: &Model, inputs: &[tileforge_contract::TensorSpec]) -> Vec<usize> {
+    let fixed = inputs.iter().find_map(|input| {
+        let axis = input.axes.iter().position(|axis| *axis == Axis::Batch)?;
+        model.inputs.iter().find(|port| port.name == input.name)?.ty.dims.get(axis)?.fixed()
+    });
+    fixed.into_iter().collect()
+}
