@@ -31,7 +31,7 @@ BASELINE ?=
 # Seconds for each fuzz target.
 SECONDS ?= 20
 
-.PHONY: help setup build demo engines engines-of-models engines-of-profile test conformance gpu-check lint format fuzz bench docs dist package semver clean
+.PHONY: help setup build demo serve engines engines-of-models engines-of-profile test conformance gpu-check lint format fuzz bench docs dist package semver clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -39,7 +39,7 @@ help: ## List the targets
 setup: ## Provision ONNX Runtime and OpenVINO in .onnxruntime/ (OPENVINO=0: without it; RTX=1: also TensorRT for RTX; GPU=1: all that a GPU needs)
 	@python3 scripts/setup_onnxruntime.py $(if $(filter 0,$(OPENVINO)),--without-openvino) $(if $(filter 1,$(GPU)),--gpu) $(if $(filter 1,$(RTX)),--rtx) $(if $(TENSORRT_WHEEL),--tensorrt-wheel "$(TENSORRT_WHEEL)")
 
-build: ## Build exporter, engine-builder and runtime (in target/release/, or below CARGO_TARGET_DIR)
+build: ## Build exporter, engine-builder, runtime and tileforge-server (in target/release/, or below CARGO_TARGET_DIR)
 	cargo build --release --locked $(RTX_FEATURE)
 	@$(if $(RTX_FEATURE),,echo "not built: $(WITHOUT_RTX)")
 
@@ -50,6 +50,11 @@ demo: setup build ## Build the demo engine, enlarge a photo, and compare the res
 	$(BIN)/runtime infer --engine engines/cpu/compact-x4 --input tests/images/coffee.png --output demo/coffee-x4.png
 	$(BIN)/runtime evaluate --engine engines/cpu/compact-x4 --input tests/images/coffee.png --minimum-gain 0.8
 	@echo "The picture, four times as large: $(CURDIR)/demo/coffee-x4.png"
+
+serve: setup build ## Build the demo engine, and serve the engines of engines/cpu until Ctrl-C
+	@test -e engines/cpu/compact-x4/manifest.json \
+	|| $(BIN)/engine-builder build models/compact-x4.yaml --profile cpu -o engines/cpu/compact-x4
+	$(BIN)/tileforge-server serve --engines engines/cpu --log text
 
 engines: setup build ## Build engines: GPU=rtx4090, GPU=all (else for this machine), MODELS="a b" (else all whose weights are here)
 	@$(MAKE) --no-print-directory engines-of-models
@@ -75,13 +80,21 @@ $(ORAS): tests/clients/oras-requirements.txt
 	target/oras-venv/bin/pip install --quiet -r $<
 	touch $@
 
+# Clients of the server that are not ours.
+SERVER_CLIENTS := target/server-venv/installed
+
+$(SERVER_CLIENTS): tests/clients/server-requirements.txt
+	python3 -m venv target/server-venv
+	target/server-venv/bin/pip install --quiet -r $<
+	touch $@
+
 # Some tests give files to other users, as neighbours on a machine do. Root may do that, and everyone in a user namespace
 # of their own.
 AS_ROOT := $(if $(filter-out 0,$(shell id -u)),unshare --user --map-auto --map-root-user)
 
 # The tests of the builder need its library.
 test: RTX := $(if $(RTX_FEATURE),1)
-test: setup $(ORAS) ## Run all tests; with the GPU library set up, also `conformance`
+test: setup $(ORAS) $(SERVER_CLIENTS) ## Run all tests; with the GPU library set up, also `conformance`
 	$(AS_ROOT) cargo test --release --locked --workspace $(RTX_FEATURE)
 	@$(if $(RTX_FEATURE),,echo "not run: $(WITHOUT_RTX)")
 	@if [ -e .onnxruntime/lib/libonnxruntime_providers_tensorrt.so ]; then scripts/conformance.sh; \

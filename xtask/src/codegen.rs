@@ -1,37 +1,73 @@
-//! Generates Rust code from ONNX's schema, without `protoc`.
+//! Generates Rust code from protocol buffers, without `protoc`.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-const HEADER: &str = "// Made by `cargo xtask codegen` from crates/graph/proto/onnx-ml.proto. Do not edit.\n";
+/// What code is generated from, and where it goes.
+struct Schema {
+    /// The folder in the repository.
+    folder: &'static str,
+    /// The schema in it.
+    file: &'static str,
+    /// The name of its package.
+    package: &'static str,
+    /// The file in the repository.
+    target: &'static str,
+    /// Whether it has services.
+    services: bool,
+}
+
+const SCHEMAS: [Schema; 2] = [
+    Schema {
+        folder: "crates/graph/proto",
+        file: "onnx-ml.proto",
+        package: "onnx",
+        target: "crates/graph/src/proto/onnx.rs",
+        services: false,
+    },
+    Schema {
+        folder: "server/proto",
+        file: "open_inference.proto",
+        package: "inference",
+        target: "server/src/grpc/proto.rs",
+        services: true,
+    },
+];
 
 /// Writes the checked-in protobuf code. With `check`, compares it instead.
 pub(crate) fn run(check: bool) -> Result<(), String> {
-    let graph = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/graph");
-    let target = graph.join("src/proto/onnx.rs");
-    let made = generate(&graph.join("proto"))?;
-    if check {
-        let found = fs::read_to_string(&target).map_err(|e| format!("{}: {e}", target.display()))?;
-        if found != made {
-            return Err(format!(
-                "{} is not what crates/graph/proto/onnx-ml.proto makes; run `cargo xtask codegen`",
-                target.display()
-            ));
+    for schema in SCHEMAS {
+        let Schema { folder, file, target, .. } = schema;
+        let made = generate(&schema)?;
+        let path = in_repository(target);
+        if !check {
+            fs::write(&path, made).map_err(|e| format!("{target}: {e}"))?;
+            continue;
         }
-        return Ok(());
+        let found = fs::read_to_string(&path).map_err(|e| format!("{target}: {e}"))?;
+        if found != made {
+            return Err(format!("{target} is not what {folder}/{file} makes; run `cargo xtask codegen`"));
+        }
     }
-    fs::write(&target, made).map_err(|e| format!("{}: {e}", target.display()))
+    Ok(())
 }
 
-fn generate(folder: &Path) -> Result<String, String> {
-    let descriptors = protox::compile(["onnx-ml.proto"], [folder]).map_err(|e| format!("{e}"))?;
+fn in_repository(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
+}
+
+fn generate(Schema { folder, file, package, services, .. }: &Schema) -> Result<String, String> {
+    let descriptors = protox::compile([file], [in_repository(folder)]).map_err(|e| format!("{e}"))?;
     let out = tempfile::tempdir().map_err(|e| format!("temporary folder: {e}"))?;
-    prost_build::Config::new()
-        .out_dir(out.path())
-        // Raw tensor data stays a slice of the decoded buffer, without a copy.
-        .bytes(["."])
-        .compile_fds(descriptors)
-        .map_err(|e| format!("prost-build: {e}"))?;
-    let made = fs::read_to_string(out.path().join("onnx.rs")).map_err(|e| format!("generated onnx.rs: {e}"))?;
-    Ok(format!("{HEADER}{made}"))
+    // Bytes stay a slice of the decoded buffer, without a copy.
+    let made = if *services {
+        let builder = tonic_prost_build::configure().build_client(false).build_transport(false);
+        builder.bytes(".").out_dir(out.path()).compile_fds(descriptors)
+    } else {
+        prost_build::Config::new().bytes(["."]).out_dir(out.path()).compile_fds(descriptors)
+    };
+    made.map_err(|e| format!("{file}: {e}"))?;
+    let name = format!("{package}.rs");
+    let made = fs::read_to_string(out.path().join(&name)).map_err(|e| format!("generated {name}: {e}"))?;
+    Ok(format!("// Made by `cargo xtask codegen` from {folder}/{file}. Do not edit.\n{made}"))
 }

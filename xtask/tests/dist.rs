@@ -16,7 +16,7 @@ const XTASK: &str = env!("CARGO_BIN_EXE_xtask");
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// 2026-01-02, 03:04:05 UTC.
 const DATE: u64 = 1_767_323_045;
-const PROGRAMS: [&str; 3] = ["engine-builder", "exporter", "runtime"];
+const PROGRAMS: [&str; 4] = ["engine-builder", "exporter", "runtime", "tileforge-server"];
 
 fn repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)

@@ -111,15 +111,25 @@ impl Tensor {
 
     /// The elements as little-endian bytes, in row-major order.
     pub fn to_bytes(&self) -> Vec<u8> {
+        fn bytes<T: Copy, const N: usize>(array: &ArrayD<T>, write: impl Fn(T) -> [u8; N]) -> Vec<u8> {
+            let mut bytes = vec![0; array.len() * N];
+            let places = bytes.as_chunks_mut::<N>().0.iter_mut();
+            match array.as_slice() {
+                // As fast as copying.
+                Some(values) => places.zip(values).for_each(|(place, value)| *place = write(*value)),
+                None => places.zip(array).for_each(|(place, value)| *place = write(*value)),
+            }
+            bytes
+        }
         match self {
-            Self::F32(array) => array.iter().flat_map(|value| value.to_le_bytes()).collect(),
-            Self::F16(array) => array.iter().flat_map(|value| value.to_le_bytes()).collect(),
-            Self::Bf16(array) => array.iter().flat_map(|value| value.to_le_bytes()).collect(),
-            Self::I64(array) => array.iter().flat_map(|value| value.to_le_bytes()).collect(),
-            Self::I32(array) => array.iter().flat_map(|value| value.to_le_bytes()).collect(),
-            Self::I8(array) => array.iter().flat_map(|value| value.to_le_bytes()).collect(),
-            Self::U8(array) => array.iter().copied().collect(),
-            Self::Bool(array) => array.iter().map(|value| u8::from(*value)).collect(),
+            Self::F32(array) => bytes(array, f32::to_le_bytes),
+            Self::F16(array) => bytes(array, f16::to_le_bytes),
+            Self::Bf16(array) => bytes(array, bf16::to_le_bytes),
+            Self::I64(array) => bytes(array, i64::to_le_bytes),
+            Self::I32(array) => bytes(array, i32::to_le_bytes),
+            Self::I8(array) => bytes(array, i8::to_le_bytes),
+            Self::U8(array) => bytes(array, u8::to_le_bytes),
+            Self::Bool(array) => bytes(array, |value| [u8::from(value)]),
         }
     }
 

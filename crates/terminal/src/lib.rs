@@ -11,7 +11,7 @@
 //! | [`Exit`] | the exit codes of all programs, and what help says about them |
 //! | [`Failure`], [`end`] | why a command failed, and how that ends the program |
 //! | [`explain_bus_errors`] | names the file that was cut while it was mapped |
-//! | [`stop_on_signals`] | ends the program at a signal, without unfinished files |
+//! | [`stop_on_signals`], [`end_at_once`] | ends the program at a signal or now, without unfinished files |
 //! | [`Progress`] | how far long work is: a bar on a terminal, a line now and then elsewhere |
 //! | [`digests()`] | digests of large files, remembered in the cache and shown while they are computed |
 //! | [`print_completions`], [`print_manual`] | completions for a shell, manual pages |
@@ -64,7 +64,7 @@ pub use manual::print_manual;
 pub use number::number;
 pub use output::{PrintError, print, print_json, report, report_error};
 pub use progress::Progress;
-pub use signals::{leave_signals_to_parent, on_first_signal, stop_on_signals};
+pub use signals::{end_at_once, leave_signals_to_parent, on_first_signal, stop_on_signals};
 pub use signature::RequiredSignature;
 pub use unit::Unit;
 pub use verbosity::{Verbosity, is_quiet, is_verbose};

@@ -72,7 +72,7 @@ fn arrived() {
         Some(work) => work(),
         // In a thread of its own: removing may wait for a disk, and one more signal ends that, too.
         None if !STOPPING.swap(true, Ordering::SeqCst) => drop(thread::spawn(stop)),
-        None => end_at_once(),
+        None => end_process(Exit::Stopped),
     }
 }
 
@@ -84,12 +84,17 @@ fn stop() {
         let _ = said.send(());
     });
     let _ = hear.recv_timeout(LAST_WORDS);
-    end_at_once();
+    end_process(Exit::Stopped);
 }
 
-/// Ends the process without the destructors of libraries, whose threads still work.
-fn end_at_once() {
-    signal_hook::low_level::exit(i32::from(Exit::Stopped.code()));
+/// Removes everything unfinished, and ends the process without the destructors of libraries, whose threads still work.
+pub fn end_at_once(exit: Exit) -> ! {
+    unfinished::abandon_all();
+    end_process(exit)
+}
+
+fn end_process(exit: Exit) -> ! {
+    signal_hook::low_level::exit(i32::from(exit.code()))
 }
 
 /// The signals that this process ignores, as bits. See proc_pid_status(5).

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tileforge_image::Limits;
 use tileforge_runtime::autoencoder::{self, CodingOptions, DecodeRequest, EncodeRequest, Latent, Posterior};
-use tileforge_runtime::host::{Host, Service, Terms};
+use tileforge_runtime::host::{Service, Terms};
 use tileforge_runtime::pixels::Pixels;
 use tileforge_session::Placement;
 
 use crate::error::{Error, Result};
 use crate::picture::Picture;
-use crate::request::{Request, WAITING};
+use crate::request::Request;
 
 /// How pictures are coded.
 #[derive(Clone, Debug, Default)]
@@ -31,8 +31,8 @@ impl From<Coding> for CodingOptions {
 pub struct Encoder(Service<autoencoder::Encoder>);
 
 impl Encoder {
-    pub(crate) fn new(host: &Host, task: autoencoder::Encoder) -> Self {
-        Self(Service::new(host, task, WAITING))
+    pub(crate) fn new(service: Service<autoencoder::Encoder>) -> Self {
+        Self(service)
     }
 
     /// The likeliest latent of a picture, and waits for it.
@@ -76,8 +76,8 @@ impl Encoder {
 pub struct Decoder(Service<autoencoder::Decoder>);
 
 impl Decoder {
-    pub(crate) fn new(host: &Host, task: autoencoder::Decoder) -> Self {
-        Self(Service::new(host, task, WAITING))
+    pub(crate) fn new(service: Service<autoencoder::Decoder>) -> Self {
+        Self(service)
     }
 
     /// The picture of a latent, of 8 bits, and waits for it.

@@ -5,21 +5,32 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tileforge_image::Limits;
 use tileforge_runtime::Error as RuntimeError;
-use tileforge_runtime::depth::{self, DepthMap, Estimate};
-use tileforge_runtime::host::{Host, Service, Terms};
+use tileforge_runtime::depth::{self, DepthFormat, DepthMap, Estimate};
+use tileforge_runtime::host::{Service, Terms};
 use tileforge_runtime::pixels::Pixels;
 
 use crate::error::{Error, Result};
 use crate::picture::Picture;
-use crate::request::{Request, WAITING};
+use crate::request::Request;
+
+/// An estimate as a file of a format, in memory.
+///
+/// # Errors
+/// The format does not hold such an estimate; there is no place for a temporary file.
+pub fn encode_depth(estimate: &Estimate, format: DepthFormat) -> Result<Vec<u8>> {
+    let folder = tempfile::tempdir().map_err(Error::Temporary)?;
+    let path = folder.path().join(format!("depth.{}", format.ending()));
+    estimate.write(&path, None)?;
+    std::fs::read(&path).map_err(Error::Temporary)
+}
 
 /// An engine that gives the depth of each pixel, for any number of callers.
 #[derive(Debug)]
 pub struct DepthEstimator(Service<depth::Estimator>);
 
 impl DepthEstimator {
-    pub(crate) fn new(host: &Host, task: depth::Estimator) -> Self {
-        Self(Service::new(host, task, WAITING))
+    pub(crate) fn new(service: Service<depth::Estimator>) -> Self {
+        Self(service)
     }
 
     /// Whether it needs a rough map beside each picture.

@@ -7,7 +7,7 @@ use tileforge_engine::digest::sha256_file;
 use tileforge_engine::{Bundle, PublicKey, archive};
 use tileforge_registry::{Authorities, Cache, Credentials, Offer, Purpose, Reference, Registry, pull_to_cache};
 use tileforge_runtime::autoencoder::{Direction, Half};
-use tileforge_runtime::host::Host;
+use tileforge_runtime::host::{Host, Service, Task as HostTask};
 use tileforge_runtime::realtime::RealtimeOptions;
 use tileforge_runtime::{Error as RuntimeError, autoencoder, depth, diffusion, realtime, run, upscale};
 use tileforge_session::{Placement, choice};
@@ -21,7 +21,7 @@ use crate::tensors::Tensors;
 use crate::upscaler::{Upscale, Upscaler};
 
 /// How an engine is opened.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct OpenOptions {
     /// Whose it must be. Signed by another key or by none, it is refused before anything of it is parsed.
     pub key: Option<PublicKey>,
@@ -29,6 +29,14 @@ pub struct OpenOptions {
     pub part: Option<String>,
     /// How a registry knows the caller; by default as nobody.
     pub credentials: Option<Credentials>,
+    /// How many requests wait for their turn in front of each thing that it is opened as, at least one; 64 by default.
+    pub waiting: usize,
+}
+
+impl Default for OpenOptions {
+    fn default() -> Self {
+        Self { key: None, part: None, credentials: None, waiting: 64 }
+    }
 }
 
 impl std::fmt::Debug for OpenOptions {
@@ -41,6 +49,7 @@ impl std::fmt::Debug for OpenOptions {
 pub struct Engine {
     host: Host,
     bundle: Bundle,
+    waiting: usize,
 }
 
 impl std::fmt::Debug for Engine {
@@ -69,7 +78,7 @@ impl Engine {
             Some(part) => Bundle::Engine(tileforge_engine::Pipeline::open_part(&directory, part, key)?),
             None => Bundle::open_of(&directory, key)?,
         };
-        Ok(Self { host: host.clone(), bundle })
+        Ok(Self { host: host.clone(), bundle, waiting: options.waiting })
     }
 
     /// Its name.
@@ -91,7 +100,7 @@ impl Engine {
     /// It is for another task, or does not fit this machine.
     pub fn upscaler(&self, options: Upscale) -> Result<Upscaler> {
         let engine = self.of_one_network("pictures to pictures")?;
-        Ok(Upscaler::new(&self.host, upscale::Upscaler::new(&self.host, engine, options.into())?))
+        Ok(Upscaler::new(self.serve(upscale::Upscaler::new(&self.host, engine, options.into())?)))
     }
 
     /// Opens it as one that gives depth.
@@ -101,7 +110,7 @@ impl Engine {
     pub fn depth(&self, placement: Placement) -> Result<DepthEstimator> {
         let engine = self.of_one_network("depth")?;
         let options = depth::DepthOptions { placement, ..depth::DepthOptions::default() };
-        Ok(DepthEstimator::new(&self.host, depth::Estimator::new(&self.host, engine, options)?))
+        Ok(DepthEstimator::new(self.serve(depth::Estimator::new(&self.host, engine, options)?)))
     }
 
     /// Opens it as one that turns frames into frames.
@@ -110,7 +119,7 @@ impl Engine {
     /// As [`Engine::upscaler`]; it has not the size or the timesteps that are asked for.
     pub fn player(&self, options: RealtimeOptions) -> Result<Player> {
         let engine = self.of_one_network("frames to frames")?;
-        Ok(Player::new(&self.host, realtime::Player::new(&self.host, engine, options)?))
+        Ok(Player::new(self.serve(realtime::Player::new(&self.host, engine, options)?)))
     }
 
     /// Opens it as a pipeline that makes pictures of texts.
@@ -119,7 +128,7 @@ impl Engine {
     /// As [`Engine::upscaler`].
     pub fn generator(&self, options: Generation) -> Result<Generator> {
         let Bundle::Pipeline(pipeline) = &self.bundle else { return Err(self.other("a diffusion pipeline")) };
-        Ok(Generator::new(&self.host, diffusion::Generator::new(&self.host, pipeline, options.into())?))
+        Ok(Generator::new(self.serve(diffusion::Generator::new(&self.host, pipeline, options.into())?)))
     }
 
     /// Opens it, or its encoder, as one that makes latents of pictures.
@@ -129,7 +138,7 @@ impl Engine {
     pub fn encoder(&self, options: Coding) -> Result<Encoder> {
         let half = Half::of(&self.bundle, Direction::Encode)?;
         let encoder = autoencoder::Encoder::new(&self.host, half.engine, half.next, options.into())?;
-        Ok(Encoder::new(&self.host, encoder))
+        Ok(Encoder::new(self.serve(encoder)))
     }
 
     /// Opens it, or its decoder, as one that makes pictures of latents.
@@ -139,7 +148,7 @@ impl Engine {
     pub fn decoder(&self, options: Coding) -> Result<Decoder> {
         let half = Half::of(&self.bundle, Direction::Decode)?;
         let decoder = autoencoder::Decoder::new(&self.host, half.engine, half.next, options.into())?;
-        Ok(Decoder::new(&self.host, decoder))
+        Ok(Decoder::new(self.serve(decoder)))
     }
 
     /// Opens it as a network that takes and gives tensors by name, whatever it is for.
@@ -148,7 +157,11 @@ impl Engine {
     /// It has several parts, or does not fit this machine.
     pub fn tensors(&self, placement: Placement) -> Result<Tensors> {
         let engine = self.of_one_network("tensors")?;
-        Ok(Tensors::new(&self.host, run::Runner::new(&self.host, engine, placement)?))
+        Ok(Tensors::new(self.serve(run::Runner::new(&self.host, engine, placement)?)))
+    }
+
+    fn serve<T: HostTask>(&self, task: T) -> Service<T> {
+        Service::new(&self.host, task, self.waiting)
     }
 
     fn of_one_network(&self, expected: &'static str) -> Result<&tileforge_engine::Engine> {

@@ -3,13 +3,13 @@
 use tileforge_image::{Limits, Size};
 use tileforge_runtime::autoencoder::Latent;
 use tileforge_runtime::diffusion::{self, Settings, Start, Statistics};
-use tileforge_runtime::host::{Host, Service, Terms};
+use tileforge_runtime::host::{Service, Terms};
 use tileforge_runtime::pixels::Pixels;
 use tileforge_session::Placement;
 
 use crate::error::Result;
 use crate::picture::Picture;
-use crate::request::{Request, WAITING};
+use crate::request::Request;
 
 /// How pictures are made.
 #[derive(Clone, Debug, Default)]
@@ -43,8 +43,8 @@ pub struct Generated {
 pub struct Generator(Service<diffusion::Generator>);
 
 impl Generator {
-    pub(crate) fn new(host: &Host, task: diffusion::Generator) -> Self {
-        Self(Service::new(host, task, WAITING))
+    pub(crate) fn new(service: Service<diffusion::Generator>) -> Self {
+        Self(service)
     }
 
     /// The sizes of pictures that it makes, the smallest first.

@@ -48,7 +48,7 @@ mod tensors;
 mod upscaler;
 
 pub use autoencoder::{Coding, Decoder, Encoder};
-pub use depth::DepthEstimator;
+pub use depth::{DepthEstimator, encode_depth};
 pub use engine::{Engine, OpenOptions};
 pub use error::{Error, ErrorKind, Result};
 pub use generator::{Generated, Generation, Generator};
@@ -59,12 +59,12 @@ pub use setup::Setup;
 pub use tensors::Tensors;
 pub use upscaler::{Upscale, Upscaler};
 
-pub use tileforge_contract::{Provider, Task};
+pub use tileforge_contract::{DataType, Provider, Task};
 pub use tileforge_engine::PublicKey;
 pub use tileforge_image::{Alpha, Colour, Depth, Format, Limits, Size};
 pub use tileforge_registry::{Authorities, Credentials};
-pub use tileforge_runtime::depth::{ColourMap, DepthMap, Estimate};
+pub use tileforge_runtime::depth::{ColourMap, DepthFormat, DepthMap, Estimate};
 pub use tileforge_runtime::diffusion;
 pub use tileforge_runtime::host::{Cancel, Host, HostOptions, Metrics, Priority, Progress, Terms};
 pub use tileforge_runtime::realtime::{Late, Pace, RealtimeOptions, Statistics as StreamStatistics};
-pub use tileforge_session::{Placement, Tensor};
+pub use tileforge_session::{Placement, Tensor, TensorInfo};

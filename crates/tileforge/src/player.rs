@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use tileforge_image::RowSource;
-use tileforge_runtime::host::{Host, Service, Terms};
+use tileforge_runtime::host::{Service, Terms};
 use tileforge_runtime::realtime::{self, FrameAndPlace, FrameStream, RealtimeRequest, Statistics};
 
 use crate::error::{Error, Result};
 use crate::picture::{Picture, Sink};
-use crate::request::{Request, WAITING};
+use crate::request::Request;
 
 /// Results that wait to be taken.
 const AHEAD: usize = 2;
@@ -22,8 +22,8 @@ const PATIENCE: Duration = Duration::from_millis(50);
 pub struct Player(Service<realtime::Player>);
 
 impl Player {
-    pub(crate) fn new(host: &Host, task: realtime::Player) -> Self {
-        Self(Service::new(host, task, WAITING))
+    pub(crate) fn new(service: Service<realtime::Player>) -> Self {
+        Self(service)
     }
 
     /// Plays frames, which are taken one after the other on another thread: give an iterator that waits for a camera,

@@ -9,9 +9,6 @@ use tileforge_runtime::host::{Handle, Progress};
 
 use crate::error::{Error, Result};
 
-/// Requests that wait for their turn in front of an engine.
-pub(crate) const WAITING: usize = 64;
-
 /// A submitted request: wait for it, or await it as a [`Future`], whichever runtime polls it. Dropping it changes
 /// nothing: the request goes on.
 pub struct Request<T>(Box<dyn Waiting<T>>);

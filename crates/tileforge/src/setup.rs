@@ -20,6 +20,9 @@ pub struct Setup {
     pub cache: Option<PathBuf>,
     /// How much memory sessions may take.
     pub memory: HostOptions,
+    /// Large blocks of memory go back to the system when they are freed: a setting of the process's allocator, for
+    /// programs that are the process.
+    pub returns_large_blocks: bool,
 }
 
 impl Setup {
@@ -32,7 +35,10 @@ impl Setup {
             Some(path) => Search::first_named([("Setup::onnxruntime", Some(path))]),
             None => Search::AroundExecutable,
         };
-        let environment = Environment::new(onnxruntime::load(&search)?).with_cache(self.cache);
+        let mut environment = Environment::new(onnxruntime::load(&search)?).with_cache(self.cache);
+        if self.returns_large_blocks {
+            environment = environment.returning_large_blocks();
+        }
         Ok(Host::new(&environment, self.memory))
     }
 }

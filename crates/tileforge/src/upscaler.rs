@@ -5,13 +5,13 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tileforge_image::{Alpha, Size};
 use tileforge_runtime::Error as RuntimeError;
-use tileforge_runtime::host::{Host, Service, Terms};
+use tileforge_runtime::host::{Service, Terms};
 use tileforge_runtime::upscale;
 use tileforge_session::Placement;
 
 use crate::error::{Error, Result};
 use crate::picture::{Picture, Place, Sink};
-use crate::request::{Request, WAITING};
+use crate::request::Request;
 
 /// How pictures are cut and run. The default is the best for each picture on the best provider.
 #[derive(Clone, Debug, Default)]
@@ -37,8 +37,8 @@ impl From<Upscale> for upscale::UpscaleOptions {
 pub struct Upscaler(Service<upscale::Upscaler>);
 
 impl Upscaler {
-    pub(crate) fn new(host: &Host, task: upscale::Upscaler) -> Self {
-        Self(Service::new(host, task, WAITING))
+    pub(crate) fn new(service: Service<upscale::Upscaler>) -> Self {
+        Self(service)
     }
 
     /// Enlarges a picture, and waits for it.

@@ -140,6 +140,12 @@ impl Group {
         self.outputs.iter().map(|row| row.name.as_str()).collect()
     }
 
+    /// The file name of the graph that runs first of so many samples.
+    pub(crate) fn file_for(&self, samples: usize) -> String {
+        let graph = self.largest(samples.min(self.core.batch())).graph;
+        self.core.graphs.get(graph).map(|(graph, _)| graph.file.clone()).unwrap_or_default()
+    }
+
     /// Samples in its largest run.
     pub(crate) fn batch(&self) -> usize {
         self.variants.last().map_or(1, |variant| variant.batch)

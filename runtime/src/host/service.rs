@@ -56,6 +56,8 @@ pub struct Terms {
     /// Samples may run together with those of other requests where that changes the last digits of the results, such as
     /// on GPUs. Where it changes no byte they always may.
     pub allows_rounding: bool,
+    /// The request is refused with [`Error::QueueFull`] where it would have to wait for room in the queue.
+    pub refuses_to_wait: bool,
     /// Ends the request.
     pub cancel: Cancel,
 }
@@ -176,13 +178,14 @@ impl<T: Task> Service<T> {
         &self.inner().task
     }
 
-    /// Submits a request; waits while the queue is full. The flag of `terms` ends the wait and the request.
+    /// Submits a request; waits while the queue is full, unless `terms` refuse to. Their flag ends the wait and the
+    /// request.
     ///
     /// # Errors
-    /// [`Error::Cancelled`] or [`Error::Deadline`] while it waits; [`Error::Closed`] after [`Service::close`];
+    /// [`Error::QueueFull`] where `terms` refuse to wait; [`Error::Cancelled`] or [`Error::Deadline`] while it waits; [`Error::Closed`] after [`Service::close`];
     /// [`Error::Thread`]: the system gives no thread.
     pub fn submit(&self, request: T::Request, terms: impl Into<Terms>) -> Result<Handle<T::Output>> {
-        self.add(request, terms.into(), true)
+        self.add(request, terms.into())
     }
 
     /// Submits a request if the queue has room for it.
@@ -190,10 +193,10 @@ impl<T: Task> Service<T> {
     /// # Errors
     /// [`Error::QueueFull`]; otherwise as [`Service::submit`].
     pub fn try_submit(&self, request: T::Request, terms: impl Into<Terms>) -> Result<Handle<T::Output>> {
-        self.add(request, terms.into(), false)
+        self.add(request, Terms { refuses_to_wait: true, ..terms.into() })
     }
 
-    fn add(&self, request: T::Request, terms: Terms, waits: bool) -> Result<Handle<T::Output>> {
+    fn add(&self, request: T::Request, terms: Terms) -> Result<Handle<T::Output>> {
         let inner = self.inner();
         let mut state = inner.state.lock();
         // Requests that wait while somebody could serve them are on their way already.
@@ -210,7 +213,7 @@ impl<T: Task> Service<T> {
             if state.closed {
                 return Err(Error::Closed);
             }
-            if !waits {
+            if terms.refuses_to_wait {
                 return Err(Error::QueueFull { capacity: inner.capacity });
             }
             if terms.cancel.is_cancelled() {

@@ -218,7 +218,8 @@ fn no_file_knows_of_one_that_knows_of_it() {
     let root = repository("");
     let mut sources: Vec<PathBuf> =
         fs::read_dir(root.join("crates")).unwrap().map(|entry| entry.unwrap().path().join("src")).collect();
-    let programs = ["exporter", "engine-builder", "runtime"].map(|name| [root.join(name), root.join(name).join("cli")]);
+    let programs =
+        ["exporter", "engine-builder", "runtime", "server"].map(|name| [root.join(name), root.join(name).join("cli")]);
     sources.extend(programs.into_iter().flatten().chain([root.join("xtask")]).map(|folder| folder.join("src")));
     let mut found: BTreeSet<(String, String)> = BTreeSet::new();
     for src in &sources {

@@ -7,7 +7,7 @@ use std::fs;
 use std::process::Command;
 
 /// The crates of the product, and the crates that each may depend on.
-const MAY_KNOW: [(&str, &[&str]); 15] = [
+const MAY_KNOW: [(&str, &[&str]); 17] = [
     ("contract", &[]),
     ("files", &[]),
     ("terminal", &["files"]),
@@ -40,6 +40,9 @@ const MAY_KNOW: [(&str, &[&str]); 15] = [
         ],
     ),
     ("runtime", &["contract", "engine", "files", "image", "session"]),
+    // The host is reached through the facade alone.
+    ("server", &[]),
+    ("server-cli", &["server", "terminal"]),
     ("runtime-cli", &["contract", "engine", "files", "image", "registry", "runtime", "session", "terminal"]),
 ];
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// The programs of the product.
-pub(super) const PROGRAMS: [&str; 3] = ["engine-builder", "exporter", "runtime"];
+pub(super) const PROGRAMS: [&str; 4] = ["engine-builder", "exporter", "runtime", "tileforge-server"];
 
 /// The root of the source tree.
 pub(super) fn repository() -> &'static Path {

@@ -44,7 +44,7 @@ impl Components {
         let packages: BTreeMap<&PackageId, &Package> = metadata.packages.iter().map(|each| (&each.id, each)).collect();
         let nodes = metadata.resolve.iter().flat_map(|resolve| &resolve.nodes).map(|node| (&node.id, node));
         let nodes: BTreeMap<_, _> = nodes.collect();
-        let programs = PROGRAMS.map(|program| format!("tileforge-{program}-cli"));
+        let programs = PROGRAMS.map(|program| format!("tileforge-{}-cli", program.trim_start_matches("tileforge-")));
         let is_program = |package: &&Package| programs.iter().any(|program| *program == package.name.as_str());
         let mut open: Vec<&PackageId> = metadata.packages.iter().filter(is_program).map(|each| &each.id).collect();
         let mut components = BTreeMap::new();

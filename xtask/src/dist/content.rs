@@ -88,6 +88,7 @@ pub(super) fn of(
     for name in ["CHANGELOG.md", "LICENSE-APACHE", "LICENSE-MIT"] {
         tree.file(format!("{DOCUMENTS}/{name}"), read(name)?);
     }
+    tree.file("lib/systemd/system/tileforge-server.service", read("packaging/tileforge-server.service")?);
     tree.file(format!("{DOCUMENTS}/THIRD-PARTY-LICENCES.txt"), licences::of(components)?);
     tree.file(format!("{DOCUMENTS}/tileforge.cdx.json"), materials);
     let (major, minor) = needs.glibc;

@@ -1,24 +1,34 @@
 //! Tensors through an engine, whatever its task: the task for which a caller makes the values itself.
+//!
+//! Where each tensor has a part for each sample, a request has any number of samples, and they run with those of other
+//! requests (`samples`).
+
+mod samples;
 
 use std::collections::BTreeMap;
 use std::time::Instant;
 
 use ndarray::ArrayD;
-use tileforge_contract::{Contract, DataType, Meaning, Shapes};
+use tileforge_contract::{Contract, DataType, Meaning, Shapes, Sizes, TensorSpec};
 use tileforge_engine::Engine;
 use tileforge_engine::manifest::{Graph, Manifest};
 use tileforge_files::bounded;
-use tileforge_session::{Assigned, Named, Placed, Placement, Tensor};
+use tileforge_session::{Assigned, Named, Placed, Placement, Tensor, TensorInfo};
 
 use crate::error::{Error, Result};
-use crate::host::{Host, Network, Reply, Task, Ticket, shapes_text};
+use crate::host::{Host, Made, Network, Reply, Task, Ticket, shapes_text};
 use crate::tensor_file::{Description, Stored};
+
+use samples::Groups;
 
 /// An engine that takes tensors: the task of a [`Service`](crate::host::Service).
 ///
 /// Inputs that are carried over from a run before are zeros where a request leaves them out.
 pub struct Runner {
     network: Network,
+    groups: Groups,
+    /// Whether samples of several requests may run together.
+    separate: bool,
 }
 
 impl std::fmt::Debug for Runner {
@@ -48,7 +58,30 @@ impl Runner {
     /// # Errors
     /// Those of [`Ladder::new`](tileforge_session::Ladder::new), with the reasons.
     pub fn new(host: &Host, engine: &Engine, placement: Placement) -> Result<Self> {
-        Ok(Self { network: Network::new(host, engine, placement)? })
+        let network = Network::new(host, engine, placement)?;
+        let separate = samples::are_separate(network.contract());
+        Ok(Self { network, groups: Groups::default(), separate })
+    }
+
+    /// The inputs in the graph's order, with the lengths that all graphs have. Any number of samples is an open length.
+    pub fn inputs(&self) -> Vec<TensorInfo> {
+        self.information(&self.network.contract().inputs, |graph| &graph.inputs)
+    }
+
+    /// The outputs in the graph's order, as [`Runner::inputs`].
+    pub fn outputs(&self) -> Vec<TensorInfo> {
+        self.information(&self.network.contract().outputs, |graph| &graph.outputs)
+    }
+
+    fn information(&self, specs: &[TensorSpec], shapes: impl Fn(&Graph) -> &Shapes) -> Vec<TensorInfo> {
+        let graphs = || self.network.graphs().iter().map(|(graph, _)| graph);
+        let any_size = graphs().any(|graph| graph.any_size);
+        let of = |spec: &TensorSpec| {
+            let known: Vec<&[usize]> =
+                graphs().filter_map(|graph| shapes(graph).get(&spec.name)).map(Vec::as_slice).collect();
+            samples::information(self.network.contract(), spec, &known, any_size)
+        };
+        specs.iter().map(of).collect()
     }
 
     /// Where its sessions run.
@@ -60,7 +93,10 @@ impl Runner {
         let contract = self.network.contract();
         let zeros = self.add_zeros(&mut inputs)?;
         let given = shapes_of(&inputs);
-        contract.sizes(&given)?;
+        let sizes = contract.sizes(&given)?;
+        if self.separate {
+            return self.run_samples(ticket, inputs, &sizes);
+        }
         let graph = self.network.graph_for(&given)?;
         let named: Vec<(&str, &Tensor)> = inputs.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
         let (tensors, assigned, seconds) = self.network.call(ticket, graph, |session| {
@@ -70,6 +106,19 @@ impl Runner {
         })?;
         let file = self.network.graphs().get(graph).map(|(graph, _)| graph.file.clone()).unwrap_or_default();
         Ok(Outputs { tensors, graph: file, zeros, assigned, seconds })
+    }
+
+    /// Runs the samples of a request, with those of others where that changes no byte.
+    fn run_samples(&self, ticket: &Ticket, inputs: BTreeMap<String, Tensor>, sizes: &Sizes) -> Result<Outputs> {
+        let contract = self.network.contract();
+        let group = self.groups.of(&self.network, *sizes)?;
+        let split = samples::split(contract, inputs.into_iter().collect(), sizes.batch)?;
+        let made = self.network.run(ticket, &group, split)?;
+        let seconds = made.iter().map(|made| (made.ended - made.began).as_secs_f64() * made.share).sum();
+        let outputs = made.into_iter().map(|Made { outputs, .. }| outputs).collect();
+        let graph = group.file_for(sizes.batch);
+        let tensors = samples::join(contract, sizes, outputs)?;
+        Ok(Outputs { tensors, graph, zeros: Vec::new(), assigned: self.network.assigned(), seconds })
     }
 
     /// Adds zeros for the carried inputs that are left out, in the shapes that go with the others. Returns their names.
@@ -126,7 +175,9 @@ pub fn check_inputs(manifest: &Manifest, found: &BTreeMap<String, Description>) 
     let same = |inputs: &Shapes| shapes.iter().all(|(name, shape)| inputs.get(name) == Some(shape));
     let of_any_size = |graph: &Graph| graph.resized(contract, sizes).is_ok_and(|graph| same(&graph.inputs));
     let fits = |graph: &Graph| same(&graph.inputs) || of_any_size(graph);
-    if manifest.graphs.iter().any(fits) {
+    let in_pieces =
+        || samples::are_separate(contract) && samples::record_for(contract, manifest.graphs.iter(), sizes).is_some();
+    if manifest.graphs.iter().any(fits) || in_pieces() {
         return Ok(());
     }
     let known = manifest.graphs.iter().map(|graph| graph.inputs_text()).collect();
@@ -182,7 +233,9 @@ impl Task for Runner {
     type Output = Outputs;
 
     fn places(&self) -> usize {
-        self.network.streams() + 1
+        // As many as fill the streams, and one that is prepared meanwhile.
+        let most = self.network.graphs().iter().map(|(_, sizes)| sizes.batch).max().unwrap_or(1);
+        self.network.streams() * if self.separate { most } else { 1 } + 1
     }
 
     fn serve(&self, inputs: BTreeMap<String, Tensor>, reply: &Reply<Outputs>) -> Result<Outputs> {

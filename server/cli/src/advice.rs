@@ -1,0 +1,38 @@
+//! What the user is told of an error, and what can be done about it. The library's errors speak of its domain; flags
+//! are named here alone.
+
+use std::io::ErrorKind;
+
+use tileforge_terminal::{Exit, Failure, chain_with};
+
+use crate::failure::Error;
+
+impl Failure for Error {
+    fn exit(&self) -> Exit {
+        match self {
+            Self::Nothing => Exit::Usage,
+            _ => Exit::Failed,
+        }
+    }
+
+    fn text(&self) -> Option<String> {
+        Some(chain_with(self, on(self).as_deref()))
+    }
+}
+
+/// What to do next, where that is known.
+fn on(error: &Error) -> Option<String> {
+    use tileforge_server::Error as Server;
+    Some(match error {
+        Error::Nothing => "give `--engines DIR` or `--model-name NAME=SOURCE`, and an address".into(),
+        Error::Server(Server::Address { source, .. }) if source.kind() == ErrorKind::AddrInUse => {
+            "give another one with `--http` or `--grpc`; port 0 takes a free one".into()
+        }
+        Error::Server(Server::Folder(_)) => {
+            "give the folder that holds the engines' folders with `--engines`; `engine-builder build` makes engines"
+                .into()
+        }
+        Error::Ended => "give more time with `--grace`".into(),
+        _ => return None,
+    })
+}

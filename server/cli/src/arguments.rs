@@ -1,0 +1,172 @@
+//! The arguments of `serve`.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tileforge_server::{Limits, NamedModel, TlsFiles};
+
+use crate::log::LogFormat;
+
+/// Serve engines until Ctrl-C or SIGTERM.
+///
+/// The addresses are printed to standard output, and the log goes to standard error. SIGHUP reads the configuration
+/// again, and looks for engines again. SIGTERM and Ctrl-C end the server when the requests that it has accepted have
+/// ended.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  tileforge-server serve --engines engines/cpu
+  tileforge-server serve --model-name photo=oci://registry.example/compact-x4:1.0 --grpc off
+  tileforge-server serve --engines /srv/engines --http 0.0.0.0:8000 --grpc 0.0.0.0:8001 --log text")]
+pub(crate) struct Serve {
+    /// The folder whose engines are served, under the names of their folders. New, exchanged and removed engines are
+    /// noticed.
+    #[arg(long, value_name = "DIR", help_heading = "Engines")]
+    pub(crate) engines: Option<PathBuf>,
+    /// An engine under a name: a folder, an archive, or oci://HOST/NAME:TAG. Can be given several times.
+    #[arg(long, value_name = "NAME=SOURCE", value_parser = named_model, help_heading = "Engines")]
+    pub(crate) model_name: Vec<NamedModel>,
+    /// A TOML file whose table `models` has more sources by name; SIGHUP reads it again.
+    #[arg(long, value_name = "FILE", help_heading = "Engines")]
+    pub(crate) config: Option<PathBuf>,
+    /// Seconds between two looks at the folders.
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds, help_heading = "Engines")]
+    pub(crate) poll: Duration,
+    /// Where HTTP is served: ADDRESS:PORT, or `off`. Port 0 takes a free one.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8000", value_parser = place)]
+    pub(crate) http: Place,
+    /// Where gRPC is served: ADDRESS:PORT, or `off`. Port 0 takes a free one.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8001", value_parser = place)]
+    pub(crate) grpc: Place,
+    /// A certificate in PEM, with those between it and its authority: both protocols are encrypted. It is read again
+    /// when it changes.
+    #[arg(long, value_name = "FILE", requires = "tls_key", help_heading = "Safety")]
+    pub(crate) tls_certificate: Option<PathBuf>,
+    /// The certificate's private key in PEM.
+    #[arg(long, value_name = "FILE", requires = "tls_certificate", help_heading = "Safety")]
+    pub(crate) tls_key: Option<PathBuf>,
+    /// A file of keys, of which clients have to show one; `tileforge-server key` makes its lines. SIGHUP reads it
+    /// again.
+    #[arg(long, value_name = "FILE", help_heading = "Safety")]
+    pub(crate) keys: Option<PathBuf>,
+    /// How the log is written.
+    #[arg(long, value_enum, value_name = "FORMAT", default_value = "json")]
+    pub(crate) log: LogFormat,
+    /// Bytes of this machine's memory that open engines may take, such as 4G. Without it: what the system gives.
+    #[arg(long, value_name = "BYTES", value_parser = bytes, help_heading = "Limits")]
+    pub(crate) memory: Option<u64>,
+    /// Most bytes of the body of a request.
+    #[arg(long, value_name = "BYTES", default_value = "64M", value_parser = bytes, help_heading = "Limits")]
+    pub(crate) max_body: u64,
+    /// Most bytes of all bodies together.
+    #[arg(long, value_name = "BYTES", default_value = "1G", value_parser = bytes, help_heading = "Limits")]
+    pub(crate) max_bodies: u64,
+    /// Most pixels of a picture, in millions.
+    #[arg(long, value_name = "NUMBER", default_value = "16", help_heading = "Limits")]
+    pub(crate) max_megapixels: u32,
+    /// Requests for work that are in the server at the same time.
+    #[arg(long, value_name = "NUMBER", default_value = "256", help_heading = "Limits")]
+    pub(crate) max_requests: usize,
+    /// Requests that wait in front of each engine.
+    #[arg(long, value_name = "NUMBER", default_value = "64", help_heading = "Limits")]
+    pub(crate) queue: usize,
+    /// Open connections of each protocol.
+    #[arg(long, value_name = "NUMBER", default_value = "1024", help_heading = "Limits")]
+    pub(crate) max_connections: usize,
+    /// Seconds in which the head of a request has to come.
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds, help_heading = "Limits")]
+    pub(crate) header_timeout: Duration,
+    /// Seconds in which the body of a request has to come.
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds, help_heading = "Limits")]
+    pub(crate) body_timeout: Duration,
+    /// Seconds that a client may read nothing of its answer.
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds, help_heading = "Limits")]
+    pub(crate) write_timeout: Duration,
+    /// Seconds that a request may take.
+    #[arg(long, value_name = "SECONDS", default_value = "300", value_parser = seconds, help_heading = "Limits")]
+    pub(crate) request_timeout: Duration,
+    /// Seconds that accepted requests may go on after SIGTERM.
+    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds, help_heading = "Shutdown")]
+    pub(crate) grace: Duration,
+    /// Seconds that requests are still accepted after SIGTERM, while the server says that it is not ready.
+    #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = seconds, help_heading = "Shutdown")]
+    pub(crate) drain: Duration,
+}
+
+impl Serve {
+    /// The files of the certificate.
+    pub(crate) fn tls(&self) -> Option<TlsFiles> {
+        Some(TlsFiles { certificate: self.tls_certificate.clone()?, key: self.tls_key.clone()? })
+    }
+
+    /// How much clients may ask for.
+    pub(crate) fn limits(&self) -> Limits {
+        Limits {
+            body_bytes: self.max_body,
+            memory_bytes: self.max_bodies,
+            megapixels: self.max_megapixels,
+            requests: self.max_requests,
+            waiting: self.queue,
+            connections: self.max_connections,
+            header_time: self.header_timeout,
+            body_time: self.body_timeout,
+            write_time: self.write_timeout,
+            request_time: self.request_timeout,
+            grace: self.grace,
+            drain: self.drain,
+        }
+    }
+}
+
+/// Where a protocol is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place(pub(crate) Option<SocketAddr>);
+
+fn place(text: &str) -> Result<Place, String> {
+    match text {
+        "off" => Ok(Place(None)),
+        text => text.parse().map(|address| Place(Some(address))).map_err(|_| "expected ADDRESS:PORT, or `off`".into()),
+    }
+}
+
+fn named_model(text: &str) -> Result<NamedModel, String> {
+    let parts = text.split_once('=').filter(|(name, source)| !name.is_empty() && !source.is_empty());
+    let (name, source) = parts.ok_or("expected NAME=SOURCE")?;
+    Ok(NamedModel { name: name.into(), source: source.into() })
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let wrong = || "expected seconds, from 0 to 86400".to_owned();
+    let seconds: f64 = text.parse().map_err(|_| wrong())?;
+    if (0.0..=86400.0).contains(&seconds) { Ok(Duration::from_secs_f64(seconds)) } else { Err(wrong()) }
+}
+
+fn bytes(text: &str) -> Result<u64, String> {
+    let (digits, unit) = match text.as_bytes().last() {
+        Some(b'K') => (&text[..text.len() - 1], 1 << 10),
+        Some(b'M') => (&text[..text.len() - 1], 1 << 20),
+        Some(b'G') => (&text[..text.len() - 1], 1 << 30),
+        _ => (text, 1),
+    };
+    let number: Option<u64> = digits.parse().ok();
+    number.and_then(|number| number.checked_mul(unit)).ok_or_else(|| "expected bytes, as in 64M, 4G".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_with_units() {
+        assert_eq!([bytes("12"), bytes("3K"), bytes("1G")], [Ok(12), Ok(3072), Ok(1 << 30)]);
+        assert!(
+            ["", "K", "-1", "1T", "99999999999999999999", "18446744073709551615G"]
+                .into_iter()
+                .all(|text| bytes(text).is_err())
+        );
+        assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
+        assert!(["", "-1", "NaN", "inf", "1e9"].into_iter().all(|text| seconds(text).is_err()));
+        assert!(["", "=", "a=", "=b", "a"].into_iter().all(|text| named_model(text).is_err()));
+    }
+}

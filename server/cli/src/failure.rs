@@ -1,0 +1,42 @@
+//! Why a command failed.
+
+use std::path::PathBuf;
+
+use tileforge_terminal::PrintError;
+
+/// Why a command failed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    /// The server does not start.
+    #[error(transparent)]
+    Server(#[from] tileforge_server::Error),
+    /// There is no host on this machine.
+    #[error(transparent)]
+    Host(#[from] tileforge::Error),
+    /// The configuration cannot be read.
+    #[error("{}: cannot read the configuration", path.display())]
+    Configuration { path: PathBuf, source: std::io::Error },
+    /// The configuration is not as it should be.
+    #[error("{}: not a configuration", path.display())]
+    NotConfiguration { path: PathBuf, source: toml::de::Error },
+    /// There is no such key.
+    #[error("no key: {0}")]
+    Key(String),
+    /// The file of keys cannot be written.
+    #[error("{}: cannot add the key", path.display())]
+    Keys { path: PathBuf, source: std::io::Error },
+    /// The system gives no threads or signals.
+    #[error("cannot start")]
+    System(#[from] std::io::Error),
+    /// A result cannot be printed.
+    #[error(transparent)]
+    Print(#[from] PrintError),
+    /// Nothing is to be served.
+    #[error("nothing to serve: no engines are named, and no addresses or no folder")]
+    Nothing,
+    /// Requests had to be ended.
+    #[error("requests were ended, because the grace time was over")]
+    Ended,
+}
+
+pub(crate) type CommandResult<T = ()> = Result<T, Error>;

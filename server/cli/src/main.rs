@@ -1,0 +1,109 @@
+//! The program `tileforge-server`: arguments, signals and printing.
+
+mod advice;
+mod arguments;
+mod configuration;
+mod failure;
+mod log;
+mod serve;
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser, Subcommand};
+use tileforge_terminal::{self as terminal, Exit};
+
+use failure::{CommandResult, Error};
+
+/// Serves engines of image models over HTTP and gRPC.
+#[derive(Parser)]
+#[command(name = "tileforge-server", version, after_help = Exit::help(&EXITS), arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+    /// The ONNX Runtime library, or the folder that holds it.
+    ///
+    /// Without it: the environment variable ORT_DYLIB_PATH, then beside this executable, then ../lib/tileforge (where
+    /// releases have it), then ../lib, then .onnxruntime/lib of the source tree that it was built in (where `make
+    /// setup` puts it).
+    #[arg(long, global = true, value_name = "PATH", help_heading = "Libraries")]
+    ort_lib: Option<PathBuf>,
+}
+
+/// How this program ends.
+const EXITS: [Exit; 4] = [Exit::Done, Exit::Failed, Exit::Usage, Exit::Stopped];
+
+#[derive(Subcommand)]
+enum Command {
+    Serve(Box<arguments::Serve>),
+    Key(Key),
+    Completions(Completions),
+    /// Print all manual pages as one JSON object, from file names to texts; releases are made with it.
+    #[command(hide = true)]
+    Manual,
+}
+
+/// Make a key for clients.
+///
+/// Prints the key to standard output, and its line for the file of `serve --keys` to the file. The file holds no key.
+#[derive(clap::Args)]
+#[command(after_help = "Example:\n  tileforge-server key alice --keys /etc/tileforge-server/keys")]
+struct Key {
+    /// What the key is called.
+    name: String,
+    /// The file of keys, to which the line is added.
+    #[arg(long, value_name = "FILE")]
+    keys: PathBuf,
+}
+
+/// Print a completion script for a shell.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Example:
+  tileforge-server completions bash > ~/.local/share/bash-completion/completions/tileforge-server")]
+struct Completions {
+    /// The shell.
+    shell: terminal::Shell,
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    terminal::explain_bus_errors();
+    terminal::end(run(cli))
+}
+
+fn run(cli: Cli) -> CommandResult {
+    match cli.command {
+        Command::Serve(arguments) => serve::run(&arguments, cli.ort_lib),
+        Command::Key(arguments) => key(&arguments),
+        Command::Completions(arguments) => Ok(terminal::print_completions(arguments.shell, Cli::command())?),
+        Command::Manual => Ok(terminal::print_manual(Cli::command())?),
+    }
+}
+
+fn key(Key { name, keys }: &Key) -> CommandResult {
+    let [key, line] = tileforge_server::new_key(name).map_err(Error::Key)?;
+    let failed = |source| Error::Keys { path: keys.clone(), source };
+    let mut file = OpenOptions::new().create(true).append(true).mode(0o600).open(keys).map_err(failed)?;
+    writeln!(file, "{line}").map_err(failed)?;
+    Ok(terminal::print(&key)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_arguments_are_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    /// Those of every help and of the documents: people paste them.
+    #[test]
+    fn every_example_parses() {
+        terminal::testing::check_examples::<Cli>();
+    }
+}

@@ -1,0 +1,6 @@
+//! What `--help` says, which people read and copy into scripts.
+
+#[test]
+fn the_help_of_every_command() {
+    insta::assert_snapshot!(tileforge_terminal::testing::help(env!("CARGO_BIN_EXE_tileforge-server")));
+}

@@ -1,0 +1,130 @@
+//! Engines that come, change and go while the server runs.
+
+use std::fs;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+
+use serde_json::{Value, json};
+
+use crate::harness::{Server, copy_engine, engines, inference, repository, request};
+
+/// The reason that the index gives for a model, or `READY`.
+fn state(server: &Server, name: &str) -> Option<String> {
+    let (_, index) = server.post("/v2/repository/index", &json!({}));
+    let models: &Vec<Value> = index.as_array().unwrap();
+    let model = models.iter().find(|model| model["name"] == name)?;
+    let word = if model["state"] == "READY" { "state" } else { "reason" };
+    Some(model[word].as_str().unwrap().to_owned())
+}
+
+#[test]
+fn engines_come_and_go_and_broken_ones_are_named() {
+    let engines = engines();
+    let server = Server::start(engines.path(), &[]);
+    assert_eq!(state(&server, "other"), None);
+    // Built beside its place and renamed, as the builder does.
+    let work = tempfile::tempdir_in(engines.path()).unwrap();
+    fs::rename(copy_engine(work.path(), "new"), engines.path().join("other")).unwrap();
+    server.wait_until("a new engine", |server| state(server, "other").as_deref() == Some("READY"));
+    assert_eq!(server.post("/v2/models/other/infer", &inference(24)).0, 200);
+    // Names that begin with a dot are of what is not finished, and no file is a model.
+    fs::rename(copy_engine(work.path(), "new"), engines.path().join(".hidden")).unwrap();
+    fs::write(engines.path().join("file"), "x").unwrap();
+    // One whose weights were changed is refused, and is tried again when it is whole.
+    let broken = copy_engine(work.path(), "broken");
+    let weights = fs::read(broken.join("model.weights")).unwrap();
+    fs::write(broken.join("model.weights"), &weights[1..]).unwrap();
+    fs::rename(&broken, engines.path().join("broken")).unwrap();
+    server.wait_until("a broken engine", |server| {
+        state(server, "broken").is_some_and(|reason| reason.contains("model.weights"))
+    });
+    let (status, answer) = server.post("/v2/models/broken/infer", &inference(24));
+    assert!(status == 503 && answer["error"].as_str().unwrap().contains("could not be loaded"), "{answer}");
+    assert_eq!(server.get("/v2/models/broken/ready").0, 503);
+    fs::write(engines.path().join("broken/model.weights"), &weights).unwrap();
+    server.signal("HUP");
+    server.wait_until("it is whole", |server| state(server, "broken").as_deref() == Some("READY"));
+    fs::remove_dir_all(engines.path().join("other")).unwrap();
+    server.wait_until("it is gone", |server| state(server, "other").is_none());
+    assert_eq!(server.post("/v2/models/other/infer", &inference(24)).0, 404);
+    let (_, index) = server.post("/v2/repository/index", &json!({ "ready": true }));
+    assert_eq!(index.as_array().unwrap().len(), 2, "{index}");
+    server.assert_well();
+}
+
+#[test]
+fn an_engine_is_exchanged_loaded_and_unloaded_under_load() {
+    let engines = engines();
+    let server = Server::start(engines.path(), &[]);
+    let (done, served, unavailable) = (AtomicBool::new(false), AtomicUsize::new(0), AtomicUsize::new(0));
+    let content = inference(24).to_string();
+    thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                while !done.load(Ordering::SeqCst) {
+                    let (status, _, body) =
+                        request(&server.http, "POST", "/v2/models/model/infer", &[], content.as_bytes()).unwrap();
+                    match status {
+                        200 => served.fetch_add(1, Ordering::SeqCst),
+                        503 => unavailable.fetch_add(1, Ordering::SeqCst),
+                        _ => panic!("{status}: {}", String::from_utf8_lossy(&body)),
+                    };
+                }
+            });
+        }
+        let loads = || server.figure(r#"tileforge_model_loads{model="model"}"#) as usize;
+        for _ in 0..4 {
+            let before = loads();
+            let work = tempfile::tempdir_in(engines.path()).unwrap();
+            let new = copy_engine(work.path(), "new");
+            // As the builder does it: the two folders change places in one step.
+            let exchanged = std::process::Command::new("python3")
+                .arg(repository("tests/clients/exchange_folders.py"))
+                .arg(&new)
+                .arg(engines.path().join("model"))
+                .status()
+                .unwrap();
+            assert!(exchanged.success());
+            server.wait_until("the new engine", |_| loads() > before);
+            drop(work);
+        }
+        assert_eq!(unavailable.load(Ordering::SeqCst), 0, "an exchange loses no request");
+        for _ in 0..4 {
+            assert_eq!(server.post("/v2/repository/models/model/unload", &json!({})).0, 200);
+            assert_eq!(server.post("/v2/models/model/infer", &inference(24)).0, 503);
+            assert_eq!(server.post("/v2/repository/models/model/load", &json!({})).0, 200);
+            server.assert_well();
+        }
+        done.store(true, Ordering::SeqCst);
+    });
+    assert!(served.load(Ordering::SeqCst) > 10);
+    assert_eq!(state(&server, "model").as_deref(), Some("READY"));
+    server.assert_well();
+}
+
+#[test]
+fn the_configuration_is_read_again() {
+    let engines = engines();
+    let work = tempfile::tempdir().unwrap();
+    let [first, second] = ["first", "second"].map(|name| copy_engine(work.path(), name));
+    let config = work.path().join("config.toml");
+    let write = |name: &str, source: &std::path::Path| {
+        fs::write(&config, format!("[models]\n{name} = \"{}\"\n", source.display())).unwrap();
+    };
+    write("one", &first);
+    let server = Server::start(engines.path(), &["--config", config.to_str().unwrap()]);
+    assert_eq!(state(&server, "one").as_deref(), Some("READY"));
+    write("two", &second);
+    server.signal("HUP");
+    server.wait_until("another name", |server| state(server, "two").as_deref() == Some("READY"));
+    server.wait_until("the first is gone", |server| state(server, "one").is_none());
+    // What cannot be read changes nothing.
+    fs::write(&config, "[models\n").unwrap();
+    server.signal("HUP");
+    server.wait_until("it is said", |server| server.log().contains("cannot be reloaded"));
+    fs::write(&config, "[models]\n\"../x\" = \"y\"\n").unwrap();
+    server.signal("HUP");
+    server.wait_until("it is said", |server| server.log().contains("expected a name"));
+    assert_eq!(state(&server, "two").as_deref(), Some("READY"));
+    server.assert_well();
+}

@@ -1,0 +1,11 @@
+//! The server as its users have it: a process, real clients, and connections that misbehave.
+#![allow(clippy::unwrap_used, clippy::panic)] // a test's way to fail
+
+mod attacks;
+mod clients;
+mod exchange;
+mod harness;
+mod overload;
+mod pictures;
+mod safety;
+mod shutdown;

@@ -1,0 +1,131 @@
+//! Pictures in and out.
+
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::harness::{Server, engines, repository};
+
+const PATH: &str = "/v1/upscale?engine=model";
+
+/// A PNG of this size.
+fn picture(server: &Server, size: &str) -> Vec<u8> {
+    let path = server.folder().join(format!("{size}.png"));
+    let script = repository("tests/clients/write_png.py");
+    let made = Command::new("python3").arg(script).arg(&path).arg(size).status().unwrap();
+    assert!(made.success());
+    std::fs::read(path).unwrap()
+}
+
+/// Width and height of a PNG.
+fn size_of(png: &[u8]) -> [u32; 2] {
+    assert!(png.starts_with(b"\x89PNG"), "{}", String::from_utf8_lossy(&png[..png.len().min(200)]));
+    [16, 20].map(|at| u32::from_be_bytes(png[at..at + 4].try_into().unwrap()))
+}
+
+#[test]
+fn a_picture_is_enlarged_as_the_runtime_enlarges_it() {
+    let engines = engines();
+    let server = Server::start(engines.path(), &[]);
+    let small = picture(&server, "40x30");
+    let (status, head, large) = server.request("POST", PATH, &[], &small);
+    assert_eq!((status, head.contains("content-type: image/png"), size_of(&large)), (200, true, [160, 120]), "{head}");
+    // The program makes the same pixels of the same engine.
+    let runtime = std::path::Path::new(env!("CARGO_BIN_EXE_tileforge-server")).with_file_name("runtime");
+    let output = server.folder().join("large.png");
+    let ran = Command::new(runtime)
+        .args(["infer", "--engine"])
+        .arg(engines.path().join("model"))
+        .args([
+            "--input".as_ref(),
+            server.folder().join("40x30.png").as_os_str(),
+            "--output".as_ref(),
+            output.as_os_str(),
+        ])
+        .env("CUDA_VISIBLE_DEVICES", "")
+        .output()
+        .unwrap();
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    let pixels = |png: &[u8]| {
+        let mut data = Vec::new();
+        let mut at = 8;
+        while at < png.len() {
+            let length = u32::from_be_bytes(png[at..at + 4].try_into().unwrap()) as usize;
+            if &png[at + 4..at + 8] == b"IDAT" {
+                data.extend_from_slice(&png[at + 8..at + 8 + length]);
+            }
+            at += length + 12;
+        }
+        data
+    };
+    assert!(pixels(&large) == pixels(&std::fs::read(output).unwrap()));
+    // Other formats, by what the client takes, and from its own answers.
+    for (accept, begin) in
+        [("image/jpeg", &b"\xff\xd8\xff"[..]), ("image/webp", b"RIFF"), ("text/html, */*;q=0.1", b"\x89PNG")]
+    {
+        let (status, head, body) = server.request("POST", PATH, &[("Accept", accept)], &small);
+        assert!(status == 200 && body.starts_with(begin), "{accept}: {head}");
+        let (status, head, _) = server.request("POST", PATH, &[], &body);
+        assert_eq!(status, 200, "{accept}: {head}");
+    }
+    // As a form, by curl; without a name, since there is one engine.
+    let file = server.folder().join("40x30.png");
+    let curl = Command::new("curl")
+        .args(["--silent", "--form", &format!("image=@{}", file.display()), "--form", "model=model"])
+        .arg(format!("http://{}/v1/images/upscale", server.http))
+        .output()
+        .unwrap();
+    assert_eq!(size_of(&curl.stdout), [160, 120]);
+    assert_eq!(server.request("POST", "/v1/upscale", &[], &small).0, 200);
+    let (_, _, listed) = server.get("/v1/models");
+    let listed: Value = serde_json::from_slice(&listed).unwrap();
+    assert_eq!((&listed["object"], &listed["data"][0]["id"]), (&"list".into(), &"model".into()));
+}
+
+#[test]
+fn what_is_no_picture_or_too_large_is_refused() {
+    let engines = engines();
+    let server = Server::start(engines.path(), &["--max-megapixels", "1"]);
+    let small = picture(&server, "40x30");
+    let refused = |path: &str, headers: &[(&str, &str)], body: &[u8]| {
+        let (status, _, body) = server.request("POST", path, headers, body);
+        let answer: Value = serde_json::from_slice(&body).unwrap();
+        (status, answer["error"].as_str().unwrap().to_owned())
+    };
+    // 100 megapixels of one colour in a hundredth of their bytes.
+    let bomb = picture(&server, "10000x10000");
+    assert!(bomb.len() < 4 << 20, "{}", bomb.len());
+    let before = server.memory();
+    let (status, error) = refused(PATH, &[], &bomb);
+    assert!(status == 400 && error.contains("10000×10000"), "{status} {error}");
+    assert!(server.memory() < before + (50 << 20));
+    // A picture whose head lies, and others that are none.
+    let mut lies = small.clone();
+    lies[16..24].copy_from_slice(&[0xff; 8]);
+    for (body, status) in
+        [(&lies[..], 400), (b"", 400), (b"GIF89a", 400), (b"\x89PNG\r\n\x1a\n", 400), (&small[..60], 400)]
+    {
+        assert_eq!(refused(PATH, &[], body).0, status);
+    }
+    assert_eq!(refused("/v1/upscale?engine=none", &[], &small).0, 404);
+    assert_eq!(refused("/v1/upscale?engine=..%2fmodel", &[], &small).0, 404);
+    assert_eq!(refused("/v1/depth", &[], &small).0, 404);
+    assert!(refused("/v1/depth?engine=model", &[], &small).1.contains("something else"));
+    assert_eq!(refused(PATH, &[("Accept", "text/html")], &small).0, 406);
+    assert_eq!(refused(PATH, &[("Content-Type", "application/json")], b"{}").0, 415);
+    assert_eq!(refused(&format!("{PATH}&timeout=-1"), &[], &small).0, 400);
+    assert_eq!(refused(&format!("{PATH}&timeout=0.000001"), &[], &small).0, 504);
+    let form = [("Content-Type", "multipart/form-data; boundary=x")];
+    for body in [
+        "",
+        "--x",
+        "--x\r\n\r\nimage\r\n--x--\r\n",
+        "--x\r\nContent-Disposition: form-data; name=a\r\n\r\nb\r\n--x--\r\n",
+    ] {
+        assert_eq!(refused("/v1/upscale", &form, body.as_bytes()).0, 400, "{body}");
+    }
+    let many = "--x\r\nContent-Disposition: form-data; name=a\r\n\r\nb\r\n".repeat(1000) + "--x--\r\n";
+    assert!(refused("/v1/upscale", &form, many.as_bytes()).1.contains("at most 32 fields"));
+    assert_eq!(refused("/v1/upscale", &[("Content-Type", "multipart/form-data")], b"x").0, 400);
+    assert_eq!(server.request("POST", PATH, &[], &small).0, 200);
+}

@@ -1,0 +1,56 @@
+//! Decoding and encoding, a few at the same time: each takes as much memory as its picture.
+
+use std::sync::Arc;
+use std::thread;
+
+use bytes::Bytes;
+use tileforge::{Format, Limits, Picture};
+use tokio::sync::Semaphore;
+
+use crate::budget::Held;
+use crate::failure::{Failure, Result};
+
+/// Bytes of a decoded picture for each of its pixels at most: four channels of 16 bits.
+const BYTES_PER_PIXEL: u64 = 8;
+
+/// Decodes and encodes pictures.
+#[derive(Debug)]
+pub(crate) struct Coding {
+    at_once: Arc<Semaphore>,
+    limits: Limits,
+}
+
+impl Coding {
+    /// Pictures of at most so many millions of pixels come in.
+    pub(crate) fn new(megapixels: u32) -> Self {
+        let threads = thread::available_parallelism().map_or(1, usize::from);
+        let decoded_bytes = u64::from(megapixels) * 1_000_000 * BYTES_PER_PIXEL;
+        Self { at_once: Arc::new(Semaphore::new(threads)), limits: Limits { megapixels, decoded_bytes } }
+    }
+
+    /// Decodes a picture. Its size is checked before memory is used.
+    pub(crate) async fn decode(&self, bytes: Bytes, held: &Arc<Held>) -> Result<Picture> {
+        let limits = self.limits;
+        let picture = self.work(move || Picture::from_reader(&*bytes, &limits)).await??;
+        let pixels = u64::from(picture.size().width) * u64::from(picture.size().height);
+        held.add(usize::try_from(pixels * BYTES_PER_PIXEL).unwrap_or(usize::MAX))?;
+        Ok(picture)
+    }
+
+    /// Encodes a picture.
+    pub(crate) async fn encode(&self, picture: Picture, format: Format) -> Result<Vec<u8>> {
+        Ok(self.work(move || picture.encode(format)).await??)
+    }
+
+    /// Does something with a picture that takes its time.
+    pub(crate) async fn work<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
+        let failed = || Failure::internal("the picture cannot be worked on");
+        let permit = self.at_once.clone().acquire_owned().await.map_err(|_| failed())?;
+        let work = move || {
+            let result = work();
+            drop(permit);
+            result
+        };
+        tokio::task::spawn_blocking(work).await.map_err(|_| failed())
+    }
+}

@@ -1,0 +1,234 @@
+//! Sockets: which connections are taken, and what they may do.
+
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use hyper::server::conn::{http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+use tower_service::Service;
+
+use crate::app::App;
+use crate::watched::Watched;
+
+/// What is spoken on a socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Protocol {
+    /// HTTP/1.0 and 1.1.
+    Http,
+    /// gRPC, on HTTP/2.
+    Grpc,
+}
+
+impl Protocol {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+            Self::Grpc => "grpc",
+        }
+    }
+
+    /// Bytes with which a client shows that it speaks it: of HTTP/2, its preface (RFC 9113, 3.4). What follows has
+    /// limits of its own.
+    fn first_bytes(self) -> usize {
+        match self {
+            Self::Http => 1,
+            Self::Grpc => 24,
+        }
+    }
+}
+
+/// Most bytes of the head of a request.
+const HEAD_MAXIMUM: usize = 64 << 10;
+
+/// How often a connection of gRPC is asked whether its peer is there.
+const PING: Duration = Duration::from_secs(20);
+
+/// Calls at the same time on a connection of gRPC.
+const CALLS_MAXIMUM: u32 = 256;
+
+/// How long nothing is accepted after the system had no more sockets.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// What a connection that is one too many reads in HTTP/1.
+const TOO_MANY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\n\
+    Content-Length: 0\r\n\r\n";
+
+/// A socket that connections come to.
+pub(crate) struct Door {
+    listener: TcpListener,
+    protocol: Protocol,
+    router: Router,
+    app: Arc<App>,
+}
+
+/// How far the end of the server is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Stage {
+    /// It serves.
+    Serving,
+    /// It takes no more connections, and no more requests on those that there are.
+    Closing,
+    /// It ends connections whatever they do.
+    Ended,
+}
+
+impl Door {
+    pub(crate) async fn open(
+        address: SocketAddr,
+        protocol: Protocol,
+        router: Router,
+        app: Arc<App>,
+    ) -> io::Result<Self> {
+        Ok(Self { listener: TcpListener::bind(address).await?, protocol, router, app })
+    }
+
+    pub(crate) fn address(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// Serves connections until the server ends.
+    pub(crate) async fn serve(self, mut stage: watch::Receiver<Stage>) {
+        let room = Arc::new(Semaphore::new(self.app.limits.connections.clamp(1, Semaphore::MAX_PERMITS)));
+        let mut connections = JoinSet::new();
+        loop {
+            tokio::select! {
+                accepted = self.listener.accept() => self.accepted(accepted, &room, &stage, &mut connections).await,
+                () = reached(&mut stage, Stage::Closing) => break,
+                Some(_) = connections.join_next() => {}
+            }
+        }
+        // Those that the system has accepted already are served, too.
+        while let Ok(accepted) = tokio::time::timeout(Duration::ZERO, self.listener.accept()).await {
+            if accepted.is_err() {
+                break;
+            }
+            self.accepted(accepted, &room, &stage, &mut connections).await;
+        }
+        drop(self.listener);
+        tokio::select! {
+            () = async { while connections.join_next().await.is_some() {} } => {}
+            () = reached(&mut stage, Stage::Ended) => connections.shutdown().await,
+        }
+    }
+
+    async fn accepted(
+        &self,
+        accepted: io::Result<(TcpStream, SocketAddr)>,
+        room: &Arc<Semaphore>,
+        stage: &watch::Receiver<Stage>,
+        connections: &mut JoinSet<()>,
+    ) {
+        let mut socket = match accepted {
+            Ok((socket, _)) => socket,
+            Err(error) => {
+                tracing::warn!(error = error.to_string(), "no connection can be accepted");
+                return tokio::time::sleep(PAUSE).await;
+            }
+        };
+        // Where it fails, small answers wait a little.
+        let _ = socket.set_nodelay(true);
+        let Ok(permit) = room.clone().try_acquire_owned() else {
+            if self.protocol == Protocol::Http {
+                // Its buffer is empty, so this does not wait.
+                let _ = socket.try_write(TOO_MANY);
+                let _ = socket.shutdown().await;
+            }
+            return;
+        };
+        let open = self.app.metrics.connections.with_label_values(&[self.protocol.name()]);
+        let limits = &self.app.limits;
+        let (protocol, header_time, write_time) = (self.protocol, limits.header_time, limits.write_time);
+        let (router, stage) = (self.router.clone(), stage.clone());
+        let tls = self.app.tls.as_ref().map(|tls| match protocol {
+            Protocol::Http => tls.http(),
+            Protocol::Grpc => tls.grpc(),
+        });
+        connections.spawn(async move {
+            open.inc();
+            let spoken = protocol.first_bytes();
+            match tls {
+                None => {
+                    let socket = Watched::new(socket, spoken, header_time, write_time);
+                    serve(socket, protocol, router, header_time, stage).await;
+                }
+                Some(config) => {
+                    let socket = Watched::new(socket, 1, header_time, write_time);
+                    let handshake = TlsAcceptor::from(config).accept(socket);
+                    // A client that does not trust the certificate, or is too slow, ends its own connection.
+                    if let Ok(Ok(socket)) = tokio::time::timeout(header_time, handshake).await {
+                        let socket = Watched::new(socket, spoken, header_time, write_time);
+                        serve(socket, protocol, router, header_time, stage).await;
+                    }
+                }
+            }
+            open.dec();
+            drop(permit);
+        });
+    }
+}
+
+/// Waits until the server is so far.
+async fn reached(stage: &mut watch::Receiver<Stage>, wanted: Stage) {
+    // The other end lives as long as the server.
+    let _ = stage.wait_for(|stage| *stage >= wanted).await;
+}
+
+/// Serves a connection until it closes.
+async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+    socket: Watched<S>,
+    protocol: Protocol,
+    router: Router,
+    header_time: Duration,
+    mut stage: watch::Receiver<Stage>,
+) {
+    let service =
+        hyper::service::service_fn(move |request: http::Request<hyper::body::Incoming>| router.clone().call(request));
+    let io = TokioIo::new(socket);
+    let closing = reached(&mut stage, Stage::Closing);
+    // What a client does to its connection is no failure of the server.
+    let _ = match protocol {
+        Protocol::Http => {
+            let mut builder = http1::Builder::new();
+            let builder = builder.timer(TokioTimer::new()).header_read_timeout(header_time).max_buf_size(HEAD_MAXIMUM);
+            let mut connection = pin!(builder.serve_connection(io, service));
+            until(closing, connection.as_mut(), |connection| connection.graceful_shutdown()).await
+        }
+        Protocol::Grpc => {
+            let mut builder = http2::Builder::new(TokioExecutor::new());
+            let builder = builder
+                .timer(TokioTimer::new())
+                .keep_alive_interval(PING)
+                .keep_alive_timeout(PING)
+                .max_concurrent_streams(CALLS_MAXIMUM)
+                .max_header_list_size(HEAD_MAXIMUM as u32)
+                .initial_stream_window_size(1_u32 << 20)
+                .initial_connection_window_size(4_u32 << 20);
+            let mut connection = pin!(builder.serve_connection(io, service));
+            until(closing, connection.as_mut(), |connection| connection.graceful_shutdown()).await
+        }
+    };
+}
+
+/// Waits for a connection; asks it to end when the server does.
+async fn until<C: Future>(
+    closing: impl Future<Output = ()>,
+    mut connection: std::pin::Pin<&mut C>,
+    close: impl FnOnce(std::pin::Pin<&mut C>),
+) -> C::Output {
+    tokio::select! {
+        output = connection.as_mut() => return output,
+        () = closing => {}
+    }
+    close(connection.as_mut());
+    connection.await
+}

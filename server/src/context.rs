@@ -1,0 +1,219 @@
+//! What is done with each request: its id, its limits, its log line, its figures.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use futures_util::FutureExt;
+use http::{HeaderMap, HeaderValue, Method, header};
+use http_body::Body as _;
+use tonic::Status;
+
+use crate::app::App;
+use crate::body::{Keeping, Limited};
+use crate::connections::Protocol;
+use crate::failure::{Failure, FailureKind, Result};
+use crate::inference::Caller;
+
+/// The index of all models, which is a POST that is no work.
+pub(crate) const INDEX: &str = "/v2/repository/index";
+
+/// The header with the id of a request, in both directions.
+const REQUEST_ID: &str = "x-request-id";
+
+/// The longest id that a client may give, and the longest path in the log.
+const TEXT_MAXIMUM: usize = 128;
+
+/// Calls of gRPC that are work. All others answer at once.
+const WORK: [&str; 3] = ["/ModelInfer", "/RepositoryModelLoad", "/RepositoryModelUnload"];
+
+/// When a call of gRPC is over, as its client says.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CallTimeout(pub(crate) Duration);
+
+/// Serves one request within the limits, and logs it.
+pub(crate) async fn handle(
+    State((app, protocol)): State<(Arc<App>, Protocol)>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let mut line = Line::new(app.clone(), protocol, &request);
+    let held = app.budget.open();
+    let mut accepted = None;
+    let response = 'answer: {
+        if request.body().size_hint().lower() > app.limits.body_bytes {
+            let most = app.limits.body_bytes;
+            let message = format!("expected a body of at most {most} bytes, found more");
+            break 'answer refused(protocol, Failure::new(FailureKind::TooLarge, message));
+        }
+        match caller(&app, protocol, &request) {
+            Ok(caller) => drop(request.extensions_mut().insert(caller)),
+            Err(failure) => break 'answer refused(protocol, failure),
+        }
+        if is_work(protocol, &request) {
+            match app.admission.enter() {
+                Ok(entered) => accepted = Some(entered),
+                Err(failure) => break 'answer refused(protocol, failure),
+            }
+        }
+        if let Some(timeout) = request.headers().get("grpc-timeout").and_then(|value| timeout_of(value.to_str().ok()?))
+        {
+            request.extensions_mut().insert(CallTimeout(timeout));
+        }
+        request.extensions_mut().insert(held.clone());
+        let limits = &app.limits;
+        let limited = |body| Body::new(Limited::new(body, limits.body_bytes, limits.body_time, held.clone()));
+        // A panic ends this request alone, also where others share its connection.
+        let served = AssertUnwindSafe(next.run(request.map(limited))).catch_unwind().await;
+        served.unwrap_or_else(|_| refused(protocol, Failure::internal("the request failed here")))
+    };
+    line.answered(&response);
+    let (mut parts, body) = response.into_parts();
+    parts.headers.insert(REQUEST_ID, line.id.clone());
+    if app.admission.is_closing() && protocol == Protocol::Http {
+        parts.headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    // The request is in the server until its answer was sent.
+    Response::from_parts(parts, Keeping::body(body, (held, accepted)))
+}
+
+/// Who asks: the number of the key that the client shows. Health is answered to everybody.
+fn caller(app: &App, protocol: Protocol, request: &Request) -> Result<Caller> {
+    let Some(keys) = app.keys.read().clone() else { return Ok(Caller(0)) };
+    let path = request.uri().path();
+    let open = match protocol {
+        Protocol::Http => path.starts_with("/v2/health/"),
+        Protocol::Grpc => path.starts_with("/grpc.health.v1.Health/"),
+    };
+    let shown = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let token = shown.and_then(|text| text.split_once(' ')).filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
+    match token.and_then(|(_, token)| keys.number_of(token.trim())) {
+        Some(number) => Ok(Caller(number)),
+        None if open => Ok(Caller(0)),
+        None => {
+            Err(Failure::new(FailureKind::Unauthenticated, "expected a key that is known: Authorization: Bearer KEY"))
+        }
+    }
+}
+
+/// Whether a request is work, of which only so much is taken.
+fn is_work(protocol: Protocol, request: &Request) -> bool {
+    let path = request.uri().path();
+    match protocol {
+        Protocol::Http => request.method() == Method::POST && path != INDEX,
+        Protocol::Grpc => WORK.iter().any(|work| path.ends_with(work)),
+    }
+}
+
+fn refused(protocol: Protocol, failure: Failure) -> Response {
+    match protocol {
+        Protocol::Http => failure.into_response(),
+        Protocol::Grpc => Status::from(failure).into_http(),
+    }
+}
+
+/// What a client says in `grpc-timeout`: up to eight digits and a unit.
+fn timeout_of(text: &str) -> Option<Duration> {
+    let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+    let number: u64 =
+        digits.parse().ok().filter(|_| digits.len() <= 8 && digits.bytes().all(|byte| byte.is_ascii_digit()))?;
+    Some(match unit {
+        "H" => Duration::from_secs(number * 3600),
+        "M" => Duration::from_secs(number * 60),
+        "S" => Duration::from_secs(number),
+        "m" => Duration::from_millis(number),
+        "u" => Duration::from_micros(number),
+        "n" => Duration::from_nanos(number),
+        _ => return None,
+    })
+}
+
+/// The log line of a request.
+struct Line {
+    app: Arc<App>,
+    protocol: Protocol,
+    id: HeaderValue,
+    method: Method,
+    path: String,
+    began: Instant,
+    answered: bool,
+}
+
+impl Line {
+    fn new(app: Arc<App>, protocol: Protocol, request: &Request) -> Self {
+        let id = given_id(request.headers()).unwrap_or_else(new_id);
+        let path = request.uri().path().chars().take(TEXT_MAXIMUM).collect();
+        let method = request.method().clone();
+        Self { app, protocol, id, method, path, began: Instant::now(), answered: false }
+    }
+
+    fn answered(&mut self, response: &Response) {
+        self.answered = true;
+        let status = match response.headers().get("grpc-status") {
+            Some(code) => code.to_str().ok().and_then(|code| code.parse().ok()).unwrap_or(0),
+            None if self.protocol == Protocol::Grpc => 0,
+            None => response.status().as_u16(),
+        };
+        self.app.metrics.answered(self.protocol.name(), status);
+        self.log(Some(status));
+    }
+
+    fn log(&self, status: Option<u16>) {
+        let Self { protocol, id, method, path, began, .. } = self;
+        let (protocol, id) = (protocol.name(), id.to_str().unwrap_or_default());
+        let milliseconds = began.elapsed().as_secs_f64() * 1e3;
+        match status {
+            Some(status) => {
+                tracing::info!(target: "request", protocol, request_id = id, %method, path, status, milliseconds);
+            }
+            None => {
+                let outcome = "the client went before the answer";
+                tracing::info!(target: "request", protocol, request_id = id, %method, path, milliseconds, outcome);
+            }
+        }
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        if !self.answered {
+            self.app.metrics.cancelled.inc();
+            self.log(None);
+        }
+    }
+}
+
+fn given_id(headers: &HeaderMap) -> Option<HeaderValue> {
+    let value = headers.get(REQUEST_ID)?;
+    let is_sound = (1..=TEXT_MAXIMUM).contains(&value.len()) && value.as_bytes().iter().all(u8::is_ascii_graphic);
+    is_sound.then(|| value.clone())
+}
+
+fn new_id() -> HeaderValue {
+    let mut bytes = [0; 16];
+    // Ids only tell requests apart: where there are no random numbers, they are less good at that.
+    if getrandom::fill(&mut bytes).is_err() {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        bytes = now.as_nanos().to_le_bytes();
+    }
+    let text: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    HeaderValue::from_str(&text).unwrap_or_else(|_| HeaderValue::from_static("unknown"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timeouts_of_calls_are_read() {
+        assert_eq!(timeout_of("100m"), Some(Duration::from_millis(100)));
+        assert_eq!(timeout_of("99999999H"), Some(Duration::from_secs(99_999_999 * 3600)));
+        for wrong in ["", "m", "100", "123456789S", "-1S", "1x", "1é", "+1S"] {
+            assert_eq!(timeout_of(wrong), None, "{wrong}");
+        }
+    }
+}

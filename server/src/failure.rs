@@ -1,0 +1,147 @@
+//! Why a request failed, as a status of each protocol.
+
+use std::time::Duration;
+
+use http::StatusCode;
+use tileforge::ErrorKind;
+use tonic::metadata::MetadataMap;
+use tonic::{Code, Status};
+
+/// What a client can do about a failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FailureKind {
+    /// The request is not as it should be.
+    Invalid,
+    /// The client shows no key that is known.
+    Unauthenticated,
+    /// There is no such thing.
+    NotFound,
+    /// The thing is there, but not for this.
+    Method,
+    /// The body is too large.
+    TooLarge,
+    /// The body, or the wanted answer, is of a kind that is not known.
+    MediaType,
+    /// The answer cannot have a kind that the client takes.
+    NotAcceptable,
+    /// The body came too slowly.
+    SlowClient,
+    /// Too much is asked for at the moment.
+    Busy,
+    /// The server or the model takes no requests now.
+    NotReady,
+    /// The request's time is over.
+    Deadline,
+    /// No device holds it.
+    DoesNotFit,
+    /// It should have worked.
+    Internal,
+}
+
+/// Why a request failed.
+#[derive(Clone, Debug)]
+pub(crate) struct Failure {
+    pub(crate) kind: FailureKind,
+    /// For the client.
+    pub(crate) message: String,
+}
+
+pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;
+
+/// When a request that was refused may be sent again.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+impl Failure {
+    pub(crate) fn new(kind: FailureKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into() }
+    }
+
+    pub(crate) fn invalid(message: impl Into<String>) -> Self {
+        Self::new(FailureKind::Invalid, message)
+    }
+
+    pub(crate) fn internal(message: impl Into<String>) -> Self {
+        Self::new(FailureKind::Internal, message)
+    }
+
+    /// Its status in HTTP.
+    pub(crate) fn status(&self) -> StatusCode {
+        match self.kind {
+            FailureKind::Invalid => StatusCode::BAD_REQUEST,
+            FailureKind::Unauthenticated => StatusCode::UNAUTHORIZED,
+            FailureKind::NotFound => StatusCode::NOT_FOUND,
+            FailureKind::Method => StatusCode::METHOD_NOT_ALLOWED,
+            FailureKind::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            FailureKind::MediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            FailureKind::NotAcceptable => StatusCode::NOT_ACCEPTABLE,
+            FailureKind::SlowClient => StatusCode::REQUEST_TIMEOUT,
+            FailureKind::Busy => StatusCode::TOO_MANY_REQUESTS,
+            FailureKind::NotReady => StatusCode::SERVICE_UNAVAILABLE,
+            FailureKind::Deadline => StatusCode::GATEWAY_TIMEOUT,
+            FailureKind::DoesNotFit => StatusCode::INSUFFICIENT_STORAGE,
+            FailureKind::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+        }
+    }
+
+    /// Its status in gRPC.
+    pub(crate) fn code(&self) -> Code {
+        match self.kind {
+            FailureKind::Invalid | FailureKind::MediaType | FailureKind::NotAcceptable => Code::InvalidArgument,
+            FailureKind::Unauthenticated => Code::Unauthenticated,
+            FailureKind::NotFound => Code::NotFound,
+            FailureKind::Method => Code::Unimplemented,
+            FailureKind::TooLarge | FailureKind::Busy | FailureKind::DoesNotFit => Code::ResourceExhausted,
+            FailureKind::SlowClient | FailureKind::Deadline => Code::DeadlineExceeded,
+            FailureKind::NotReady => Code::Unavailable,
+            FailureKind::Internal => Code::Internal,
+        }
+    }
+
+    /// When the same request may be sent again, if that helps.
+    pub(crate) fn retry_after(&self) -> Option<Duration> {
+        matches!(self.kind, FailureKind::Busy | FailureKind::NotReady).then_some(RETRY_AFTER)
+    }
+}
+
+impl From<tileforge::Error> for Failure {
+    fn from(error: tileforge::Error) -> Self {
+        let text = chain(&error);
+        let kind = match error.kind() {
+            ErrorKind::InvalidInput => FailureKind::Invalid,
+            ErrorKind::DoesNotFit => FailureKind::DoesNotFit,
+            ErrorKind::Busy => FailureKind::Busy,
+            ErrorKind::Deadline => FailureKind::Deadline,
+            // Clients that are gone cancel, and the end of the server.
+            ErrorKind::Cancelled => FailureKind::NotReady,
+            _ => FailureKind::Internal,
+        };
+        if kind == FailureKind::Internal {
+            // It may name files of this machine.
+            tracing::error!(error = text, "a request failed");
+            return Self::internal("the request failed here; the server's log says why");
+        }
+        Self::new(kind, text)
+    }
+}
+
+impl From<Failure> for Status {
+    fn from(failure: Failure) -> Self {
+        let mut metadata = MetadataMap::new();
+        if let Some(after) = failure.retry_after() {
+            metadata.insert("retry-after", after.as_secs().into());
+        }
+        Self::with_metadata(failure.code(), failure.message, metadata)
+    }
+}
+
+/// An error with its causes.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
+}

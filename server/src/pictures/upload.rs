@@ -1,0 +1,97 @@
+//! A picture and its settings, as a raw body with a query or as a form.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::extract::multipart::MultipartError;
+use axum::extract::{FromRequest, Multipart, Query, Request};
+use bytes::Bytes;
+use http::header;
+
+use crate::body::{self, failure_of};
+use crate::budget::Held;
+use crate::failure::{Failure, FailureKind, Result};
+use crate::inference::Caller;
+
+/// Fields of a form.
+const FIELDS_MAXIMUM: usize = 32;
+
+/// Bytes of a field that is no file.
+const TEXT_MAXIMUM: usize = 64 << 10;
+
+/// What a client sent.
+#[derive(Debug, Default)]
+pub(super) struct Upload {
+    /// Files, by the names of their fields.
+    pub(super) files: Vec<(String, Bytes)>,
+    texts: BTreeMap<String, String>,
+    /// Memory of the request.
+    pub(super) held: Option<Arc<Held>>,
+    pub(super) caller: Caller,
+}
+
+impl Upload {
+    /// Reads all of it. A form's fields win over those of the query.
+    pub(super) async fn read(request: Request) -> Result<Self> {
+        let held = request.extensions().get::<Arc<Held>>().cloned();
+        let caller = request.extensions().get::<Caller>().copied().unwrap_or_default();
+        let query: Query<BTreeMap<String, String>> = Query::try_from_uri(request.uri())
+            .map_err(|error| Failure::invalid(format!("the query: {}", error.body_text())))?;
+        let mut upload = Self { texts: query.0, held, caller, ..Self::default() };
+        let kind = request.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+        if !kind.to_ascii_lowercase().starts_with("multipart/form-data") {
+            if kind.starts_with("application/x-www-form-urlencoded") || kind.starts_with("application/json") {
+                let message = "expected the picture as the body, or a form as multipart/form-data";
+                return Err(Failure::new(FailureKind::MediaType, message));
+            }
+            let bytes = body::read(request.into_body()).await?;
+            upload.files.push(("image".into(), bytes));
+            return Ok(upload);
+        }
+        let mut form =
+            Multipart::from_request(request, &()).await.map_err(|error| Failure::invalid(error.body_text()))?;
+        let mut fields = 0;
+        while let Some(field) = form.next_field().await.map_err(|error| of_form(&error))? {
+            fields += 1;
+            if fields > FIELDS_MAXIMUM {
+                return Err(Failure::invalid(format!("expected at most {FIELDS_MAXIMUM} fields in the form")));
+            }
+            let name = field.name().unwrap_or_default().to_owned();
+            let is_file = field.file_name().is_some();
+            let bytes = field.bytes().await.map_err(|error| of_form(&error))?;
+            if is_file {
+                upload.files.push((name, bytes));
+                continue;
+            }
+            let text = String::from_utf8(bytes.to_vec()).ok().filter(|text| text.len() <= TEXT_MAXIMUM);
+            let wrong =
+                || Failure::invalid(format!("a field of the form: expected a text of at most {TEXT_MAXIMUM} bytes"));
+            upload.texts.insert(name, text.ok_or_else(wrong)?);
+        }
+        Ok(upload)
+    }
+
+    /// The value of a setting that is there.
+    pub(super) fn text(&self, name: &str) -> Option<&str> {
+        self.texts.get(name).map(String::as_str).filter(|text| !text.is_empty())
+    }
+
+    /// The one file of these names.
+    pub(super) fn file(&mut self, names: &[&str]) -> Result<Bytes> {
+        let place = self.files.iter().position(|(name, _)| names.contains(&name.as_str()));
+        let missing = || Failure::invalid(format!("expected a picture as the field {}", names.join(" or ")));
+        let (_, bytes) = self.files.swap_remove(place.ok_or_else(missing)?);
+        if bytes.is_empty() {
+            return Err(Failure::invalid("expected a picture, found nothing"));
+        }
+        Ok(bytes)
+    }
+}
+
+fn of_form(error: &MultipartError) -> Failure {
+    let failure = failure_of(error);
+    match failure.kind {
+        FailureKind::Invalid => Failure::invalid(format!("the form: {}", error.body_text())),
+        _ => failure,
+    }
+}

@@ -1,0 +1,282 @@
+//! The engines that are served, by name.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::{Mutex, RwLock};
+use tileforge::{Host, OpenOptions, Task};
+
+use crate::failure::{Failure, FailureKind, Result, chain};
+use crate::metrics::Metrics;
+use crate::model::Model;
+use crate::settings::NamedModel;
+
+/// The file that makes a folder an engine.
+const MANIFEST: &str = "manifest.json";
+
+/// The longest name of a model.
+const NAME_MAXIMUM: usize = 128;
+
+/// The engines that are served, by name.
+pub(crate) struct Repository {
+    host: Host,
+    options: OpenOptions,
+    folder: Option<PathBuf>,
+    named: RwLock<Vec<NamedModel>>,
+    entries: RwLock<BTreeMap<String, Entry>>,
+    /// One change after the other, so that an engine is not opened twice.
+    changing: Mutex<()>,
+    metrics: Arc<Metrics>,
+}
+
+impl std::fmt::Debug for Repository {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Repository").field("folder", &self.folder).finish_non_exhaustive()
+    }
+}
+
+struct Entry {
+    source: String,
+    /// Of the files that it was opened from, or that could not be opened.
+    fingerprint: Option<Fingerprint>,
+    state: State,
+}
+
+enum State {
+    Ready(Arc<Model>),
+    /// A client has unloaded it, and only a client loads it again.
+    Unloaded,
+    Failed {
+        reason: String,
+    },
+}
+
+/// What the index says of a model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Listed {
+    pub(crate) name: String,
+    pub(crate) ready: bool,
+    /// Why it is not ready.
+    pub(crate) reason: String,
+}
+
+/// What changes when an engine is exchanged: its folder and its manifest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Fingerprint([(u64, u64, i64, i64, u64); 2]);
+
+impl Fingerprint {
+    /// `None` where there is no engine in a folder, or no archive.
+    fn of(source: &Path) -> Option<Self> {
+        let of = |path: &Path| {
+            let found = fs::metadata(path).ok()?;
+            Some((found.dev(), found.ino(), found.mtime(), found.mtime_nsec(), found.len()))
+        };
+        let own = of(source)?;
+        if source.is_file() {
+            return Some(Self([own, own]));
+        }
+        let manifest = of(&source.join(MANIFEST))?;
+        // What is written beside the manifest later, such as compiled graphs, changes the folder's time alone.
+        Some(Self([(own.0, own.1, 0, 0, 0), manifest]))
+    }
+}
+
+impl Repository {
+    pub(crate) fn new(
+        host: &Host,
+        folder: Option<PathBuf>,
+        named: Vec<NamedModel>,
+        options: OpenOptions,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        Self {
+            host: host.clone(),
+            options,
+            folder,
+            named: RwLock::new(named),
+            entries: RwLock::default(),
+            changing: Mutex::default(),
+            metrics,
+        }
+    }
+
+    /// The model of a name.
+    pub(crate) fn get(&self, name: &str) -> Result<Arc<Model>> {
+        match self.entries.read().get(name).map(|entry| &entry.state) {
+            Some(State::Ready(model)) => Ok(model.clone()),
+            Some(State::Unloaded) => Err(Failure::new(FailureKind::NotReady, format!("{name} is unloaded"))),
+            Some(State::Failed { .. }) => {
+                Err(Failure::new(FailureKind::NotReady, format!("{name} could not be loaded; the index says why")))
+            }
+            None => Err(unknown(name)),
+        }
+    }
+
+    /// The model of a name; without one, the only one of such a task.
+    pub(crate) fn choose(
+        &self,
+        name: Option<&str>,
+        fits: impl Fn(Option<Task>) -> bool,
+        expected: &str,
+    ) -> Result<Arc<Model>> {
+        if let Some(name) = name {
+            let model = self.get(name)?;
+            let wrong = || Failure::invalid(format!("expected an engine for {expected}; {name} is for something else"));
+            return if fits(model.task()) { Ok(model) } else { Err(wrong()) };
+        }
+        let fitting: Vec<String> =
+            self.ready().into_iter().filter(|(_, task)| fits(*task)).map(|(name, _)| name).collect();
+        match fitting.as_slice() {
+            [only] => self.get(only),
+            [] => Err(Failure::new(FailureKind::NotFound, format!("there is no engine for {expected}"))),
+            several => Err(Failure::invalid(format!("expected `engine`, one of {}", several.join(", ")))),
+        }
+    }
+
+    /// The models that take requests, with what they are for.
+    pub(crate) fn ready(&self) -> Vec<(String, Option<Task>)> {
+        let of = |(name, entry): (&String, &Entry)| match &entry.state {
+            State::Ready(model) => Some((name.clone(), model.task())),
+            _ => None,
+        };
+        self.entries.read().iter().filter_map(of).collect()
+    }
+
+    /// Whether a model takes requests.
+    pub(crate) fn is_ready(&self, name: &str) -> Result<bool> {
+        let entries = self.entries.read();
+        let entry = entries.get(name).ok_or_else(|| unknown(name))?;
+        Ok(matches!(entry.state, State::Ready(_)))
+    }
+
+    /// All models, by name.
+    pub(crate) fn index(&self) -> Vec<Listed> {
+        let listed = |(name, entry): (&String, &Entry)| {
+            let reason = match &entry.state {
+                State::Ready(_) => "",
+                State::Unloaded => "unloaded",
+                State::Failed { reason } => reason,
+            };
+            let ready = matches!(entry.state, State::Ready(_));
+            Listed { name: name.clone(), ready, reason: reason.to_owned() }
+        };
+        self.entries.read().iter().map(listed).collect()
+    }
+
+    /// Loads a model, also one that is loaded already. A model that is served goes on if its engine cannot be opened.
+    /// Opens files: not for the thread of a connection.
+    pub(crate) fn load(&self, name: &str) -> Result<()> {
+        let _changing = self.changing.lock();
+        let source = self.sources().remove(name).ok_or_else(|| unknown(name))?;
+        self.open(name, &source).map_err(|reason| Failure::invalid(format!("{name} cannot be loaded: {reason}")))
+    }
+
+    /// Unloads a model. Requests that it has taken are finished.
+    pub(crate) fn unload(&self, name: &str) -> Result<()> {
+        let _changing = self.changing.lock();
+        let mut entries = self.entries.write();
+        let entry = entries.get_mut(name).ok_or_else(|| unknown(name))?;
+        entry.state = State::Unloaded;
+        tracing::info!(model = name, "unloaded");
+        Ok(())
+    }
+
+    /// Serves other engines under names of their own from the next scan on.
+    pub(crate) fn rename(&self, named: Vec<NamedModel>) {
+        *self.named.write() = named;
+    }
+
+    /// Looks what is there now: opens engines that are new or were exchanged, and closes those that are gone. With
+    /// `again`, those that could not be opened are tried again. Opens files: not for the thread of a connection.
+    pub(crate) fn scan(&self, again: bool) {
+        let _changing = self.changing.lock();
+        let sources = self.sources();
+        for (name, source) in &sources {
+            let fingerprint = Fingerprint::of(Path::new(source));
+            let as_it_was = match self.entries.read().get(name) {
+                None => false,
+                Some(Entry { state: State::Unloaded, .. }) => true,
+                Some(Entry { state: State::Failed { .. }, .. }) if again => false,
+                Some(entry) => entry.source == *source && entry.fingerprint == fingerprint,
+            };
+            if !as_it_was {
+                // The entry has the reason.
+                let _ = self.open(name, source);
+            }
+        }
+        let gone = |name: &String| !sources.contains_key(name);
+        let names: Vec<String> = self.entries.read().keys().filter(|name| gone(name)).cloned().collect();
+        for name in names {
+            tracing::info!(model = name, "removed");
+            self.entries.write().remove(&name);
+        }
+    }
+
+    fn open(&self, name: &str, source: &str) -> std::result::Result<(), String> {
+        // Before it is opened: what changes meanwhile is seen by the next scan.
+        let fingerprint = Fingerprint::of(Path::new(source));
+        let result = Model::open(&self.host, name, source, &self.options);
+        let mut entries = self.entries.write();
+        let (state, told) = match result {
+            Ok(model) => {
+                tracing::info!(model = name, task = ?model.task(), "loaded");
+                self.metrics.loaded(name);
+                (State::Ready(Arc::new(model)), Ok(()))
+            }
+            Err(error) => {
+                let reason = chain(&error);
+                tracing::error!(model = name, reason, "cannot be loaded");
+                let state = match entries.remove(name).map(|entry| entry.state) {
+                    // What is served goes on: its files are open.
+                    Some(State::Ready(model)) => State::Ready(model),
+                    _ => State::Failed { reason: reason.clone() },
+                };
+                (state, Err(reason))
+            }
+        };
+        entries.insert(name.to_owned(), Entry { source: source.to_owned(), fingerprint, state });
+        told
+    }
+
+    /// Where the engine of each name is.
+    fn sources(&self) -> BTreeMap<String, String> {
+        let mut sources = BTreeMap::new();
+        for path in self.folder.iter().filter_map(|folder| folder.read_dir().ok()).flatten().flatten() {
+            let path = path.path();
+            let name = path.file_name().and_then(|name| name.to_str()).filter(|name| is_name(name));
+            let (Some(name), Some(text)) = (name, path.to_str()) else { continue };
+            if path.join(MANIFEST).is_file() {
+                sources.insert(name.to_owned(), text.to_owned());
+            }
+        }
+        sources.extend(self.named.read().iter().map(|model| (model.name.clone(), model.source.clone())));
+        sources
+    }
+}
+
+/// Whether a model may have this name: one component of a path, in letters, digits, `.`, `_` and `-`.
+pub(crate) fn is_name(name: &str) -> bool {
+    (1..=NAME_MAXIMUM).contains(&name.len())
+        && !name.starts_with('.')
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
+}
+
+fn unknown(name: &str) -> Failure {
+    let shown: String = name.chars().take(NAME_MAXIMUM).flat_map(char::escape_debug).collect();
+    Failure::new(FailureKind::NotFound, format!("there is no model {shown}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_one_component_of_a_path() {
+        assert!(["compact-x4", "a", "v1.2_x"].into_iter().all(is_name));
+        let long = "x".repeat(129);
+        assert!(!["", ".", "..", "../x", "a/b", "a b", ".x", "ä", "a\0", long.as_str()].into_iter().any(is_name));
+    }
+}

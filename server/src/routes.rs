@@ -1,0 +1,32 @@
+//! Everything that is served over HTTP.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::DefaultBodyLimit;
+use axum::middleware::from_fn_with_state;
+
+use crate::app::App;
+use crate::connections::Protocol;
+use crate::failure::{Failure, FailureKind};
+use crate::{context, pictures, rest};
+
+/// Everything that is served over HTTP.
+pub(crate) fn http(app: &Arc<App>) -> Router {
+    rest::routes()
+        .merge(pictures::routes())
+        .fallback(no_such_path)
+        .method_not_allowed_fallback(no_such_method)
+        // Bodies have the limit of the settings, in every place.
+        .layer(DefaultBodyLimit::disable())
+        .layer(from_fn_with_state((app.clone(), Protocol::Http), context::handle))
+        .with_state(app.clone())
+}
+
+async fn no_such_path() -> Failure {
+    Failure::new(FailureKind::NotFound, "there is nothing at this path")
+}
+
+async fn no_such_method() -> Failure {
+    Failure::new(FailureKind::Method, "this path takes another method")
+}

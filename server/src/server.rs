@@ -1,0 +1,277 @@
+//! A server, from its settings to its end.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::RwLock;
+use tileforge::{Cancel, Host, OpenOptions};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::admission::Admission;
+use crate::app::App;
+use crate::budget::Budget;
+use crate::coding::Coding;
+use crate::connections::{Door, Protocol, Stage};
+use crate::grpc::Health;
+use crate::keys::Keys;
+use crate::metrics::Metrics;
+use crate::repository::{Repository, is_name};
+use crate::settings::{NamedModel, Settings};
+use crate::tls::Tls;
+use crate::{grpc, routes};
+
+/// A result of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why a server does not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// An address cannot be served.
+    #[error("cannot serve {address}")]
+    Address {
+        /// Which one.
+        address: SocketAddr,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The folder of the engines is not there.
+    #[error("{}: expected a folder of engines", .0.display())]
+    Folder(PathBuf),
+    /// A model cannot have this name.
+    #[error("{0}: expected a name of 1 to 128 letters, digits, `.`, `_` and `-`, of which the first is no `.`")]
+    Name(String),
+    /// Two models have this name.
+    #[error("{0}: two models have this name")]
+    Twice(String),
+    /// A file of keys cannot be read.
+    #[error("{}: not a file of keys: {problem}", path.display())]
+    Keys {
+        /// Which one.
+        path: PathBuf,
+        /// What was expected.
+        problem: String,
+    },
+    /// A certificate, or its key, cannot be read.
+    #[error("{}: not a certificate with its key: {problem}", path.display())]
+    Certificate {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        problem: String,
+    },
+    /// Figures cannot be counted.
+    #[error("cannot count figures")]
+    Metrics(#[from] prometheus::Error),
+}
+
+/// How long what ends may take after the grace is over.
+const LAST: Duration = Duration::from_secs(2);
+
+/// A server whose sockets are open.
+#[derive(Debug)]
+pub struct Server {
+    app: Arc<App>,
+    doors: Vec<Door>,
+    addresses: Vec<(Protocol, SocketAddr)>,
+    health: Health,
+    poll: Duration,
+    keys: Option<PathBuf>,
+}
+
+impl std::fmt::Debug for Door {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_tuple("Door").field(&self.address()).finish()
+    }
+}
+
+/// Acts on a server that runs.
+#[derive(Clone, Debug)]
+pub struct Handle {
+    app: Arc<App>,
+    keys: Option<PathBuf>,
+}
+
+impl Handle {
+    /// Reads keys and certificates again, serves other named engines, and looks for engines again, also for those that
+    /// could not be opened.
+    ///
+    /// # Errors
+    /// A name or a file is not as it should be: then it stays as it was, with what comes after it.
+    pub async fn reload(&self, models: Vec<NamedModel>) -> Result<()> {
+        check_names(&models)?;
+        let keys = read_keys(self.keys.as_deref())?;
+        if let Some(tls) = &self.app.tls {
+            tls.read_again().map_err(|(path, problem)| Error::Certificate { path, problem })?;
+        }
+        *self.app.keys.write() = keys;
+        let app = self.app.clone();
+        let scan = move || {
+            app.repository.rename(models);
+            app.repository.scan(true);
+        };
+        // A panic there has told so, and the server goes on.
+        let _ = tokio::task::spawn_blocking(scan).await;
+        Ok(())
+    }
+}
+
+impl Server {
+    /// Opens the sockets. Until [`Server::run`], connections wait.
+    ///
+    /// # Errors
+    /// An address is in use; the settings do not go together.
+    pub async fn open(host: &Host, settings: Settings) -> Result<Self> {
+        let Settings { engines, models, http, grpc, poll, tls, keys, limits } = settings;
+        check_names(&models)?;
+        if let Some(folder) = engines.as_ref().filter(|folder| !folder.is_dir()) {
+            return Err(Error::Folder(folder.clone()));
+        }
+        let known = read_keys(keys.as_deref())?;
+        let tls = tls.map(Tls::read).transpose().map_err(|(path, problem)| Error::Certificate { path, problem })?;
+        let metrics = Arc::new(Metrics::new()?);
+        let options = OpenOptions { waiting: limits.waiting, ..OpenOptions::default() };
+        let app = Arc::new(App {
+            host: host.clone(),
+            repository: Repository::new(host, engines, models, options, metrics.clone()),
+            admission: Arc::new(Admission::new(limits.requests)),
+            limits,
+            budget: Budget::new(limits.memory_bytes),
+            coding: Coding::new(limits.megapixels),
+            keys: RwLock::new(known),
+            tls,
+            metrics,
+            cancel: Cancel::new(),
+        });
+        let (health, grpc_router) = grpc::router(&app);
+        let mut doors = Vec::new();
+        for (address, protocol, router) in
+            [(http, Protocol::Http, routes::http(&app)), (grpc, Protocol::Grpc, grpc_router)]
+        {
+            let Some(address) = address else { continue };
+            let door = Door::open(address, protocol, router, app.clone()).await;
+            doors.push((protocol, door.map_err(|source| Error::Address { address, source })?));
+        }
+        let addresses = doors.iter().filter_map(|(protocol, door)| Some((*protocol, door.address().ok()?))).collect();
+        let doors = doors.into_iter().map(|(_, door)| door).collect();
+        Ok(Self { app, doors, addresses, health, poll, keys })
+    }
+
+    /// Where HTTP is served.
+    pub fn http(&self) -> Option<SocketAddr> {
+        self.address(Protocol::Http)
+    }
+
+    /// Where gRPC is served.
+    pub fn grpc(&self) -> Option<SocketAddr> {
+        self.address(Protocol::Grpc)
+    }
+
+    fn address(&self, protocol: Protocol) -> Option<SocketAddr> {
+        self.addresses.iter().find(|(other, _)| *other == protocol).map(|(_, address)| *address)
+    }
+
+    /// What acts on it while it runs.
+    pub fn handle(&self) -> Handle {
+        Handle { app: self.app.clone(), keys: self.keys.clone() }
+    }
+
+    /// Serves until `end` comes, and then until what was accepted has ended, as long as [`Limits::grace`] says. Calls
+    /// `ready` when all engines are open, and `ending` when `end` has come. False if requests had to be ended.
+    ///
+    /// [`Limits::grace`]: crate::Limits::grace
+    pub async fn run(self, end: impl Future<Output = ()>, ready: impl FnOnce(), ending: impl FnOnce()) -> bool {
+        let Self { app, doors, health, poll, .. } = self;
+        let (stage, stages) = watch::channel(Stage::Serving);
+        let mut serving = JoinSet::new();
+        for door in doors {
+            serving.spawn(door.serve(stages.clone()));
+        }
+        let opening = async {
+            scan(&app).await;
+            app.admission.set_ready(true);
+            health.set(true).await;
+            ready();
+            look(&app, poll).await;
+        };
+        tokio::select! {
+            () = end => {}
+            () = opening => {}
+        }
+        ending();
+        app.admission.begin_to_end();
+        health.set(false).await;
+        let limits = app.limits;
+        tracing::info!(requests = app.admission.count(), "ending: not ready");
+        tokio::time::sleep(limits.drain).await;
+        // Requests on connections that are open are still taken; each connection ends with its next answer.
+        stage.send_replace(Stage::Closing);
+        let closed = async { while serving.join_next().await.is_some() {} };
+        // A connection whose client says nothing more keeps nobody waiting longer than that.
+        let _ = tokio::time::timeout(limits.grace, closed).await;
+        app.admission.close();
+        let whole = app.admission.count() == 0;
+        if !whole {
+            tracing::warn!(requests = app.admission.count(), "the grace time is over: ends what is left");
+            app.admission.close();
+            app.cancel.cancel();
+            // Their clients are told.
+            let _ = app.admission.wait_for_all(LAST).await;
+        }
+        stage.send_replace(Stage::Ended);
+        tracing::info!("ended");
+        whole
+    }
+}
+
+/// Looks for engines and certificates again and again.
+async fn look(app: &Arc<App>, poll: Duration) {
+    loop {
+        tokio::time::sleep(poll).await;
+        renew(app);
+        scan(app).await;
+    }
+}
+
+/// Reads certificates again that have changed, as those do that are renewed.
+fn renew(app: &App) {
+    let Some(tls) = app.tls.as_ref().filter(|tls| tls.has_changed()) else { return };
+    match tls.read_again() {
+        Ok(()) => tracing::info!("the certificate was read again"),
+        Err((path, problem)) => {
+            let path = path.display().to_string();
+            tracing::error!(path, problem, "the certificate cannot be read again, and stays as it was");
+        }
+    }
+}
+
+/// The keys of a file.
+fn read_keys(path: Option<&Path>) -> Result<Option<Arc<Keys>>> {
+    let Some(path) = path else { return Ok(None) };
+    let failed = |problem| Error::Keys { path: path.to_owned(), problem };
+    let text = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
+    Ok(Some(Arc::new(Keys::parse(&text).map_err(failed)?)))
+}
+
+/// Looks what engines there are.
+async fn scan(app: &Arc<App>) {
+    let app = app.clone();
+    // A panic there has told so, and the server goes on.
+    let _ = tokio::task::spawn_blocking(move || app.repository.scan(false)).await;
+}
+
+fn check_names(models: &[NamedModel]) -> Result<()> {
+    for (place, model) in models.iter().enumerate() {
+        if !is_name(&model.name) {
+            return Err(Error::Name(model.name.clone()));
+        }
+        if models.iter().take(place).any(|other| other.name == model.name) {
+            return Err(Error::Twice(model.name.clone()));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,95 @@
+//! What a server is told when it starts.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// An engine under a name, wherever it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedModel {
+    /// What clients call it: one component of a path.
+    pub name: String,
+    /// A folder, an archive, or `oci://HOST/NAME:TAG`.
+    pub source: String,
+}
+
+/// The files of a certificate, in PEM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// The certificate, with those between it and its authority.
+    pub certificate: PathBuf,
+    /// Its private key, without a password.
+    pub key: PathBuf,
+}
+
+/// What a server serves, and where.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The folder whose engines are served under the names of their folders.
+    pub engines: Option<PathBuf>,
+    /// Engines of other places. A name of the folder that is named here, too, is this one.
+    pub models: Vec<NamedModel>,
+    /// Where HTTP is served; `None`: not at all.
+    pub http: Option<SocketAddr>,
+    /// Where gRPC is served; `None`: not at all.
+    pub grpc: Option<SocketAddr>,
+    /// How often the folders are looked at for new, exchanged and removed engines.
+    pub poll: Duration,
+    /// With these, both protocols are encrypted. The files are read again when they change.
+    pub tls: Option<TlsFiles>,
+    /// A file of keys: then clients have to show one, but for health. [`Handle::reload`] reads it again.
+    ///
+    /// [`Handle::reload`]: crate::Handle::reload
+    pub keys: Option<PathBuf>,
+    /// How much clients may ask for.
+    pub limits: Limits,
+}
+
+/// How much clients may ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Most bytes of a request's body.
+    pub body_bytes: u64,
+    /// Most bytes of all bodies together. A request that would need more is refused as one that comes too early.
+    pub memory_bytes: u64,
+    /// Most pixels of a picture, in millions.
+    pub megapixels: u32,
+    /// Requests for work that are in the server at the same time.
+    pub requests: usize,
+    /// Requests that wait for their turn in front of each engine.
+    pub waiting: usize,
+    /// Connections that are open at the same time, for each protocol.
+    pub connections: usize,
+    /// How long a client may take to send the head of a request, and how long a connection may be idle.
+    pub header_time: Duration,
+    /// How long a client may take to send a body.
+    pub body_time: Duration,
+    /// How long a client may read nothing of an answer.
+    pub write_time: Duration,
+    /// How long a request may take, unless the client wants it sooner.
+    pub request_time: Duration,
+    /// How long requests may go on after the server was asked to end.
+    pub grace: Duration,
+    /// How long requests are still taken after the server was asked to end, and says that it is not ready: as long as
+    /// what sends clients here needs to see that.
+    pub drain: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            body_bytes: 64 << 20,
+            memory_bytes: 1 << 30,
+            megapixels: 16,
+            requests: 256,
+            waiting: 64,
+            connections: 1024,
+            header_time: Duration::from_secs(10),
+            body_time: Duration::from_secs(60),
+            write_time: Duration::from_secs(60),
+            request_time: Duration::from_secs(300),
+            grace: Duration::from_secs(30),
+            drain: Duration::ZERO,
+        }
+    }
+}

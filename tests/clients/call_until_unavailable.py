@@ -1,0 +1,38 @@
+"""Calls a model over gRPC, again and again, until the server takes no more calls.
+
+    call_until_unavailable.py ADDRESS MODEL CLIENTS
+
+Prints a line for each call that was answered. Fails where a call fails in another way than that it was not taken.
+"""
+
+import sys
+import threading
+
+import numpy as np
+import tritonclient.grpc as grpc
+from tritonclient.utils import InferenceServerException
+
+address, model, clients = sys.argv[1:]
+failures = []
+
+
+def call():
+    client = grpc.InferenceServerClient(address)
+    given = grpc.InferInput("image", [1, 3, 24, 24], "FP32")
+    given.set_data_from_numpy(np.zeros((1, 3, 24, 24), np.float32))
+    while True:
+        try:
+            client.infer(model, [given])
+            print("answered", flush=True)
+        except InferenceServerException as error:
+            if "UNAVAILABLE" not in error.status():
+                failures.append(f"{error.status()} {error}")
+            return
+
+
+threads = [threading.Thread(target=call) for _ in range(int(clients))]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+assert not failures, failures
