@@ -1,9 +1,12 @@
 use super::*;
 use crate::{Attribute, DataType, Port, TensorType, Weight};
 
+/// Operator, inputs, output, attributes.
+type Described<'d> = (&'d str, &'d [&'d str], &'d str, &'d [(&'d str, Attribute)]);
+
 /// A graph of `picture` `[1, 3, height, width]`, whose nodes are `(operator, inputs, output, attributes)`.
-fn model(size: [usize; 2], nodes: &[(&str, &[&str], &str, &[(&str, Attribute)])], weights: &[(&str, Weight)]) -> Model {
-    let node = |(operator, inputs, output, attributes): &(&str, &[&str], &str, &[(&str, Attribute)])| Node {
+fn model(size: [usize; 2], nodes: &[Described<'_>], weights: &[(&str, Weight)]) -> Model {
+    let node = |(operator, inputs, output, attributes): &Described<'_>| Node {
         name: format!("to {output}"),
         operator: (*operator).into(),
         domain: String::new(),
@@ -42,11 +45,7 @@ fn reach_of(model: &Model, scale: usize) -> Result<Reach, String> {
 }
 
 /// The radius and the period, if they are the same for two sizes.
-fn found(
-    scale: usize,
-    nodes: &[(&str, &[&str], &str, &[(&str, Attribute)])],
-    weights: &[(&str, Weight)],
-) -> Option<(usize, usize)> {
+fn found(scale: usize, nodes: &[Described<'_>], weights: &[(&str, Weight)]) -> Option<(usize, usize)> {
     let all = [[32, 48], [64, 32]].map(|size| reach_of(&model(size, nodes, weights), scale).unwrap());
     (all[0] == all[1]).then_some((all[0].radius, all[0].period))
 }
@@ -74,7 +73,7 @@ fn shuffled_pixels_are_those_of_their_place() {
     // By Reshape and Transpose, as programs without the operator write it: 2×2 of 12 channels.
     let shuffled = |sizes: [i64; 2]| {
         let [h, w] = sizes;
-        let nodes: [(&str, &[&str], &str, &[(&str, Attribute)]); 4] = [
+        let nodes: [Described<'_>; 4] = [
             ("Conv", &["picture", "k"], "a", &[("pads", ints(&[1, 1, 1, 1]))]),
             ("Reshape", &["a", "split"], "b", &[]),
             ("Transpose", &["b"], "c", &[("perm", ints(&[0, 1, 4, 2, 5, 3]))]),
@@ -148,7 +147,7 @@ fn a_constant_for_each_place_is_refused() {
 fn windows_have_a_period_and_a_reach() {
     // 8×8 windows, whose tokens attend to each other, and back.
     let windows = |[h, w]: [i64; 2]| {
-        let nodes: [(&str, &[&str], &str, &[(&str, Attribute)]); 5] = [
+        let nodes: [Described<'_>; 5] = [
             ("Reshape", &["picture", "split"], "a", &[]),
             ("Transpose", &["a"], "b", &[("perm", ints(&[0, 1, 2, 4, 3, 5]))]),
             ("ReduceMean", &["b", "axes"], "c", &[]),
@@ -156,7 +155,7 @@ fn windows_have_a_period_and_a_reach() {
             ("Reshape", &["d", "joined"], "made", &[]),
         ];
         let weights = [
-            ("split", integers(&[1, 3, h / 8, 8, w / 8, 8])),
+            ("split", integers(&[1, 3, h.div_euclid(8), 8, w.div_euclid(8), 8])),
             ("axes", integers(&[2, 3, 4, 5])),
             ("joined", integers(&[1, 3, h, w])),
         ];
