@@ -208,6 +208,6 @@ fn stepped_down(manifest: &Manifest, from: Provider, to: Provider, reason: &dyn 
 
 fn warn_of_fp16(manifest: &Manifest, provider: Provider) {
     if provider.is_on_processor() && manifest.precision == Precision::Fp16 {
-        tracing::warn!("{}: an fp16 engine computes in fp32 on the processor", manifest.name);
+        tracing::warn!("{}: an fp16 engine computes in fp32 on the CPU", manifest.name);
     }
 }

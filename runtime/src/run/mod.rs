@@ -19,7 +19,7 @@ use crate::error::{Error, Result};
 use crate::host::{Host, Made, Network, Reply, Task, Ticket, shapes_text};
 use crate::tensor_file::{Description, Stored};
 
-use samples::Groups;
+use samples::{Groups, check_type};
 
 /// An engine that takes tensors: the task of a [`Service`](crate::host::Service).
 ///
@@ -200,15 +200,6 @@ fn check_names(contract: &Contract, found: &[&str]) -> Result<()> {
         }
     }
     Ok(())
-}
-
-fn check_type(contract: &Contract, name: &str, found: DataType) -> Result<()> {
-    let expected = contract.input(name).map_or(DataType::F32, |input| input.data_type);
-    if found == expected {
-        return Ok(());
-    }
-    let (expected, found) = (format!("elements of {expected}"), format!("elements of {found}"));
-    Err(Error::Tensor { tensor: name.into(), expected, found })
 }
 
 /// Checks what a file holds against an engine's contract, and converts it: the names and types of the inputs. Shapes

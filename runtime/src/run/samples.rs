@@ -9,7 +9,7 @@ use tileforge_engine::Graph;
 use tileforge_session::{Named, Tensor, TensorInfo};
 
 use crate::error::{Error, Result};
-use crate::host::{Group, Network, Values};
+use crate::host::{Group, Network, Values, shapes_text};
 
 /// Groups that are kept. Graphs of any size have one for each size that was asked for.
 const GROUPS_MAXIMUM: usize = 32;
@@ -74,7 +74,7 @@ impl Groups {
         }
         let contract = network.contract();
         let record = record_for(contract, network.graphs().iter().map(|(graph, _)| graph), sizes);
-        let wanted = || super::shapes_text(&contract.input_shapes(&sizes).unwrap_or_default());
+        let wanted = || shapes_text(&contract.input_shapes(&sizes).unwrap_or_default());
         let record = record.ok_or_else(|| network.no_graph(wanted()))?;
         let group = network.group_of(&record, usize::MAX, |_| true)?;
         if groups.len() >= GROUPS_MAXIMUM {
@@ -91,7 +91,7 @@ pub(super) fn split(contract: &Contract, mut inputs: Vec<(String, Tensor)>, batc
     for spec in &contract.inputs {
         let place = inputs.iter().position(|(name, _)| *name == spec.name);
         let (_, tensor) = inputs.swap_remove(place.ok_or_else(|| Error::internal("samples"))?);
-        super::check_type(contract, &spec.name, tensor.data_type())?;
+        check_type(contract, &spec.name, tensor.data_type())?;
         let rows = match tensor {
             Tensor::F32(array) => rows(array, batch, Values::F32),
             Tensor::I64(array) => rows(array, batch, Values::I64),
@@ -151,4 +151,13 @@ fn joined(shape: &[usize], column: Vec<Values>) -> Result<Tensor> {
         }
         None => return Err(Error::internal("samples")),
     })
+}
+
+pub(super) fn check_type(contract: &Contract, name: &str, found: DataType) -> Result<()> {
+    let expected = contract.input(name).map_or(DataType::F32, |input| input.data_type);
+    if found == expected {
+        return Ok(());
+    }
+    let (expected, found) = (format!("elements of {expected}"), format!("elements of {found}"));
+    Err(Error::Tensor { tensor: name.into(), expected, found })
 }

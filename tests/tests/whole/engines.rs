@@ -427,7 +427,7 @@ fn profiles_are_listed() {
         String::from_utf8(output.stdout).unwrap()
     };
     let listed = run(&["profiles"]);
-    assert_eq!(listed.lines().count(), 18, "{listed}");
+    assert_eq!(listed.lines().count(), 19, "{listed}");
     assert!(
         listed.lines().any(|line| line.starts_with("rtx4090 ") && line.contains("8.9") && line.contains("1008 GB/s")),
         "{listed}"

@@ -271,7 +271,8 @@ fn hostile_graphs_are_refused_within_bounded_memory() {
         let input = format!("c{at}");
         node("Concat", &[input.as_str(); 2], &format!("c{}", at + 1), &axis())
     });
-    let doubling: Vec<u8> = constant.into_iter().chain(doubled).collect();
+    let ports = [port(11, "x", &["1"]), port(12, "c40", &["1"])].concat();
+    let doubling: Vec<u8> = ports.into_iter().chain(constant).chain(doubled).collect();
     assert!(doubling.len() < 2000);
     lint(doubling, "is a constant of");
     lint(port(11, "x", &["18446744073709551615", "9223372036854775807"]), "hostile.onnx");
