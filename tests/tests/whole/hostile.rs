@@ -276,7 +276,7 @@ fn hostile_graphs_are_refused_within_bounded_memory() {
     assert!(doubling.len() < 2000);
     lint(doubling, "is a constant of");
     lint(port(11, "x", &["18446744073709551615", "9223372036854775807"]), "hostile.onnx");
-    let loops = [port(11, "x", &["1"]), node("Add", &["x", "y"], "y", &[])].concat();
+    let loops = [port(11, "x", &["1"]), port(12, "y", &["1"]), node("Add", &["x", "y"], "y", &[])].concat();
     lint(loops, "it reads its own output `y`");
 
     // Any name of a dimension is a name.
