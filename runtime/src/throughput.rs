@@ -85,8 +85,10 @@ impl Throughput {
             on_processor if on_processor.is_on_processor() => tileforge_session::provider::processor(),
             gpu => self.environment.probe().device_name(gpu, self.device),
         };
-        match library.openvino_release() {
-            Ok(release) if provider == Provider::OpenVino => format!("{provider} on {device}, OpenVINO {release}"),
+        // Asking for the release loads OpenVINO, which only its own runs need.
+        let openvino = (provider == Provider::OpenVino).then(|| library.openvino_release());
+        match openvino {
+            Some(Ok(release)) => format!("{provider} on {device}, OpenVINO {release}"),
             _ => format!("{provider} on {device}, ONNX Runtime {}", library.version()),
         }
     }
