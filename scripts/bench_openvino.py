@@ -26,7 +26,8 @@ PAUSE = 0.5
 
 def measured(engine: str, provider: str, arguments: argparse.Namespace) -> dict:
     runtime = REPOSITORY / "target" / "release" / "runtime"
-    command = [runtime, "bench", "--engine", engine, "--provider", provider, "--passes", "3", "--json"]
+    command = [runtime, "bench", "--engine", engine, "--provider", provider, "--passes", "1", "--json"]
+    command += ["--runs", str(arguments.runs), "--warm-up", "1"]
     command += ["--size", arguments.size] if arguments.size else []
     command += ["--threads", str(arguments.threads)] if arguments.threads else []
     run = subprocess.run(command, capture_output=True, text=True)
@@ -40,7 +41,8 @@ def main() -> None:
     parser.add_argument("ways", nargs="+", metavar="ENGINE:PROVIDER")
     parser.add_argument("--size", help="the picture's, WIDTHxHEIGHT")
     parser.add_argument("--threads", type=int)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=5, help="processes of each way")
+    parser.add_argument("--runs", type=int, default=5, help="pictures in each process")
     arguments = parser.parse_args()
     found: dict[str, list[dict]] = {way: [] for way in arguments.ways}
     for _ in range(arguments.rounds):

@@ -79,6 +79,20 @@ pub fn build(
     plans: &Plans,
     directory: &Path,
 ) -> Result<Built> {
+    let (staging, built) = stage(environment, progress, order, recipe, plans, directory)?;
+    exchange::put_in_place(staging, directory)?;
+    Ok(built)
+}
+
+/// Builds the engine of an order beside `directory`, where it is to be put.
+pub(crate) fn stage(
+    environment: &Environment,
+    progress: &dyn Progress,
+    order: &PartOrder<'_>,
+    recipe: Option<Box<Recipe>>,
+    plans: &Plans,
+    directory: &Path,
+) -> Result<(exchange::Temporary, Built)> {
     let name = tileforge_engine::engine_name(directory)?.to_owned();
     let PartOrder { source, profile, options } = order;
     let order = Order { name, recipe, source, profile, options };
@@ -87,8 +101,7 @@ pub fn build(
     let parent = exchange::place_for(directory)?;
     let staging = exchange::temporary(parent)?;
     let built = prepared.write(environment, progress, staging.path(), parent, directory)?;
-    exchange::put_in_place(staging, directory)?;
-    Ok(built)
+    Ok((staging, built))
 }
 
 /// What an engine is to be made of.

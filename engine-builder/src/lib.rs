@@ -10,6 +10,7 @@ mod coverage;
 mod diffusion;
 mod digests;
 mod error;
+mod fastest;
 mod fetch;
 mod fixed;
 mod foreign;

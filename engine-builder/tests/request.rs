@@ -9,7 +9,8 @@ use tileforge_contract::Precision;
 use tileforge_engine::Engine;
 use tileforge_engine_builder::rebuild::{Ingredient, RebuildRequest, Unrecorded, rebuild};
 use tileforge_engine_builder::request::{
-    BuildRequest, BuiltEngine, CalibrationRequest, PipelineOption, PipelineRequest, PreparedBuild, RequestError,
+    BuildRequest, BuiltEngine, CalibrationRequest, PipelineOption, PipelineRequest, PrecisionChoice, PreparedBuild,
+    RequestError,
 };
 use tileforge_engine_builder::{Error, Plans, Progress, Silent};
 use tileforge_image::Size;
@@ -92,6 +93,34 @@ fn an_engine_is_built_and_made_again_by_functions() {
 }
 
 #[test]
+fn the_fastest_precision_is_measured_once() {
+    let work = tempfile::tempdir().unwrap();
+    let (environment, output, notes) = (environment(), work.path().join("engines/fast"), Notes::default());
+    // INT8 alone has a layer that is left out by default.
+    let calibration = CalibrationRequest { all_layers: true, ..Default::default() };
+    let request = BuildRequest { precision: PrecisionChoice::Fastest, calibration, ..request(work.path()) };
+    let prepared = PreparedBuild::new(request.clone(), &environment, &PLANS, &notes).unwrap();
+    let built = prepared.build(&prepared.targets()[0], &environment, &PLANS, &notes, &output).unwrap();
+    let BuiltEngine::One(built) = built else { panic!("expected an engine of one network") };
+    // Which one is faster on a small tile depends on the machine.
+    let chosen = built.manifest.precision;
+    let notes = notes.0.into_inner().unwrap();
+    let said = if chosen == Precision::Int8 { "times as fast as fp32" } else { "a gate is missed" };
+    assert!(notes.iter().any(|note| note.starts_with("int8: ") && note.contains(said)), "{chosen}: {notes:?}");
+    assert_eq!(built.manifest.recipe.as_ref().unwrap().precision, Some(chosen));
+    assert_eq!(Engine::open(&output).unwrap().manifest().files, built.manifest.files);
+    assert_eq!(fs::read_dir(output.parent().unwrap()).unwrap().count(), 1, "what was slower is gone");
+    let again = RebuildRequest {
+        engine: output,
+        folders: vec![work.path().into()],
+        profile: Some(request.profiles[0].clone()),
+        ..Default::default()
+    };
+    let rebuilt = rebuild(&again, &environment, &PLANS, &Silent).unwrap();
+    assert_eq!(rebuilt.differences, ["all files are the same as before"]);
+}
+
+#[test]
 fn options_that_do_not_go_together_are_refused_before_anything_is_built() {
     let work = tempfile::tempdir().unwrap();
     let environment = environment();
@@ -106,8 +135,14 @@ fn options_that_do_not_go_together_are_refused_before_anything_is_built() {
         request.pipeline = PipelineRequest { variant: Some("fp16".into()), tokens: vec![77], ..Default::default() };
     });
     assert!(matches!(error, Error::Request(RequestError::OfPipelines(PipelineOption::Tokens))), "{error}");
-    let error = refused(&|request| request.precision = Some(Precision::Fp8));
+    let error = refused(&|request| request.precision = PrecisionChoice::Only(Precision::Fp8));
     assert!(matches!(error, Error::Precision { .. }), "{error}");
+    let error = refused(&|request| {
+        request.profiles = vec!["cpu".into(), "rtx4090".into()];
+        request.precision = PrecisionChoice::Fastest;
+    });
+    let elsewhere = RequestError::FastestElsewhere { profile: "rtx4090".into() };
+    assert!(matches!(&error, Error::Request(found) if *found == elsewhere), "{error}");
     let error = refused(&|request| request.component = Some("nose".into()));
     assert!(matches!(error, Error::Component { .. }), "{error}");
     let error = refused(&|request| {

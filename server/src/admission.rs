@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
@@ -84,12 +83,6 @@ impl Admission {
     /// How many are in the server.
     pub(crate) fn count(&self) -> usize {
         *self.count.borrow()
-    }
-
-    /// Waits until none is in the server. False if some are, when the time is over.
-    pub(crate) async fn wait_for_all(&self, time: Duration) -> bool {
-        let mut count = self.count.subscribe();
-        tokio::time::timeout(time, count.wait_for(|count| *count == 0)).await.is_ok()
     }
 }
 

@@ -66,6 +66,11 @@ const TOO_MANY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\n
 /// A socket that connections come to.
 pub(crate) struct Door {
     listener: TcpListener,
+    inside: Inside,
+}
+
+/// Where connections come to.
+struct Inside {
     protocol: Protocol,
     router: Router,
     app: Arc<App>,
@@ -89,7 +94,7 @@ impl Door {
         router: Router,
         app: Arc<App>,
     ) -> io::Result<Self> {
-        Ok(Self { listener: TcpListener::bind(address).await?, protocol, router, app })
+        Ok(Self { listener: TcpListener::bind(address).await?, inside: Inside { protocol, router, app } })
     }
 
     pub(crate) fn address(&self) -> io::Result<SocketAddr> {
@@ -98,29 +103,34 @@ impl Door {
 
     /// Serves connections until the server ends.
     pub(crate) async fn serve(self, mut stage: watch::Receiver<Stage>) {
-        let room = Arc::new(Semaphore::new(self.app.limits.connections.clamp(1, Semaphore::MAX_PERMITS)));
+        let Self { listener, inside } = self;
+        let room = Arc::new(Semaphore::new(inside.app.limits.connections.clamp(1, Semaphore::MAX_PERMITS)));
         let mut connections = JoinSet::new();
         loop {
             tokio::select! {
-                accepted = self.listener.accept() => self.accepted(accepted, &room, &stage, &mut connections).await,
+                accepted = listener.accept() => inside.accepted(accepted, &room, &stage, &mut connections).await,
                 () = reached(&mut stage, Stage::Closing) => break,
                 Some(_) = connections.join_next() => {}
             }
         }
-        // Those that the system has accepted already are served, too.
-        while let Ok(accepted) = tokio::time::timeout(Duration::ZERO, self.listener.accept()).await {
-            if accepted.is_err() {
-                break;
+        // Those that the system has accepted already are served, too. It is asked itself: the runtime may not have heard
+        // of the last of them.
+        if let Ok(listener) = listener.into_std() {
+            while let Ok((socket, address)) = listener.accept() {
+                let socket = socket.set_nonblocking(true).and_then(|()| TcpStream::from_std(socket));
+                let accepted = socket.map(|socket| (socket, address));
+                inside.accepted(accepted, &room, &stage, &mut connections).await;
             }
-            self.accepted(accepted, &room, &stage, &mut connections).await;
         }
-        drop(self.listener);
         tokio::select! {
             () = async { while connections.join_next().await.is_some() {} } => {}
             () = reached(&mut stage, Stage::Ended) => connections.shutdown().await,
         }
     }
+}
 
+impl Inside {
+    /// Serves a connection on a task of its own.
     async fn accepted(
         &self,
         accepted: io::Result<(TcpStream, SocketAddr)>,

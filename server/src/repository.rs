@@ -222,7 +222,7 @@ impl Repository {
         let mut entries = self.entries.write();
         let (state, told) = match result {
             Ok(model) => {
-                tracing::info!(model = name, task = ?model.task(), "loaded");
+                tracing::info!(model = name, task = model.task().map(tracing::field::display), "loaded");
                 self.metrics.loaded(name);
                 (State::Ready(Arc::new(model)), Ok(()))
             }

@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -210,17 +211,17 @@ impl Server {
         tokio::time::sleep(limits.drain).await;
         // Requests on connections that are open are still taken; each connection ends with its next answer.
         stage.send_replace(Stage::Closing);
-        let closed = async { while serving.join_next().await.is_some() {} };
+        let mut closed = pin!(async { while serving.join_next().await.is_some() {} });
         // A connection whose client says nothing more keeps nobody waiting longer than that.
-        let _ = tokio::time::timeout(limits.grace, closed).await;
+        let _ = tokio::time::timeout(limits.grace, closed.as_mut()).await;
         app.admission.close();
         let whole = app.admission.count() == 0;
         if !whole {
             tracing::warn!(requests = app.admission.count(), "the grace time is over: ends what is left");
             app.admission.close();
             app.cancel.cancel();
-            // Their clients are told.
-            let _ = app.admission.wait_for_all(LAST).await;
+            // Their clients are told: an answer that is made is not yet one that is sent.
+            let _ = tokio::time::timeout(LAST, closed).await;
         }
         stage.send_replace(Stage::Ended);
         tracing::info!("ended");

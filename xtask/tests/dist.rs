@@ -281,7 +281,7 @@ fn the_container_file_fits_the_release() {
     let text = text.replace("\\\n", " ");
     let lines = text.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.split_once(' '));
     let instructions: Vec<(&str, &str)> = lines.collect();
-    let known = ["FROM", "ARG", "RUN", "USER", "WORKDIR", "ENTRYPOINT", "CMD"];
+    let known = ["FROM", "ARG", "RUN", "EXPOSE", "USER", "WORKDIR", "ENTRYPOINT", "CMD"];
     assert!(instructions.iter().all(|(name, _)| known.contains(name)), "{instructions:?}");
     let last = |name: &str| instructions.iter().rfind(|(found, _)| *found == name).unwrap().1;
     assert!(!["root", "0"].contains(&last("USER")));

@@ -306,8 +306,11 @@ mod tests {
             verdict(&[Fit::AfterCompiling("portable".into())]).to_string(),
             "x: fits tensorrt after compiling here: portable"
         );
-        let fallen = verdict(&[no(), no(), Fit::Fits]);
-        assert_eq!(fallen.to_string(), "x: falls back to cpu, because tensorrt: no GPU; cuda: no GPU");
+        let on_openvino = verdict(&[no(), no(), Fit::Fits, Fit::Fits]);
+        assert_eq!(on_openvino.to_string(), "x: falls back to openvino, because tensorrt: no GPU; cuda: no GPU");
+        let fallen = verdict(&[no(), no(), Fit::Refused("missing".into()), Fit::Fits]);
+        let because = "tensorrt: no GPU; cuda: no GPU; openvino: missing";
+        assert_eq!(fallen.to_string(), format!("x: falls back to cpu, because {because}"));
         assert_eq!(fallen.chosen().unwrap(), Provider::Cpu);
         let refused = verdict(&[no()]);
         assert_eq!(refused.to_string(), "x: refused, because tensorrt: no GPU");

@@ -38,6 +38,8 @@ fn request(problem: &RequestError) -> Option<String> {
             path.display()
         ),
         RequestError::NeedsContract { .. } => "say it with `--contract FILE` (docs/metadata.md)".into(),
+        RequestError::FastestOfParts => "name one with --precision, or build one part alone with --component".into(),
+        RequestError::FastestElsewhere { .. } => "name a precision, or leave --precision out for the profile's".into(),
         RequestError::NoProfile => "give one with --profile".into(),
         RequestError::NoFoldersOfParts { .. } => return None,
     })

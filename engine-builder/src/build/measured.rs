@@ -48,14 +48,13 @@ pub(super) fn measure(
             let (measured, outputs) = trial.measure_file(&file, &ran)?;
             worst = Some(worst.map_or(measured, |worst| worst.or_worse(&measured)));
             done += 1;
-            // Speed is the purpose of 8 bits. It is measured only where the engine runs: a CPU says nothing about a
-            // GPU.
-            if job.precision == Precision::Int8 && job.provider.is_on_processor() && done == runs {
+            // Speed is their purpose. It is measured only where the engine runs: a CPU says nothing about a GPU.
+            let is_for_speed = matches!(job.precision, Precision::Int8 | Precision::Bf16);
+            if is_for_speed && job.provider.is_on_processor() && done == runs {
                 let rivals = converted.rivals(reference, scratch)?;
-                let paths: Vec<&Path> = rivals.iter().map(|(_, path)| path.as_path()).collect();
-                let ratios = precision::speed_ratios(job, &paths, &file, trial.sample())?;
-                speed.extend(rivals.iter().zip(ratios).map(|((name, _), ratio)| Gate {
-                    name: (*name).into(),
+                let ratios = precision::speed_ratios(job, &rivals, &file, trial.sample())?;
+                speed.extend(rivals.iter().zip(ratios).map(|(rival, ratio)| Gate {
+                    name: rival.gate.into(),
                     graph: graph.record.file.clone(),
                     value: ratio,
                     floor: job.floors.speed,

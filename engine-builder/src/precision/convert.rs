@@ -4,9 +4,10 @@ use super::calibration::CalibrationSamples;
 use super::islands::{outside_f16, touching};
 use super::job::Job;
 use super::quality::{Sensitivity, Trial};
-use super::recipe::{self, Recipe, for_cpu, half};
+use super::recipe::{self, Recipe, half, in_fp32};
+use super::search;
+use super::speed::{self, Rival, SPEED_OVER_FP16, SPEED_OVER_FP32};
 use super::statistics::{Statistics, statistics};
-use super::{search, speed};
 use crate::samples::Sample;
 use crate::{Error, Result};
 use std::collections::BTreeSet;
@@ -56,16 +57,20 @@ impl Converted {
         halving.worst(&Trial::new(job, file, &self.judged, scratch)?)
     }
 
-    /// The graphs in more bits that the 8-bit graph in `file` must not be slower than, with the names of their gates.
-    /// They are written to `scratch`.
+    /// The graphs in more bits that the engine's graph must not be slower than, made of the exported graph in `file`,
+    /// and written to `scratch`.
     ///
     /// # Errors
     /// A graph cannot be converted or written.
-    pub(crate) fn rivals(&self, file: &Path, scratch: &Path) -> Result<Vec<(&'static str, PathBuf)>> {
+    pub(crate) fn rivals(&self, file: &Path, scratch: &Path) -> Result<Vec<Rival>> {
         let model = tileforge_graph::load(file)?;
-        let outside = touching(&model, &outside_f16(&model, &self.recipe.statistics)?);
-        let [fp32, fp16] = [for_cpu(&model)?, half(&model, DataType::F16, &outside)?];
-        speed::write_rivals([("speed_over_fp32", fp32), ("speed_over_fp16", fp16)], scratch)
+        let fp32 = in_fp32(&model, self.recipe.provider)?;
+        let mut models = vec![(SPEED_OVER_FP32, Precision::Fp32, fp32)];
+        if self.recipe.precision == Precision::Int8 {
+            let outside = touching(&model, &outside_f16(&model, &self.recipe.statistics)?);
+            models.push((SPEED_OVER_FP16, Precision::Fp16, half(&model, DataType::F16, &outside)?));
+        }
+        speed::write_rivals(models, scratch)
     }
 }
 
@@ -398,9 +403,14 @@ pub(super) mod tests {
         let holds = |file: &Path, data_type| {
             tileforge_graph::load(file).unwrap().weights.values().any(|weight| weight.data_type() == data_type)
         };
-        let found: Vec<_> =
-            rivals.iter().map(|(name, file)| (*name, holds(file, DataType::F16), holds(file, DataType::F32))).collect();
+        let found: Vec<_> = rivals
+            .iter()
+            .map(|Rival { gate, path, .. }| (*gate, holds(path, DataType::F16), holds(path, DataType::F32)))
+            .collect();
         assert_eq!(found, [("speed_over_fp32", false, true), ("speed_over_fp16", true, false)]);
+        let made = conversion.convert(Precision::Bf16, Provider::OpenVino).unwrap();
+        let rivals = made.rivals(&conversion.file(), scratch.path()).unwrap();
+        assert_eq!(rivals.iter().map(|rival| rival.gate).collect::<Vec<_>>(), ["speed_over_fp32"]);
     }
 
     #[test]

@@ -23,8 +23,13 @@ impl Job<'_> {
     /// How the engine's graphs run on this machine: as they will where the engine is for a processor, and on ONNX
     /// Runtime's CPU kernels otherwise.
     pub(crate) fn session_options(&self) -> SessionOptions {
+        self.session_options_in(self.precision)
+    }
+
+    /// The same for a graph of the network in another precision.
+    pub(super) fn session_options_in(&self, precision: Precision) -> SessionOptions {
         let provider = if self.provider.is_on_processor() { self.provider } else { Provider::Cpu };
-        let provider_options = openvino_options(self.provider, self.precision);
+        let provider_options = openvino_options(self.provider, precision);
         SessionOptions { provider, provider_options, ..SessionOptions::default() }
     }
 }

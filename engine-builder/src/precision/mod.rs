@@ -41,4 +41,4 @@ pub use options::PrecisionOptions;
 pub use quality::Sensitivity;
 pub(crate) use quality::{Trial, emulation};
 pub use range::RangeMethod;
-pub(crate) use speed::speed_ratios;
+pub(crate) use speed::{SPEED_OVER_FP32, speed_ratios};

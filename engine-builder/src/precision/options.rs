@@ -37,6 +37,17 @@ impl Default for PrecisionOptions {
 }
 
 impl PrecisionOptions {
+    /// The same without what a precision does not use.
+    pub(crate) fn used_by(&self, precision: Precision) -> Self {
+        let in_8_bits = matches!(precision, Precision::Int8 | Precision::Fp8);
+        Self {
+            calibration: self.calibration.clone().filter(|_| precision.is_calibrated()),
+            all_layers: self.all_layers && in_8_bits,
+            sensitivity: self.sensitivity && precision != Precision::Fp32,
+            ..self.clone()
+        }
+    }
+
     /// Checks that the precision uses every given option, and that the calibration folder exists.
     ///
     /// # Errors
@@ -62,6 +73,20 @@ impl PrecisionOptions {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn without_what_a_precision_does_not_use_options_suit_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let calibration = Some(folder.path().to_owned());
+        let all = PrecisionOptions { calibration, all_layers: true, sensitivity: true, ..PrecisionOptions::default() };
+        for &precision in Precision::ALL {
+            let used = all.used_by(precision);
+            used.check(precision).unwrap();
+            let kept = (used.calibration.is_some(), used.all_layers, used.sensitivity);
+            assert_eq!(kept.2, precision != Precision::Fp32);
+            assert_eq!(kept.0 && kept.1, all.check(precision).is_ok(), "{precision}: {kept:?}");
+        }
+    }
 
     #[test]
     fn an_option_that_a_precision_does_not_use_is_refused() {

@@ -29,11 +29,10 @@ impl Recipe {
         match (self.scheme(), self.precision, self.provider) {
             (Some(scheme), ..) => self.in_8_bits(model, scheme, names),
             // OpenVINO rounds to BF16 itself, where the processor computes in it: `openvino_options`.
-            (None, Precision::Bf16 | Precision::Fp32, Provider::OpenVino) => Ok(fold_weight_casts(model)?),
+            (None, Precision::Bf16, Provider::OpenVino) => in_fp32(model, self.provider),
             (None, Precision::Fp16, _) => half(model, DataType::F16, &(names | &touching(model, &self.outside))),
             (None, Precision::Bf16, _) => half(model, DataType::Bf16, names),
-            (None, _, Provider::Cpu) => for_cpu(model),
-            (None, ..) => Ok(model.clone()),
+            (None, ..) => in_fp32(model, self.provider),
         }
     }
 
@@ -90,6 +89,15 @@ impl Recipe {
 pub(super) fn half(model: &Model, half: DataType, islands: &BTreeSet<String>) -> Result<Model> {
     let folded = fold_weight_casts(model)?;
     Ok(rewrite::to_half(&folded, half, &islands::in_fp32(&folded, islands))?)
+}
+
+/// The model in FP32, in the forms that are fastest on a provider.
+pub(super) fn in_fp32(model: &Model, provider: Provider) -> Result<Model> {
+    match provider {
+        Provider::Cpu => for_cpu(model),
+        Provider::OpenVino => Ok(fold_weight_casts(model)?),
+        _ => Ok(model.clone()),
+    }
 }
 
 /// The least channels for which the phases of an enlarged image's convolution are faster than the convolution: measured

@@ -5,6 +5,7 @@ use crate::Result;
 use crate::samples::{Sample, views};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use tileforge_contract::Precision;
 use tileforge_graph::Model;
 use tileforge_session::{Cancel, Session, SessionOptions};
 
@@ -14,28 +15,46 @@ const TIMED_RUNS: std::ops::RangeInclusive<usize> = 3..=9;
 /// No more runs are begun after this time.
 const ENOUGH: Duration = Duration::from_secs(10);
 
-/// Writes graphs of one model, which share their weights, to `scratch`. Returns their names and files.
-pub(super) fn write_rivals<const COUNT: usize>(
-    models: [(&'static str, Model); COUNT],
-    scratch: &Path,
-) -> Result<Vec<(&'static str, PathBuf)>> {
-    let paths = models.each_ref().map(|(name, _)| (*name, scratch.join(name).with_extension("onnx")));
-    let pairs: Vec<(&Model, &Path)> =
-        models.iter().zip(&paths).map(|((_, model), (_, path))| (model, path.as_path())).collect();
-    tileforge_graph::save_sharing_weights(&pairs, &scratch.join("rivals.weights"))?;
-    Ok(paths.to_vec())
+/// The gate of an engine's speed beside the same network in FP32.
+pub(crate) const SPEED_OVER_FP32: &str = "speed_over_fp32";
+
+/// And in FP16.
+pub(super) const SPEED_OVER_FP16: &str = "speed_over_fp16";
+
+/// A graph in more bits than an engine's, which that must not be slower than.
+pub(crate) struct Rival {
+    /// The name of the gate.
+    pub(crate) gate: &'static str,
+    pub(super) precision: Precision,
+    pub(super) path: PathBuf,
 }
 
-/// How many times as fast as each graph in `others` the graph in `file` is on one thread of this machine.
+/// Writes graphs of one model, which share their weights, to `scratch`.
+pub(super) fn write_rivals(models: Vec<(&'static str, Precision, Model)>, scratch: &Path) -> Result<Vec<Rival>> {
+    let rival = |(gate, precision, _): &(&'static str, Precision, Model)| Rival {
+        gate,
+        precision: *precision,
+        path: scratch.join(gate).with_extension("onnx"),
+    };
+    let rivals: Vec<Rival> = models.iter().map(rival).collect();
+    let pairs: Vec<(&Model, &Path)> =
+        models.iter().zip(&rivals).map(|((.., model), rival)| (model, rival.path.as_path())).collect();
+    tileforge_graph::save_sharing_weights(&pairs, &scratch.join("rivals.weights"))?;
+    Ok(rivals)
+}
+
+/// How many times as fast as each of its rivals the graph in `file` is on one thread of this machine.
 ///
 /// After one warm-up run each, the graphs take turns. The fastest run of each counts, because other work on the machine
 /// only makes runs slower. Several threads wait for each other after every operator, and so for the other work, which
 /// would change the ratio.
-pub(crate) fn speed_ratios(job: &Job<'_>, others: &[&Path], file: &Path, sample: &Sample) -> Result<Vec<f64>> {
-    let paths = [file].into_iter().chain(others.iter().copied());
-    let options = SessionOptions { threads: Some(1), ..job.session_options() };
-    let mut sessions =
-        paths.map(|path| Ok(Session::open(job.environment, path, &options)?)).collect::<Result<Vec<_>>>()?;
+pub(crate) fn speed_ratios(job: &Job<'_>, rivals: &[Rival], file: &Path, sample: &Sample) -> Result<Vec<f64>> {
+    let others = rivals.iter().map(|rival| (rival.path.as_path(), rival.precision));
+    let open = |(path, precision)| {
+        let options = SessionOptions { threads: Some(1), ..job.session_options_in(precision) };
+        Ok(Session::open(job.environment, path, &options)?)
+    };
+    let mut sessions = [(file, job.precision)].into_iter().chain(others).map(open).collect::<Result<Vec<_>>>()?;
     let mut fastest = vec![Duration::MAX; sessions.len()];
     job.progress.begin("measuring speed", (*TIMED_RUNS.end() + 1) * sessions.len());
     let begun = Instant::now();
@@ -61,17 +80,16 @@ mod tests {
     use super::super::convert::tests::Conversion;
     use super::*;
     use crate::samples;
-    use tileforge_contract::{Precision, Provider};
+    use tileforge_contract::Provider;
 
     #[test]
     fn each_other_graph_has_a_ratio() {
         let conversion = Conversion::new();
         let job = conversion.job(Precision::Int8, Provider::Cpu);
         let sample = samples::sample(job.contract, &conversion.model, 0).unwrap();
-        let (file, models) = (conversion.file(), ["one", "two"].map(|name| (name, conversion.model.clone())));
-        let others = write_rivals(models, conversion.folder.path()).unwrap();
-        let others: Vec<&Path> = others.iter().map(|(_, path)| path.as_path()).collect();
-        let ratios = speed_ratios(&job, &others, &file, &sample).unwrap();
+        let models = ["one", "two"].map(|name| (name, Precision::Fp32, conversion.model.clone()));
+        let rivals = write_rivals(models.into(), conversion.folder.path()).unwrap();
+        let ratios = speed_ratios(&job, &rivals, &conversion.file(), &sample).unwrap();
         assert_eq!(ratios.len(), 2);
         assert!(ratios.iter().all(|ratio| ratio.is_finite() && *ratio > 0.0), "{ratios:?}");
     }

@@ -168,7 +168,7 @@ impl RebuildRequest {
             },
             profiles: vec![profile],
             foreign: recipe.foreign,
-            precision: recipe.precision,
+            precision: recipe.precision.into(),
             calibration: CalibrationRequest {
                 folder,
                 tiles: recipe.calibration.tiles,

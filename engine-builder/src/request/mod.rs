@@ -42,14 +42,32 @@ pub struct BuildRequest {
     pub foreign: ForeignRecipe,
     /// Names of profiles, or paths of their files. There is an engine for each.
     pub profiles: Vec<String>,
-    /// Another precision than that of the profiles.
-    pub precision: Option<Precision>,
+    /// The precision of the engines.
+    pub precision: PrecisionChoice,
     /// How activations are measured.
     pub calibration: CalibrationRequest,
     /// Whether an engine may be portable.
     pub compilation: Compilation,
     /// Where weights are looked for.
     pub weights: WeightFolders,
+}
+
+/// Who chooses the precision of an engine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PrecisionChoice {
+    /// The model file, by what suits the model on the profile's provider; without a word of it, the profile.
+    #[default]
+    Stated,
+    /// The caller.
+    Only(Precision),
+    /// What is fastest on this machine, of all that pass their gates.
+    Fastest,
+}
+
+impl From<Option<Precision>> for PrecisionChoice {
+    fn from(precision: Option<Precision>) -> Self {
+        precision.map_or(Self::Stated, Self::Only)
+    }
 }
 
 /// What is asked of the engine of a diffusion pipeline.

@@ -1,7 +1,8 @@
 //! What is asked for, opened and checked, and its builds.
 
 use super::sources::{SourceGraph, Sources};
-use super::{BuildRequest, Compilation, RequestError, recorded};
+use super::{BuildRequest, Compilation, PrecisionChoice, RequestError, recorded};
+use crate::fastest::build_fastest;
 use crate::{
     Built, BuiltPipeline, Error, GraphFile, ModelFile, PartOrder, Plans, PrecisionOptions, Profile, Progress, Result,
     build, build_pipeline, portable,
@@ -71,8 +72,17 @@ impl PreparedBuild {
         let recorded =
             profiles.iter().map(|profile| Ok(ProfileRecipe { name: profile.name.clone(), sha256: profile.sha256()? }));
         let recorded = recorded.collect::<Result<Vec<_>>>()?;
-        if let Some(precision) = request.precision {
-            profiles.iter_mut().try_for_each(|profile| profile.set_precision(precision))?;
+        match request.precision {
+            PrecisionChoice::Only(precision) => {
+                profiles.iter_mut().try_for_each(|profile| profile.set_precision(precision))?;
+            }
+            PrecisionChoice::Fastest => {
+                let elsewhere = profiles.iter().find(|profile| !profile.provider.is_on_processor());
+                if let Some(profile) = elsewhere {
+                    return Err(RequestError::FastestElsewhere { profile: profile.name.clone() }.into());
+                }
+            }
+            PrecisionChoice::Stated => {}
         }
         let required = match request.compilation {
             Compilation::Required => portable::require_compiled,
@@ -81,10 +91,13 @@ impl PreparedBuild {
         };
         profiles.iter().try_for_each(|profile| required(environment, profile, plans.program.as_ref()))?;
         let sources = Sources::of(&request, file.as_ref(), environment, progress)?;
+        if request.precision == PrecisionChoice::Fastest && matches!(sources, Sources::Parts(..)) {
+            return Err(RequestError::FastestOfParts.into());
+        }
         let recipe = recorded::of(&request, &sources, file.as_ref())?;
         let target = |(profile, recorded): (&Profile, ProfileRecipe)| {
             let recipe = Recipe { profile: recorded, ..recipe.clone() };
-            Target::new(profile, &sources, request.precision.is_none(), recipe, progress)
+            Target::new(profile, &sources, request.precision == PrecisionChoice::Stated, recipe, progress)
         };
         let targets = profiles.iter().zip(recorded).map(target).collect::<Result<Vec<_>>>()?;
         Ok(Self { request, sources, targets })
@@ -120,6 +133,10 @@ impl PreparedBuild {
                 let profile = target.profiles.first().unwrap_or(&target.stated);
                 let options = self.options(self.request.calibration.folder.clone(), graph);
                 let order = PartOrder { source: &graph.source, profile: profile.clone(), options };
+                if self.request.precision == PrecisionChoice::Fastest {
+                    let built = build_fastest(environment, progress, &order, &target.recipe, plans, directory)?;
+                    return Ok(BuiltEngine::One(Box::new(built)));
+                }
                 let make = |order: &PartOrder<'_>| build(environment, progress, order, recipe(), plans, directory);
                 let built = match (make(&order), order.in_precision_of(&target.stated)) {
                     (Err(Error::Gate(missed)), Some(stated)) => {

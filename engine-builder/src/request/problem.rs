@@ -74,6 +74,15 @@ pub enum RequestError {
         /// The task.
         task: Task,
     },
+    /// Which precision is fastest is measured on whole networks.
+    #[error("which precision is fastest is measured for one network, and this engine has several parts")]
+    FastestOfParts,
+    /// Which precision is fastest on a GPU is not measured on a processor.
+    #[error("which precision is fastest is measured here, and {profile} is a profile for GPUs")]
+    FastestElsewhere {
+        /// The profile.
+        profile: String,
+    },
     /// No profile is named.
     #[error("expected a profile, found none")]
     NoProfile,

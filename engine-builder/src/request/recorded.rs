@@ -1,7 +1,7 @@
 //! What an engine's manifest says about how it was ordered.
 
-use super::BuildRequest;
 use super::sources::Sources;
+use super::{BuildRequest, PrecisionChoice};
 use crate::digests::digest_of;
 use crate::recipe::{folder_digest, input_digests, plain_name};
 use crate::{Beside, ModelFile, Origin, Result};
@@ -46,7 +46,11 @@ pub(super) fn of(request: &BuildRequest, sources: &Sources, file: Option<&ModelF
         },
         foreign: request.foreign.clone(),
         profile: ProfileRecipe::default(),
-        precision: request.precision,
+        // What is fastest is known after the builds, and is added then.
+        precision: match request.precision {
+            PrecisionChoice::Only(precision) => Some(precision),
+            PrecisionChoice::Stated | PrecisionChoice::Fastest => None,
+        },
         calibration: CalibrationRecipe {
             folder: calibration.folder.as_deref().map(|folder| folder_digest(folder, &parts)).transpose()?,
             tiles: calibration.tiles,

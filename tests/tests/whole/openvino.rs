@@ -66,6 +66,24 @@ fn engines_for_openvino_give_the_pixels_of_onnx_runtime() {
     }
 }
 
+#[test]
+fn the_fastest_precision_is_built() {
+    let work = tempfile::tempdir().unwrap();
+    let (engine, model) = (work.path().join("fastest"), repository("models/compact-x4.yaml"));
+    let line = words(&[&"build", &model, &"--profile", &"openvino", &"--precision", &"auto", &"--output", &engine]);
+    let told = run("engine-builder", line).success();
+    let manifest: serde_json::Value = serde_json::from_slice(&fs::read(engine.join("manifest.json")).unwrap()).unwrap();
+    let chosen = manifest["precision"].as_str().unwrap();
+    assert_eq!(manifest["recipe"]["precision"], chosen);
+    let tried = |precision: &str| told.stderr.contains(&format!("{precision}: "));
+    assert!(tried("int8"), "{}", told.stderr);
+    assert_eq!(tried("bf16"), environment().library().computes_bf16().unwrap(), "{}", told.stderr);
+    // Its gates were measured in the precision in which it runs.
+    let _ = run("runtime", words(&[&"verify", &"--engine", &engine, &"--strict"])).success();
+    let asked = words(&[&"build", &model, &"--profile", &"cpu,rtx", &"--precision", &"auto", &"-o", &"{profile}"]);
+    let _ = run("engine-builder", asked).failure(2, &["rtx is a profile for GPUs", "name a precision"]);
+}
+
 /// The runtime with ONNX Runtime alone.
 fn without_openvino(work: &Path, arguments: &[&dyn AsRef<std::ffi::OsStr>]) -> Command {
     let library = environment().library().path().to_owned();

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use tileforge_contract::Precision;
 use tileforge_engine_builder::request::{
-    BuildRequest, BuiltEngine, CalibrationRequest, PipelineRequest, PreparedBuild, Target,
+    BuildRequest, BuiltEngine, CalibrationRequest, PipelineRequest, PrecisionChoice, PreparedBuild, Target,
 };
 use tileforge_engine_builder::{CalibrationBudget, Error, Plans, Progress, RangeMethod, map_parallel, profile};
 use tileforge_exporter::lora::Lora;
@@ -30,6 +30,7 @@ Examples:
   engine-builder build downloaded.onnx --task upscale --profile cpu -o engines/cpu/downloaded
   engine-builder build old.onnx --task upscale --input-range 0:255 --channel-order bgr --profile rtx4090 -o engines/old
   engine-builder build stable-diffusion-v1-5/ --profile cpu --size 512x512 -o engines/cpu/sd15
+  engine-builder build x4plus.safetensors --profile openvino --precision auto -o engines/openvino/x4plus
   engine-builder build x4plus.safetensors --profile rtx4090 --require-compiled -o engines/rtx4090/x4plus
   engine-builder build x4plus.safetensors --profile rtx4090,rtx5090 --jobs 2 -o 'engines/{profile}/x4plus'";
 
@@ -68,10 +69,11 @@ pub(super) struct Arguments {
     /// of this machine, as `engine-builder profiles --here` says]
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     profile: Vec<String>,
-    /// Another precision than the profile's: fp32, fp16, bf16, int8 or fp8. With int8 for CPUs, a diffusion pipeline's
-    /// text encoders and the encoder of its autoencoder stay in fp32
-    #[arg(long, help_heading = "Precision", value_name = "PRECISION")]
-    precision: Option<Precision>,
+    /// Another precision than the profile's: fp32, fp16, bf16, int8 or fp8; or auto, for a processor the one that is
+    /// fastest on this machine, of those that pass their gates. With int8 for CPUs, a diffusion pipeline's text encoders
+    /// and the encoder of its autoencoder stay in fp32
+    #[arg(long, help_heading = "Precision", value_name = "PRECISION", value_parser = precision)]
+    precision: Option<PrecisionChoice>,
     /// A folder to measure activations on: pictures like those that the engine will get, or .safetensors files with the
     /// inputs of a network that takes tensors. For an engine of several parts, a folder that has one for each part, by
     /// its name. Without it: built-in pictures, or random tensors
@@ -142,7 +144,7 @@ impl Arguments {
                 [name] if name == "all" => profile::names(),
                 names => names.to_vec(),
             },
-            precision: self.precision,
+            precision: self.precision.unwrap_or_default(),
             calibration: CalibrationRequest {
                 folder: self.calibration.clone(),
                 tiles: self.calibration_tiles,
@@ -175,7 +177,10 @@ impl Arguments {
             return Err(Failure::Usage(problem));
         };
         let component = self.component.as_ref().map_or(String::new(), |component| format!("-{component}"));
-        let precision = self.precision.map_or(String::new(), |precision| format!("-{precision}"));
+        let precision = match self.precision {
+            Some(PrecisionChoice::Only(precision)) => format!("-{precision}"),
+            _ => String::new(),
+        };
         Ok(Path::new(ENGINES).join(PROFILE).join(format!("{name}{component}{precision}")))
     }
 }
@@ -284,6 +289,15 @@ impl Work {
             Some(first) => Err(Failure::Partly { failed: exits.len(), of: targets.len(), exit: *first }),
         }
     }
+}
+
+/// A precision, or `auto`.
+fn precision(text: &str) -> Result<PrecisionChoice, String> {
+    if text == "auto" {
+        return Ok(PrecisionChoice::Fastest);
+    }
+    let precision: Precision = text.parse().map_err(|error| format!("{error}, or auto"))?;
+    Ok(PrecisionChoice::Only(precision))
 }
 
 /// `NAME=VALUE`.

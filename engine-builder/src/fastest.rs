@@ -1,0 +1,65 @@
+//! The fastest engine of those that pass their gates.
+
+use crate::build::stage;
+use crate::precision::SPEED_OVER_FP32;
+use crate::{Built, Error, PartOrder, Plans, Progress, Result};
+use std::path::Path;
+use tileforge_contract::{Precision, Provider};
+use tileforge_engine::exchange;
+use tileforge_engine::manifest::Recipe;
+use tileforge_session::Environment;
+
+/// Builds an engine of an order for a processor in each precision that this machine computes faster than FP32, and puts
+/// the fastest that passes its gates at `directory`. That is the one in FP32 if none passes. The manifest's recipe names
+/// the precision, so a rebuild does not measure again.
+///
+/// # Errors
+/// As [`build`](crate::build()), but for gates that are missed in fewer bits than FP32's.
+pub(crate) fn build_fastest(
+    environment: &Environment,
+    progress: &dyn Progress,
+    order: &PartOrder<'_>,
+    recipe: &Recipe,
+    plans: &Plans,
+    directory: &Path,
+) -> Result<Built> {
+    let make = |precision| {
+        let mut profile = order.profile.clone();
+        profile.set_precision(precision)?;
+        let options = order.options.used_by(precision);
+        let recipe = Recipe { precision: Some(precision), ..recipe.clone() };
+        let order = PartOrder { source: order.source, profile, options };
+        stage(environment, progress, &order, Some(Box::new(recipe)), plans, directory)
+    };
+    let mut best: Option<(f64, exchange::Temporary, Built)> = None;
+    for precision in candidates(environment, order.profile.provider) {
+        match make(precision) {
+            Ok((staging, built)) => {
+                let speed = speed(&built).unwrap_or(0.0);
+                progress.note(&format!("{precision}: {speed:.2} times as fast as fp32"));
+                if best.as_ref().is_none_or(|best| speed > best.0) {
+                    best = Some((speed, staging, built));
+                }
+            }
+            Err(Error::Gate(missed)) => progress.note(&format!("{precision}: a gate is missed\n{missed}")),
+            Err(error) => return Err(error),
+        }
+    }
+    let (staging, built) = match best {
+        Some((_, staging, built)) => (staging, built),
+        None => make(Precision::Fp32)?,
+    };
+    exchange::put_in_place(staging, directory)?;
+    Ok(built)
+}
+
+/// The precisions that may be faster than FP32 on this machine. FP16 is not: processors compute such graphs in FP32.
+fn candidates(environment: &Environment, provider: Provider) -> Vec<Precision> {
+    let computes_bf16 = provider == Provider::OpenVino && environment.library().computes_bf16() == Ok(true);
+    let bf16 = computes_bf16.then_some(Precision::Bf16);
+    bf16.into_iter().chain([Precision::Int8]).collect()
+}
+
+fn speed(built: &Built) -> Option<f64> {
+    built.speed.iter().find(|gate| gate.name == SPEED_OVER_FP32).map(|gate| gate.value)
+}
