@@ -200,10 +200,9 @@ mod tests {
         }
         assert!(numbers(&"[".repeat(100_000)).unwrap_err().contains("at most 8 arrays"));
         let deep = format!(r#"{{"inputs": [], "other": {}}}"#, "[".repeat(100_000));
-        // What has no meaning here is skipped without a stack; `serde_json` stops at its depth where other crates of a
-        // build ask it to keep numbers as they are written.
+        // What has no meaning here is skipped without a stack, to its end.
         let error = serde_json::from_str::<Request>(&deep).err().unwrap().to_string();
-        assert!(error.contains("EOF") || error.contains("recursion limit"), "{error}");
+        assert!(error.contains("column 100025"), "{error}");
         let twice = r#"{"inputs": [], "inputs": []}"#;
         assert!(serde_json::from_str::<Request>(twice).err().unwrap().to_string().contains("duplicate"));
         let nested = r#"{"inputs": [], "parameters": {"x": [1]}}"#;
