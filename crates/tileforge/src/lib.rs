@@ -51,7 +51,7 @@ pub use autoencoder::{Coding, Decoder, Encoder};
 pub use depth::{DepthEstimator, encode_depth};
 pub use engine::{Engine, OpenOptions};
 pub use error::{Error, ErrorKind, Result};
-pub use generator::{Generated, Generation, Generator};
+pub use generator::{Generate, Generated, Generation, Generator};
 pub use picture::{Picture, PixelData, Pixels, Samples};
 pub use player::{Player, Stream};
 pub use request::Request;
