@@ -69,12 +69,12 @@ def platform_tag(files: list[Path]) -> str:
     return f"manylinux_2_{newest}_{platform.machine()}"
 
 
-def pack(binaries: Path, output: Path) -> Path:
-    """Writes the wheel of a folder of built programs, and returns its path."""
+def pack(binaries: Path, module: Path, output: Path) -> Path:
+    """Writes the wheel of a folder of built programs and the module's library, and returns its path."""
     table = project()
     distribution = f"{table['name']}-{table['version']}"
     information = f"{distribution}.dist-info"
-    built = {MODULE: binaries / LIBRARY}
+    built = {MODULE: module}
     built |= {f"tileforge/bin/{name}": binaries / name for name in table["scripts"]}
     missing = [str(path) for path in built.values() if not path.is_file()]
     if missing:
@@ -119,16 +119,19 @@ def build_wheel(wheel_directory: str, config_settings: dict | None = None, metad
     binaries = subprocess.run(
         ["make", "--no-print-directory", "wheel-binaries"], cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True
     )
-    return pack(ROOT / binaries.stdout.splitlines()[-1], Path(wheel_directory)).name
+    folder = ROOT / binaries.stdout.splitlines()[-1]
+    return pack(folder, folder / LIBRARY, Path(wheel_directory)).name
 
 
 def main() -> None:
     """`make wheel`"""
     parser = argparse.ArgumentParser(description="Pack the wheel of the Python package.")
     parser.add_argument("--binaries", type=Path, required=True, help="the folder of the built programs")
+    parser.add_argument("--module", type=Path, help=f"the module's library; {LIBRARY} in that folder by default")
     parser.add_argument("--output", type=Path, required=True, help="the folder for the wheel")
     arguments = parser.parse_args()
-    print(pack(arguments.binaries, arguments.output))
+    module = arguments.module or arguments.binaries / LIBRARY
+    print(pack(arguments.binaries, module, arguments.output))
 
 
 if __name__ == "__main__":

@@ -283,7 +283,13 @@ class Engine:
         Returns:
             Arrays `[height, width, 3]`.
         """
-        return self.submit_generate(prompt, count=count, timeout=timeout, **settings).result()
+        future = self.submit_generate(prompt, count=count, timeout=timeout, **settings)
+        try:
+            return future.result()
+        except BaseException:
+            # Where it has failed already, this does nothing.
+            future.cancel()
+            raise
 
     def submit_generate(
         self,
