@@ -23,6 +23,16 @@ def read(path: Path) -> np.ndarray:
         return np.asarray(image)
 
 
+def latent_in(path: Path) -> np.ndarray:
+    """The tensor of a safetensors file with one, without the axis of the batch."""
+    content = path.read_bytes()
+    length = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + length])
+    begin, end = header["latent"]["data_offsets"]
+    values = np.frombuffer(content[8 + length :][begin:end], "<f4")
+    return values.reshape(header["latent"]["shape"])[0]
+
+
 @pytest.mark.parametrize("channels", [None, 1, 2, 3, 4])
 def test_pictures_equal_those_of_the_program(
     channels: int | None, upscaler: tileforge.Engine, engines: Path, photo: np.ndarray, runtime: Run, tmp_path: Path
@@ -86,7 +96,7 @@ def test_depth_with_the_map_of_a_sensor(engines: Path, photo: np.ndarray, runtim
     sensor[:20] = 0
     np.save(tmp_path / "map.npy", sensor)
     given = saved(tmp_path / "in.png", photo)
-    command = ["infer", "--engine", engines / "depth_map", "--input", given, "--depth-input", tmp_path / "map.npy"]
+    command = ["infer", "--engine", engines / "depth_map", "--input", given, "--depth", tmp_path / "map.npy"]
     runtime(*command, "--output", tmp_path / "out.npy")
     engine = tileforge.open(engines / "depth_map")
     assert np.array_equal(engine.depth(photo, sensor=sensor), np.load(tmp_path / "out.npy"))
@@ -156,10 +166,10 @@ def test_latents_of_pictures(engines: Path, runtime: Run, tmp_path: Path) -> Non
     latent = engine.encode(made)
     assert latent.dtype == np.float32 and latent.ndim == 3
     given = saved(tmp_path / "in.png", made)
-    line = ["infer", "--engine", engines / "sd"]
-    runtime(*line, "--input", given, "--output", tmp_path / "latent.npy")
-    assert np.array_equal(np.load(tmp_path / "latent.npy")[0], latent)
-    runtime(*line, "--input", tmp_path / "latent.npy", "--output", tmp_path / "back.png")
+    file = tmp_path / "latent.safetensors"
+    runtime("encode", "--engine", engines / "sd", "--input", given, "--output", file)
+    assert np.array_equal(latent_in(file), latent)
+    runtime("decode", "--engine", engines / "sd", "--input", file, "--output", tmp_path / "back.png")
     back = engine.decode(latent)
     assert isinstance(back, np.ndarray) and np.array_equal(back, read(tmp_path / "back.png"))
     smaller = engine.decode(latent, size=(made.shape[1] - 3, made.shape[0] - 1))
@@ -172,7 +182,7 @@ def test_latents_of_pictures(engines: Path, runtime: Run, tmp_path: Path) -> Non
             engine.decode(latent, size=size)
 
 
-def test_latents_of_clips(engines: Path) -> None:
+def test_latents_of_clips(engines: Path, runtime: Run, tmp_path: Path) -> None:
     encoder, decoder = tileforge.open(engines / "encoder"), tileforge.open(engines / "decoder")
     shape = encoder.ports()[0][0][2]
     frames, height, width = (length or 1 for length in shape[2:])
@@ -183,6 +193,14 @@ def test_latents_of_clips(engines: Path) -> None:
     assert np.array_equal(encoder.submit_encode(tuple(clip)).result(), latent)
     made = decoder.decode(latent)
     assert isinstance(made, list) and all(frame.shape[2] == 3 for frame in made)
+    (tmp_path / "clip.rgb").write_bytes(b"".join(frame.tobytes() for frame in clip))
+    file = tmp_path / "latent.safetensors"
+    line = ["encode", "--engine", engines / "encoder", "--input", tmp_path / "clip.rgb", "--output", file]
+    runtime(*line, "--raw", f"rgb24:{width}x{height}")
+    assert np.array_equal(latent_in(file), latent)
+    runtime("decode", "--engine", engines / "decoder", "--input", file, "--output", tmp_path / "frames")
+    expected = [read(path) for path in sorted((tmp_path / "frames").glob("*.png"))]
+    assert all(np.array_equal(one, two) for one, two in zip(made, expected, strict=True))
     assert all(np.array_equal(one, two) for one, two in zip(made, decoder.submit_decode(latent).result(), strict=True))
     with pytest.raises(tileforge.InvalidInput):
         encoder.encode([])
@@ -194,8 +212,8 @@ def test_tensors(engines: Path, photo: np.ndarray, runtime: Run, tmp_path: Path)
     engine = tileforge.open(engines / "upscale")
     image = (photo[:24, :24].astype(np.float32) / 255).transpose(2, 0, 1)[None]
     np.savez(tmp_path / "in.npz", image=image)
-    line = ["run", "--engine", engines / "upscale", "--inputs", tmp_path / "in.npz"]
-    runtime(*line, "--outputs", tmp_path / "out.npz")
+    line = ["run", "--engine", engines / "upscale", "--input", tmp_path / "in.npz"]
+    runtime(*line, "--output", tmp_path / "out.npz")
     made = engine.run({"image": image})
     with np.load(tmp_path / "out.npz") as expected:
         assert np.array_equal(made["upscaled"], expected["upscaled"])

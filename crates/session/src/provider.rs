@@ -14,7 +14,6 @@ use crate::error::{Error, Result};
 use crate::jetson::Jetson;
 use crate::native::{self, CudaDriver};
 use crate::onnxruntime::{Library, TENSORRT_RTX_PLUGIN};
-use crate::openvino;
 use crate::options::SessionOptions;
 
 /// What [`probe`] found for one provider.
