@@ -88,9 +88,7 @@ impl Engine {
     }
 
     fn upscaler(&self, py: Python<'_>) -> PyResult<Arc<Upscaler>> {
-        let open = |engine: &tileforge::Engine, placement| {
-            engine.upscaler(Upscale { placement, ..Upscale::default() })
-        };
+        let open = |engine: &tileforge::Engine, placement| engine.upscaler(Upscale { placement, ..Upscale::default() });
         self.service(py, |services| &mut services.upscaler, open)
     }
 
@@ -128,12 +126,12 @@ impl Engine {
 /// is heard.
 fn terms(py: Python<'_>, cancel: &Cancel, seconds: Option<f64>) -> PyResult<Terms> {
     let deadline = match seconds {
-        None => None,
+        // After thirty years there is no reason to end it, and clocks hold no more.
+        None | Some(1e9..) => None,
         Some(seconds) => {
             let refused = || invalid_input(py, &format!("timeout: expected seconds, found {seconds}"));
             let time = Duration::try_from_secs_f64(seconds).map_err(|_| refused())?;
-            // A time that no clock holds is none.
-            Instant::now().checked_add(time)
+            Some(Instant::now() + time)
         }
     };
     Ok(Terms { deadline, refuses_to_wait: true, ..Terms::from(cancel) })
@@ -166,7 +164,8 @@ impl Engine {
             None => None,
             Some(name) => {
                 let unknown = || {
-                    let text = format!("provider: expected cpu, openvino, cuda, tensorrt or tensorrt-rtx, found {name}");
+                    let text =
+                        format!("provider: expected cpu, openvino, cuda, tensorrt or tensorrt-rtx, found {name}");
                     invalid_input(py, &text)
                 };
                 Some(name.parse().map_err(|_| unknown())?)

@@ -10,10 +10,12 @@
 //! | `stream` | frames, one after the other |
 //! | `values` | samples and tensors from and to arrays |
 //! | `failure` | errors as exceptions |
+//! | `interpreter` | which interpreter imports the module |
 
 mod background;
 mod engine;
 mod failure;
+mod interpreter;
 mod process;
 mod request;
 mod stream;
@@ -22,6 +24,18 @@ mod values;
 /// `tileforge._native`
 #[pyo3::pymodule]
 mod _native {
+    use pyo3::exceptions::PyImportError;
+    use pyo3::prelude::*;
+
+    #[pymodule_init]
+    fn check(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        if crate::interpreter::is_main(module.py()) {
+            return Ok(());
+        }
+        let text = "tileforge can be imported in the main interpreter alone, not in another interpreter of the process";
+        Err(PyImportError::new_err(text))
+    }
+
     #[pymodule_export]
     use crate::engine::Engine;
     #[pymodule_export]

@@ -76,12 +76,8 @@ pub(crate) fn host(onnxruntime: PathBuf, folders: Vec<PathBuf>, cache: Option<Pa
     LOADED_IN.store(std::process::id(), Ordering::SeqCst);
     let mut state = STATE.lock();
     // With a host that is there, too, so that another library is refused.
-    let setup = Setup {
-        onnxruntime: Some(onnxruntime),
-        library_folders: folders,
-        cache: cache.clone(),
-        ..Setup::default()
-    };
+    let setup =
+        Setup { onnxruntime: Some(onnxruntime), library_folders: folders, cache: cache.clone(), ..Setup::default() };
     let host = setup.host()?;
     Ok(state.hosts.entry(cache).or_insert(host).clone())
 }

@@ -63,7 +63,9 @@ fn its_tests_pass_in_a_fresh_environment() {
     engines(&work.path().join("engines"));
     let mut tests = Command::new(python);
     tests.args(["-m", "pytest", "-q", "--durations=5", "-p", "no:cacheprovider"]).arg(repository("python/tests"));
-    tests.current_dir(repository("python")).env("TILEFORGE_TEST_ENGINES", work.path().join("engines"));
+    tests.arg("-c").arg(repository("python/pyproject.toml"));
+    // Not in the folder of the source, where Python would find the package without its module.
+    tests.current_dir(work.path()).env("TILEFORGE_TEST_ENGINES", work.path().join("engines"));
     tests.env("XDG_CACHE_HOME", work.path().join("cache")).env("CUDA_VISIBLE_DEVICES", "");
     // Neither the source tree's package nor its library: the wheel's, and that of the package onnxruntime.
     tests.env_remove("PYTHONPATH").env_remove("ORT_DYLIB_PATH").env("PYTHONDONTWRITEBYTECODE", "1");

@@ -92,7 +92,8 @@ except interpreters.RunFailedError as error:
 """
     if sys.version_info >= (3, 13):
         text = text.replace("_xxsubinterpreters", "_interpreters").replace("RunFailedError", "InterpreterError")
-    assert "interpreter" in script(text)
+    assert "main interpreter" in script(text)
+    assert "main interpreter" in script("import tileforge\n" + text)
 
 
 def test_its_types(tmp_path: Path) -> None:
