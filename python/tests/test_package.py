@@ -97,7 +97,8 @@ except interpreters.RunFailedError as error:
 
 
 def test_its_types(tmp_path: Path) -> None:
-    line = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path), "--no-error-summary"]
+    line = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path)]
+    line += ["--no-error-summary", "--config-file", str(REPOSITORY / "python/pyproject.toml")]
     environment = {**os.environ, "MYPYPATH": ""}
     for checked in (["-p", "tileforge"], [str(Path(__file__).with_name("typed_use.py"))]):
         done = subprocess.run([*line, *checked], capture_output=True, text=True, check=False, env=environment)

@@ -44,7 +44,7 @@ def _array(value: object, name: str) -> "NDArray[Any]":
         return value
     if hasattr(value, "__dlpack__"):
         try:
-            return np.from_dlpack(value)  # type: ignore[arg-type]
+            return np.from_dlpack(value)
         except (BufferError, RuntimeError, TypeError) as error:
             raise InvalidInput(f"{name}: expected a tensor in this machine's memory: {error}") from error
     if hasattr(value, "__array__") or hasattr(value, "__array_interface__"):
@@ -181,11 +181,12 @@ def tensor(name: str, value: object) -> "_native.Tensor":
 def tensor_array(element: str, shape: list[int], values: "NDArray[np.uint8]") -> "NDArray[Any]":
     """An array of the element type of a graph."""
     names = {short: name for name, short in _ELEMENTS.items()}
-    name = names[element]
+    name: Any = names[element]
     if name == "bfloat16":
         try:
             import ml_dtypes
         except ImportError as error:
             raise Failed("NumPy has no bfloat16: pip install ml_dtypes") from error
-        return values.view(ml_dtypes.bfloat16).reshape(shape)
-    return values.view(name).reshape(shape)
+        name = ml_dtypes.bfloat16
+    array: NDArray[Any] = values.view(name).reshape(shape)
+    return array

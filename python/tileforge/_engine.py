@@ -428,7 +428,9 @@ class Engine:
         Raises:
             InvalidInput: The engine has no decoder; the latent has other channels, or is not finite.
         """
-        return _decoded(latent)(_finished(self._decode(latent, size, frames, timeout, True), None))
+        made: NDArray[np.uint8] | list[NDArray[np.uint8]]
+        made = _decoded(latent)(_finished(self._decode(latent, size, frames, timeout, True), None))
+        return made
 
     def submit_decode(
         self,
@@ -614,7 +616,8 @@ def _settings(
 
 def _depth_array(made: Any) -> "NDArray[np.float32]":
     values, height, width, _ = made
-    return values.reshape(height, width)
+    depth: NDArray[np.float32] = values.reshape(height, width)
+    return depth
 
 
 def _tensors(made: Any) -> "dict[str, NDArray[Any]]":

@@ -87,7 +87,7 @@ class Files:
         for root, name in names:
             source, folder = _place(str(root))
             with source.open_input_stream(posixpath.join(folder, str(name))) as stream:
-                picture = Image.open(io.BytesIO(stream.read()))
+                picture: Image.Image = Image.open(io.BytesIO(stream.read()))
             if picture.mode not in ("L", "LA", "RGB", "RGBA", "I;16"):
                 picture = picture.convert("RGBA" if "transparency" in picture.info else "RGB")
             futures.append(self._engine.submit_upscale(picture))
