@@ -114,7 +114,9 @@ def pack(binaries: Path, module: Path, output: Path) -> Path:
     return wheel
 
 
-def build_wheel(wheel_directory: str, config_settings: dict | None = None, metadata_directory: str | None = None) -> str:
+def build_wheel(
+    wheel_directory: str, config_settings: dict | None = None, metadata_directory: str | None = None
+) -> str:
     """Builds the programs and the module from the source tree around this file, and packs them."""
     binaries = subprocess.run(
         ["make", "--no-print-directory", "wheel-binaries"], cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True

@@ -110,8 +110,8 @@ pub(crate) fn shutdown(py: Python<'_>) {
     });
 }
 
-/// A value that other processes forget: dropping it would wait for threads that are not there. Where it belongs, another
-/// thread drops it, because that can take as long as a run of a network.
+/// A value that other processes forget: dropping it would wait for threads that are not there. Where it belongs,
+/// another thread drops it, because that can take as long as a run of a network.
 pub(crate) struct Owned<T: Send + 'static> {
     process: u32,
     /// Until it is dropped.

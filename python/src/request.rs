@@ -36,41 +36,40 @@ type Preview = (usize, Picture);
 #[pyclass(frozen, module = "tileforge._native")]
 pub(crate) struct Request {
     state: Mutex<State>,
+    /// Parts that are done, and all parts, when they were last looked at.
+    progress: Mutex<(u64, Option<u64>)>,
     cancel: Cancel,
     previews: Mutex<Option<Receiver<Preview>>>,
     /// The engine goes on as long as its requests.
     _engine: Arc<Owned<Arc<Opened>>>,
 }
 
+#[derive(Default)]
 struct State {
-    /// Until its result is taken.
+    /// Until there is a result.
     request: Option<tileforge::Request<Output>>,
     /// Until it is taken.
     result: Option<tileforge::Result<Output>>,
-    /// How far it had come when it was last looked at.
-    progress: (u64, Option<u64>),
 }
 
 impl State {
-    /// Keeps the result, if there is one within this time.
-    fn wait(&mut self, patience: Duration) -> bool {
+    /// Keeps the result, if there is one within this time. `progress` becomes how far it has come.
+    fn wait(&mut self, patience: Duration, progress: &Mutex<(u64, Option<u64>)>) -> bool {
         if let Some(request) = &mut self.request {
-            if let Some(result) = request.wait_for(patience) {
-                self.look();
-                self.result = Some(result);
+            let result = request.wait_for(patience);
+            look(request, progress);
+            if result.is_some() {
+                self.result = result;
                 self.request = None;
             }
-            self.look();
         }
         self.request.is_none()
     }
+}
 
-    fn look(&mut self) {
-        if let Some(request) = &self.request {
-            let progress = request.progress();
-            self.progress = (progress.done, progress.total);
-        }
-    }
+fn look(request: &tileforge::Request<Output>, progress: &Mutex<(u64, Option<u64>)>) {
+    let seen = request.progress();
+    *progress.lock() = (seen.done, seen.total);
 }
 
 /// Where previews go; and where they are taken.
@@ -85,8 +84,17 @@ impl Request {
         previews: Option<Receiver<Preview>>,
         engine: Arc<Owned<Arc<Opened>>>,
     ) -> Self {
-        let state = State { request: Some(request), result: None, progress: (0, None) };
-        Self { state: Mutex::new(state), cancel, previews: Mutex::new(previews), _engine: engine }
+        let state = Mutex::new(State { request: Some(request), result: None });
+        Self { state, progress: Mutex::default(), cancel, previews: Mutex::new(previews), _engine: engine }
+    }
+}
+
+impl Drop for Request {
+    fn drop(&mut self) {
+        if is_foreign() {
+            // Dropping it would lock what a thread of the other process may have locked.
+            std::mem::forget(std::mem::take(self.state.get_mut()));
+        }
     }
 }
 
@@ -96,7 +104,7 @@ impl Request {
     fn wait(&self, py: Python<'_>, seconds: f64) -> PyResult<bool> {
         check_process(py)?;
         let patience = Duration::try_from_secs_f64(seconds).unwrap_or_default();
-        Ok(py.detach(|| self.state.lock().wait(patience)))
+        Ok(py.detach(|| self.state.lock().wait(patience, &self.progress)))
     }
 
     /// Takes the result.
@@ -104,7 +112,7 @@ impl Request {
         check_process(py)?;
         let result = py.detach(|| {
             let mut state = self.state.lock();
-            state.wait(Duration::ZERO);
+            state.wait(Duration::ZERO, &self.progress);
             state.result.take()
         });
         let result = result.ok_or_else(|| failed(py, "the request is not finished, or its result was taken"))?;
@@ -120,14 +128,15 @@ impl Request {
         let request = this.get();
         let is_finished = py.detach(|| {
             let mut state = request.state.lock();
-            match state.request.as_mut().map(|request| Pin::new(request).poll(&mut Context::from_waker(&waker))) {
-                Some(Poll::Pending) => false,
-                Some(Poll::Ready(result)) => {
-                    state.look();
+            let Some(waiting) = state.request.as_mut() else { return true };
+            let polled = Pin::new(&mut *waiting).poll(&mut Context::from_waker(&waker));
+            look(waiting, &request.progress);
+            match polled {
+                Poll::Pending => false,
+                Poll::Ready(result) => {
                     (state.result, state.request) = (Some(result), None);
                     true
                 }
-                None => true,
             }
         });
         if is_finished {
@@ -146,14 +155,11 @@ impl Request {
 
     /// Parts that are done, and all parts or None: tiles, steps, frames.
     fn progress(&self) -> (u64, Option<u64>) {
-        // Not where another thread waits for it: that one has looked a moment ago.
-        match self.state.try_lock() {
-            Some(mut state) => {
-                state.look();
-                state.progress
-            }
-            None => (0, None),
+        // Where another thread waits for it, that one has looked a moment ago.
+        if let Some(request) = self.state.try_lock().as_ref().and_then(|state| state.request.as_ref()) {
+            look(request, &self.progress);
         }
+        *self.progress.lock()
     }
 
     /// The previews that have come since the last call: steps that are done, and the picture.

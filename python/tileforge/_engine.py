@@ -140,9 +140,9 @@ class Engine:
         """Enlarges a picture, or restores it, as the engine does.
 
         Args:
-            picture: `[height, width]` or `[height, width, channels]` of `uint8`, `uint16` or `float32` from 0 to 1, with
-                any strides; 1 to 4 channels: grey, grey and alpha, RGB, RGBA. Or an image of Pillow, of mode L, LA, RGB,
-                RGBA or I;16. At most 1 GiB.
+            picture: `[height, width]` or `[height, width, channels]` of `uint8`, `uint16` or `float32` from 0 to 1,
+                with any strides; 1 to 4 channels: grey, grey and alpha, RGB, RGBA. Or an image of Pillow, of mode L,
+                LA, RGB, RGBA or I;16. At most 1 GiB.
             timeout: Seconds.
             on_progress: Called with the tiles that are done and all tiles. If it raises, the request is cancelled, and
                 what it raised is raised here.

@@ -27,7 +27,7 @@ def _run(name: str, arguments: Sequence[str | os.PathLike[str]]) -> str:
     """Runs a program to its end. Ctrl-C ends it."""
     line = [_program(name), *(os.fspath(argument) for argument in arguments)]
     done = subprocess.run(
-        line, env=_environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", check=False
+        line, env=_environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace"
     )
     if done.returncode == 0:
         return done.stdout.strip()

@@ -2,7 +2,7 @@
 
 >>> import ray, tileforge.ray
 >>> pictures = ray.data.read_images("s3://photos", include_paths=True)
->>> pictures.map_batches(tileforge.ray.Upscaler, fn_constructor_args=("engines/cpu/x4plus",), concurrency=4)
+>>> pictures.map_batches(tileforge.ray.Upscaler, fn_constructor_args=("engines/x4plus",), concurrency=4)
 
 `Upscaler` and `Files` are classes for `map_batches`: each worker opens the engine once. Give `num_gpus=1` for engines of
 a GPU. This module needs the package `ray[data]`.

@@ -4,8 +4,8 @@
     target/ray-venv/bin/pip install "$(ls target/wheels/*.whl)[cpu,ray,pillow]"
     target/ray-venv/bin/python tests/clients/ray_cluster.py engines/cpu/compact-x4 --pictures 500
 
-Not part of CI, because Ray is large. Every result must be there once and have the program's pixels, and a second run must
-make nothing.
+Not part of CI, because Ray is large. Every result must be there once and have the program's pixels, and a second run
+must make nothing.
 """
 
 import argparse
