@@ -36,7 +36,7 @@ _ELEMENTS = {
 _MODES = ("L", "LA", "RGB", "RGBA", "I;16")
 
 
-def _array(value: object, name: str) -> "NDArray[Any]":
+def _array(value: Any, name: str) -> "NDArray[Any]":
     """The array that an object is or gives. Errors of the object's own methods are not changed."""
     if isinstance(value, np.ma.MaskedArray):
         raise InvalidInput(f"{name}: expected an array without a mask: fill it first")

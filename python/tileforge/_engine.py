@@ -493,7 +493,7 @@ class Engine:
                         backs.append(back)
                 if not backs:
                     return
-                is_there = False
+                is_there, made = False, None
                 while not is_there:
                     is_there, made = stream.take(_LOOK)
                 if made is None:

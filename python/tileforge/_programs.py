@@ -19,7 +19,12 @@ def _program(name: str) -> str:
 def _environment() -> dict[str, str]:
     """The environment of a program, which finds ONNX Runtime where this package finds it."""
     environment = dict(os.environ)
-    environment.setdefault("ORT_DYLIB_PATH", _libraries.onnxruntime())
+    if "ORT_DYLIB_PATH" not in environment:
+        try:
+            environment["ORT_DYLIB_PATH"] = _libraries.onnxruntime()
+        except Failed:
+            # Not every command needs it. One that does says where it looked.
+            pass
     return environment
 
 
