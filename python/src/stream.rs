@@ -1,6 +1,6 @@
 //! Frames, one after the other.
 
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -25,8 +25,34 @@ impl Stream {
     /// As [`Player::play`].
     pub(crate) fn new(player: &Player, cancel: Cancel) -> tileforge::Result<Self> {
         let (sender, frames) = channel();
+        let frames = Frames { frames, cancel: cancel.clone() };
         let results = player.play(frames, Terms { refuses_to_wait: true, ..Terms::from(&cancel) })?;
         Ok(Self { frames: Mutex::new(Some(sender)), results: Owned::new(Mutex::new(results)), cancel })
+    }
+}
+
+/// How often the stream looks whether it is cancelled, while no frame comes.
+const PATIENCE: Duration = Duration::from_millis(50);
+
+/// The frames, until no more come or the stream is cancelled. Without that, its thread would wait for frames of a caller
+/// who has forgotten the stream.
+struct Frames {
+    frames: Receiver<Picture>,
+    cancel: Cancel,
+}
+
+impl Iterator for Frames {
+    type Item = Picture;
+
+    fn next(&mut self) -> Option<Picture> {
+        while !self.cancel.is_cancelled() {
+            match self.frames.recv_timeout(PATIENCE) {
+                Ok(frame) => return Some(frame),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return None,
+            }
+        }
+        None
     }
 }
 

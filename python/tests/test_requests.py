@@ -238,7 +238,7 @@ def test_memory_is_given_back(upscaler: tileforge.Engine, engines: Path) -> None
             texts.run(tokens)
             if number % 4 == 0:
                 texts.submit_run(tokens).result()
-            if number % 20 == 0:
+            if number % 100 == 0:
                 upscaler.upscale(picture)
             if number % 50 == 0:
                 with pytest.raises(tileforge.InvalidInput):

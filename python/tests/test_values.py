@@ -54,7 +54,7 @@ def value(numbers: random.Random) -> object:
     for axis in range(array.ndim):
         if numbers.random() < 0.3:
             array = np.flip(array, axis)
-    if array.ndim and numbers.random() < 0.2:
+    if array.size and array.ndim and numbers.random() < 0.2:
         array = np.broadcast_to(array[..., :1], (*array.shape[:-1], numbers.choice([1, 3, 7])))
     if array.ndim and numbers.random() < 0.2:
         array = array[::2]

@@ -38,11 +38,11 @@ atexit.register(_native.shutdown)
 
 @dataclass(frozen=True)
 class Step:
-    """A step of a request that is done."""
+    """An evaluation of the network that is done. Some schedulers have more of them than steps, such as PNDM."""
 
-    #: Steps that are done, from 1.
+    #: Evaluations that are done, from 1.
     done: int
-    #: All steps.
+    #: All evaluations.
     total: int
     #: The first picture as the network sees it then, `[height, width, 3]`, where previews are asked for.
     picture: "NDArray[np.uint8] | None" = None
@@ -249,7 +249,7 @@ class Engine:
             mask: Its white part is made anew, and nothing else: a picture of the size of `image`.
             strength: How far `image` is changed, 0 to 1.
             settings: Other settings by name, as in the record that `runtime generate` writes: `eta`, `long_prompt`, …
-            preview_every: Steps between two previews, which `on_step` gets. Each costs one run of the decoder.
+            preview_every: Evaluations between two previews, which `on_step` gets. Each costs one run of the decoder.
             on_step: Called with each `Step` that is done, in their order. If it raises, the request is cancelled, and
                 what it raised is raised here.
             timeout: Seconds.
