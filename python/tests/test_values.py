@@ -82,6 +82,9 @@ def test_a_thousand_random_values(upscaler: tileforge.Engine, engines: Path) -> 
             outcomes["made"] += 1
         except tileforge.InvalidInput:
             outcomes["refused"] += 1
+        except Exception as error:
+            error.add_note(f"{type(given)} {getattr(given, 'dtype', '')} {getattr(given, 'shape', '')}")
+            raise
     assert outcomes["made"] > 20 and outcomes["refused"] > 500, outcomes
 
 

@@ -47,8 +47,13 @@ def _array(value: Any, name: str) -> "NDArray[Any]":
             return np.from_dlpack(value)
         except (BufferError, RuntimeError, TypeError) as error:
             raise InvalidInput(f"{name}: expected a tensor in this machine's memory: {error}") from error
-    if hasattr(value, "__array__") or hasattr(value, "__array_interface__"):
+    if hasattr(value, "__array__"):
         return np.asarray(value)
+    if hasattr(value, "__array_interface__"):
+        try:
+            return np.asarray(value)
+        except (TypeError, ValueError) as error:
+            raise InvalidInput(f"{name}: expected an array: {error}") from error
     raise InvalidInput(f"{name}: expected an array, found {type(value).__name__}")
 
 
