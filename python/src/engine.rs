@@ -65,6 +65,9 @@ impl Opened {
 /// A tensor's name, its element type and its lengths, None where they are open.
 type Described = (String, Option<&'static str>, Vec<Option<usize>>);
 
+/// A part or None, how it fits this machine, and the provider that it runs on, if one can run it.
+type PartVerdict = (Option<String>, String, Option<&'static str>);
+
 /// An opened engine.
 #[pyclass(frozen, module = "tileforge._native")]
 pub(crate) struct Engine(Arc<Owned<Arc<Opened>>>);
@@ -207,7 +210,7 @@ impl Engine {
     }
 
     /// For each part its name or None, the verdict as a text, and the provider that it runs on, if one can run it.
-    fn verdicts(&self, py: Python<'_>) -> PyResult<Vec<(Option<String>, String, Option<&'static str>)>> {
+    fn verdicts(&self, py: Python<'_>) -> PyResult<Vec<PartVerdict>> {
         let opened = self.opened(py)?;
         let verdicts = py.detach(|| {
             let verdicts = opened.engine.verdicts(&opened.placement).into_iter();
@@ -297,6 +300,7 @@ impl Engine {
 
     /// Makes pictures. `settings` is an object in JSON with what is not as in diffusers.
     #[pyo3(signature = (prompt, settings, image, mask, preview_every, timeout))]
+    #[allow(clippy::too_many_arguments)] // what `Engine.generate` sends
     fn generate(
         &self,
         py: Python<'_>,
