@@ -88,13 +88,31 @@ $(SERVER_CLIENTS): tests/clients/server-requirements.txt
 	target/server-venv/bin/pip install --quiet -r $<
 	touch $@
 
+# What the wheel is made of: the programs and the module, which a build of the whole workspace makes with the same
+# dependencies as the tests.
+.PHONY: wheel wheel-binaries
+wheel-binaries:
+	@cargo build --release --locked --workspace $(RTX_FEATURE) >&2
+	@echo $(BIN)
+
+wheel: setup wheel-binaries ## Build the wheel of the Python package in target/wheels/
+	python3 python/build_backend.py --binaries $(BIN) --output target/wheels
+
+# What the tests of the Python package need beside it.
+PYTHON_CLIENTS := target/python-venv/installed
+
+$(PYTHON_CLIENTS): tests/clients/python-requirements.txt
+	python3 -m venv target/python-venv
+	target/python-venv/bin/pip install --quiet -r $<
+	touch $@
+
 # Some tests give files to other users, as neighbours on a machine do. Root may do that, and everyone in a user namespace
 # of their own.
 AS_ROOT := $(if $(filter-out 0,$(shell id -u)),unshare --user --map-auto --map-root-user)
 
 # The tests of the builder need its library.
 test: RTX := $(if $(RTX_FEATURE),1)
-test: setup $(ORAS) $(SERVER_CLIENTS) ## Run all tests; with the GPU library set up, also `conformance`
+test: setup $(ORAS) $(SERVER_CLIENTS) $(PYTHON_CLIENTS) ## Run all tests; with the GPU library set up, also `conformance`
 	$(AS_ROOT) cargo test --release --locked --workspace $(RTX_FEATURE)
 	@$(if $(RTX_FEATURE),,echo "not run: $(WITHOUT_RTX)")
 	@if [ -e .onnxruntime/lib/libonnxruntime_providers_tensorrt.so ]; then scripts/conformance.sh; \
@@ -131,7 +149,7 @@ dist: ## Make a release in target/dist/: archives, Debian packages, checksums (T
 	cargo xtask dist $(TARGETS:%=--target %) $(if $(RTX_FEATURE),--rtx) $(if $(KEY),--key "$(KEY)")
 
 package: ## Pack the crates as they would be published, and build them from their packages
-	cargo package --locked --workspace --exclude end-to-end --exclude xtask
+	cargo package --locked --workspace --exclude end-to-end --exclude tileforge-python --exclude xtask
 
 semver: ## Compare the libraries with those of BASELINE, a tag or a commit (else with the last release, or with HEAD^)
 	scripts/semver_checks.sh $(BASELINE)

@@ -26,6 +26,8 @@ pub(crate) const TENSORRT_RTX_PLUGIN: &str = "libonnxruntime_providers_nv_tensor
 #[derive(Debug)]
 pub struct Library {
     path: PathBuf,
+    /// Where libraries of providers are looked for that are not beside it.
+    folders: Vec<PathBuf>,
     /// Whether the user named it. Otherwise nobody else may be able to change what is loaded.
     named: bool,
     version: String,
@@ -53,15 +55,15 @@ impl Library {
         self.load_time
     }
 
-    /// The library of this name in the folder of this one; `None` if there is none.
+    /// The library of this name in the folder of this one, or in one of the other folders that were named; `None` if
+    /// there is none.
     ///
     /// # Errors
-    /// Somebody else could change it, and the user did not name the place.
+    /// Another user could change it, and the caller did not name the place.
     pub fn beside(&self, file: &str) -> Result<Option<PathBuf>, String> {
-        let path = self.path.with_file_name(file);
-        if !path.is_file() {
+        let Some(path) = self.all_folders().map(|folder| folder.join(file)).find(|path| path.is_file()) else {
             return Ok(None);
-        }
+        };
         if !self.named {
             let checked = owner::check(&path).map_err(|error| format!("{}: {error}", path.display()))?;
             checked.map_err(|untrusted| format!("it is not loaded: {untrusted}"))?;
@@ -85,13 +87,17 @@ impl Library {
             .clone()
     }
 
-    /// OpenVINO's library, beside this one; `None` if there is none.
+    /// The folders where libraries of providers are: that of this library first.
+    fn all_folders(&self) -> impl Iterator<Item = &Path> {
+        self.path.parent().into_iter().chain(self.folders.iter().map(PathBuf::as_path))
+    }
+
+    /// OpenVINO's library, beside this one or in one of the other folders; `None` if there is none.
     ///
     /// # Errors
-    /// Somebody else could change it, and the user did not name the place.
+    /// Another user could change it, and the caller did not name the place.
     pub(crate) fn openvino_file(&self) -> Result<Option<PathBuf>, String> {
-        let folder = self.path.parent().unwrap_or(Path::new(""));
-        openvino::file_in(folder).map_or(Ok(None), |name| self.beside(&name))
+        self.all_folders().find_map(openvino::file_in).map_or(Ok(None), |name| self.beside(&name))
     }
 
     /// OpenVINO, loaded for the rest of the process.
@@ -161,11 +167,20 @@ impl Search {
 /// Runtime, or is older than 1.[`OLDEST_MINOR_VERSION`]; [`Error::LibraryLoaded`] if another library is loaded than the
 /// one named.
 pub fn load(search: &Search) -> Result<&'static Library> {
+    load_with(search, &[])
+}
+
+/// As [`load`]. Where the library is loaded by this call, the libraries of its providers are also looked for in these
+/// folders, which the caller trusts: packages of Python keep each library in a folder of its own.
+///
+/// # Errors
+/// As [`load`].
+pub fn load_with(search: &Search, folders: &[PathBuf]) -> Result<&'static Library> {
     static LIBRARY: OnceLock<Library> = OnceLock::new();
     static LOADING: Mutex<()> = Mutex::new(());
     let _one_at_a_time = LOADING.lock();
     let Some(library) = LIBRARY.get() else {
-        let library = open(find(search)?, matches!(search, Search::Named { .. }))?;
+        let library = open(find(search)?, folders, matches!(search, Search::Named { .. }))?;
         return Ok(LIBRARY.get_or_init(|| library));
     };
     if let Search::Named { .. } = search {
@@ -209,7 +224,7 @@ fn file_name() -> String {
     format!("{DLL_PREFIX}onnxruntime.{DLL_EXTENSION}")
 }
 
-fn open(path: PathBuf, named: bool) -> Result<Library> {
+fn open(path: PathBuf, folders: &[PathBuf], named: bool) -> Result<Library> {
     let started = Instant::now();
     // With an absolute path, the system's loader and `ort` search nowhere else.
     let path = path.canonicalize().map_err(|source| Error::file(&path, "find", source))?;
@@ -236,6 +251,7 @@ fn open(path: PathBuf, named: bool) -> Result<Library> {
     environment.set_log_level(LogLevel::Warning);
     Ok(Library {
         path,
+        folders: folders.to_vec(),
         named,
         version,
         load_time: started.elapsed(),
@@ -269,7 +285,7 @@ mod tests {
     #[test]
     fn a_file_that_is_no_library_is_an_error() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        let error = open(file.path().to_owned(), true).unwrap_err().to_string();
+        let error = open(file.path().to_owned(), &[], true).unwrap_err().to_string();
         assert!(error.contains("cannot be loaded"), "{error}");
     }
 

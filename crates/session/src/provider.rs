@@ -14,7 +14,6 @@ use crate::error::{Error, Result};
 use crate::jetson::Jetson;
 use crate::native::{self, CudaDriver};
 use crate::onnxruntime::{Library, TENSORRT_RTX_PLUGIN};
-use crate::openvino;
 use crate::options::SessionOptions;
 
 /// What [`probe`] found for one provider.
@@ -127,7 +126,7 @@ pub fn probe(library: &Library) -> Probe {
             Provider::TensorRtRtx => folder.join(TENSORRT_RTX_PLUGIN).is_file(),
             Provider::TensorRt => TensorRT::is_available().unwrap_or(false),
             Provider::Cuda => CUDA::is_available().unwrap_or(false),
-            Provider::OpenVino => openvino::file_in(folder).is_some(),
+            Provider::OpenVino => matches!(library.openvino_file(), Ok(Some(_))),
             Provider::Cpu => true,
         };
         let obstacle = match provider {

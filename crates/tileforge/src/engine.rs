@@ -10,7 +10,7 @@ use tileforge_runtime::autoencoder::{Direction, Half};
 use tileforge_runtime::host::{Host, Service, Task as HostTask};
 use tileforge_runtime::realtime::RealtimeOptions;
 use tileforge_runtime::{Error as RuntimeError, autoencoder, depth, diffusion, realtime, run, upscale};
-use tileforge_session::{Placement, choice};
+use tileforge_session::{Placement, Verdict, choice};
 
 use crate::autoencoder::{Coding, Decoder, Encoder};
 use crate::depth::DepthEstimator;
@@ -92,6 +92,20 @@ impl Engine {
             Bundle::Engine(engine) => Some(engine.manifest().contract.task),
             Bundle::Pipeline(_) => None,
         }
+    }
+
+    /// The manifest as JSON; with the manifests of its parts, if it has any.
+    ///
+    /// # Errors
+    /// The manifest cannot be written as JSON.
+    pub fn manifest_json(&self) -> Result<String> {
+        Ok(self.bundle.manifest_json()?.to_string())
+    }
+
+    /// How it can run on this machine, or how each of its parts can, with the part's name.
+    pub fn verdicts(&self, placement: &Placement) -> Vec<(Option<&str>, Verdict)> {
+        let engines = self.bundle.engines().into_iter();
+        engines.map(|(part, engine)| (part, Verdict::of(engine, self.host.environment(), placement))).collect()
     }
 
     /// Opens it as an upscaler, which restoring networks are, too. Its sessions open with the first picture.

@@ -26,6 +26,57 @@ impl From<Generation> for diffusion::GeneratorOptions {
     }
 }
 
+/// What is asked of a [`Generator`]: settings, and what else there is.
+///
+/// ```
+/// use tileforge::diffusion::{GenerateKind, Settings};
+/// use tileforge::{Generate, Picture};
+///
+/// fn request(photo: Picture) -> Generate {
+///     let settings = Settings::new("a fox in the snow", GenerateKind::ImageToImage, false);
+///     Generate::new(settings)
+///         .from_picture(photo)
+///         .with_previews(5, |steps, picture| println!("after {steps} steps: {}", picture.size()))
+/// }
+/// ```
+#[derive(Debug)]
+pub struct Generate(diffusion::GenerateRequest);
+
+impl Generate {
+    /// Pictures from noise.
+    pub fn new(settings: Settings) -> Self {
+        Self(diffusion::GenerateRequest::new(settings))
+    }
+
+    /// Starts from a picture.
+    #[must_use]
+    pub fn from_picture(self, picture: Picture) -> Self {
+        Self(self.0.from_start(move || Ok(Start::Picture(pixels(picture)?))))
+    }
+
+    /// Makes only the white part of a mask anew. The mask has the size of the picture to start from.
+    #[must_use]
+    pub fn with_mask(self, mask: Picture) -> Self {
+        Self(self.0.with_mask(move || pixels(mask)))
+    }
+
+    /// Calls `show` after every so many steps with the number of steps that are done and the first picture as the
+    /// network sees it then. The last step has no preview. Each preview costs one run of the decoder, and the steps
+    /// wait for `show`.
+    #[must_use]
+    pub fn with_previews(self, every: usize, show: impl FnMut(usize, Picture) + Send + 'static) -> Self {
+        let mut show = show;
+        Self(self.0.with_preview(every, move |steps, pixels| {
+            show(steps, Picture::from(pixels));
+            Ok(())
+        }))
+    }
+}
+
+fn pixels(picture: Picture) -> tileforge_runtime::Result<Pixels> {
+    Pixels::read(&mut picture.source(), &Limits::default())
+}
+
 /// What a request became.
 #[derive(Clone, Debug)]
 pub struct Generated {
@@ -65,12 +116,22 @@ impl Generator {
         self.submit(settings, Terms::default())?.wait()
     }
 
+    /// The scheduler's class in diffusers, where a request asks for no other.
+    pub fn scheduler(&self) -> &str {
+        self.0.task().scheduler()
+    }
+
+    /// Whether the network only fills masked parts of pictures.
+    pub fn needs_mask(&self) -> bool {
+        self.0.task().needs_mask()
+    }
+
     /// Makes pictures from noise, when the request's turn comes.
     ///
     /// # Errors
     /// As [`Upscaler::submit`](crate::Upscaler::submit).
     pub fn submit(&self, settings: Settings, terms: impl Into<Terms>) -> Result<Request<Generated>> {
-        self.send(diffusion::GenerateRequest::new(settings), terms)
+        self.send(Generate::new(settings), terms)
     }
 
     /// Makes pictures from a picture; with a mask of its size, only the mask's white part is made anew.
@@ -84,17 +145,19 @@ impl Generator {
         mask: Option<Picture>,
         terms: impl Into<Terms>,
     ) -> Result<Request<Generated>> {
-        let pixels = |picture: Picture| Pixels::read(&mut picture.source(), &Limits::default());
-        let request =
-            diffusion::GenerateRequest::new(settings).from_start(move || Ok(Start::Picture(pixels(picture)?)));
+        let request = Generate::new(settings).from_picture(picture);
         match mask {
-            Some(mask) => self.send(request.with_mask(move || pixels(mask)), terms),
+            Some(mask) => self.send(request.with_mask(mask), terms),
             None => self.send(request, terms),
         }
     }
 
-    fn send(&self, request: diffusion::GenerateRequest, terms: impl Into<Terms>) -> Result<Request<Generated>> {
-        let handle = self.0.submit(request, terms)?;
+    /// Makes what a [`Generate`] asks for, when the request's turn comes. [`Request::progress`] counts its steps.
+    ///
+    /// # Errors
+    /// As [`Upscaler::submit`](crate::Upscaler::submit).
+    pub fn send(&self, request: Generate, terms: impl Into<Terms>) -> Result<Request<Generated>> {
+        let handle = self.0.submit(request.0, terms)?;
         Ok(Request::new(handle, |made: diffusion::Generated| {
             let diffusion::Generated { pictures, latents, statistics } = made;
             Ok(Generated { pictures: pictures.iter().map(Picture::from).collect(), latents, statistics })

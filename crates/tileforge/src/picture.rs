@@ -55,6 +55,17 @@ pub enum PixelData<'p> {
     Float(&'p [f32]),
 }
 
+/// The samples of a picture, in the ranges of [`PixelData`].
+#[derive(Clone, Debug, PartialEq)]
+pub enum Samples {
+    /// 8 bits.
+    Eight(Vec<u8>),
+    /// 16 bits, in the machine's order of bytes.
+    Sixteen(Vec<u16>),
+    /// Floats.
+    Float(Vec<f32>),
+}
+
 impl PixelData<'_> {
     fn len(&self) -> usize {
         match self {
@@ -141,8 +152,13 @@ impl Picture {
             height: usize,
             bytes: impl Fn(T) -> [u8; N],
         ) -> Vec<u8> {
-            let rows = (0..height).map(|y| &samples[y * stride..][..row]);
-            rows.flat_map(|row| row.iter().flat_map(|sample| bytes(*sample))).collect()
+            let mut rows = vec![0; height * row * N];
+            for (y, places) in rows.chunks_exact_mut(row * N).enumerate() {
+                let samples = &samples[y * stride..][..row];
+                // As fast as copying.
+                places.as_chunks_mut().0.iter_mut().zip(samples).for_each(|(place, sample)| *place = bytes(*sample));
+            }
+            rows
         }
         let (depth, rows) = match data {
             PixelData::Eight(samples) => (Depth::Eight, rows_of(samples, stride, row, height, |sample| [sample])),
@@ -181,6 +197,20 @@ impl Picture {
             Depth::Eight => self.rows.to_vec(),
             // Casts saturate, so they clamp.
             _ => self.to_floats().into_iter().map(|value| (value * 255.0 + 0.5) as u8).collect(),
+        }
+    }
+
+    /// The samples in the picture's own depth, `[height, width, channels]`. Samples of 8 bits are not copied where no
+    /// clone shares them.
+    pub fn into_samples(self) -> Samples {
+        match self.header.depth {
+            Depth::Eight => Samples::Eight(Arc::try_unwrap(self.rows).unwrap_or_else(|rows| rows.to_vec())),
+            Depth::Sixteen => {
+                Samples::Sixteen(self.rows.as_chunks().0.iter().map(|bytes| u16::from_be_bytes(*bytes)).collect())
+            }
+            Depth::Float => {
+                Samples::Float(self.rows.as_chunks().0.iter().map(|bytes| f32::from_ne_bytes(*bytes)).collect())
+            }
         }
     }
 

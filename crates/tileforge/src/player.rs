@@ -90,6 +90,27 @@ impl Stream {
         self.outcome.take().unwrap_or(Err(Error::Runtime(tileforge_runtime::Error::Taken)))
     }
 
+    /// The next result, if it comes within this time; `None` if it does not. Otherwise as [`Iterator::next`].
+    pub fn next_within(&mut self, patience: Duration) -> Option<Option<Result<Picture>>> {
+        if !self.ended {
+            let patience = match self.results.recv_timeout(patience) {
+                Ok(picture) => return Some(Some(Ok(picture))),
+                // A request that is cancelled is answered before the last of its threads has ended.
+                Err(RecvTimeoutError::Timeout) => Duration::ZERO,
+                Err(RecvTimeoutError::Disconnected) => PATIENCE,
+            };
+            self.outcome = self.request.wait_for(patience);
+            self.ended = self.outcome.is_some();
+            if !self.ended {
+                return None;
+            }
+        }
+        if let Ok(picture) = self.results.try_recv() {
+            return Some(Some(Ok(picture)));
+        }
+        Some(self.outcome.take_if(|outcome| outcome.is_err()).and_then(Result::err).map(Err))
+    }
+
     /// Ends it. What runs for it ends after the node that is being computed.
     pub fn cancel(&self) {
         self.request.cancel();
@@ -100,20 +121,11 @@ impl Iterator for Stream {
     type Item = Result<Picture>;
 
     fn next(&mut self) -> Option<Result<Picture>> {
-        while !self.ended {
-            let patience = match self.results.recv_timeout(PATIENCE) {
-                Ok(picture) => return Some(Ok(picture)),
-                // A request that is cancelled is answered before the last of its threads has ended.
-                Err(RecvTimeoutError::Timeout) => Duration::ZERO,
-                Err(RecvTimeoutError::Disconnected) => PATIENCE,
-            };
-            self.outcome = self.request.wait_for(patience);
-            self.ended = self.outcome.is_some();
+        loop {
+            if let Some(next) = self.next_within(PATIENCE) {
+                return next;
+            }
         }
-        if let Ok(picture) = self.results.try_recv() {
-            return Some(Ok(picture));
-        }
-        self.outcome.take_if(|outcome| outcome.is_err())?.err().map(Err)
     }
 }
 

@@ -29,6 +29,13 @@ impl<T: 'static> Request<T> {
     }
 }
 
+impl<T: 'static> Request<T> {
+    /// The same request, whose result becomes something else.
+    pub fn map<U: 'static>(self, change: impl FnOnce(T) -> Result<U> + Send + 'static) -> Request<U> {
+        Request(Box::new(Changing { request: self.0, change: Some(Box::new(change)) }))
+    }
+}
+
 impl<T> Request<T> {
     /// Waits for the result.
     ///
@@ -118,5 +125,42 @@ impl<O: Send, T> Waiting<T> for Finishing<O, T> {
 
     fn cancel(&self) {
         self.handle.cancel();
+    }
+}
+
+/// A request whose result becomes something else.
+struct Changing<T, U> {
+    request: Box<dyn Waiting<T>>,
+    /// Until there is a result.
+    change: Option<Finish<T, U>>,
+}
+
+impl<T, U> Changing<T, U> {
+    fn changed(&mut self, result: Result<T>) -> Result<U> {
+        let change = self.change.take().ok_or(Error::Runtime(tileforge_runtime::Error::Taken))?;
+        change(result?)
+    }
+}
+
+impl<T, U> Waiting<U> for Changing<T, U> {
+    fn wait_for(&mut self, patience: Duration) -> Option<Result<U>> {
+        let result = self.request.wait_for(patience)?;
+        Some(self.changed(result))
+    }
+
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<U>> {
+        self.request.poll(context).map(|result| self.changed(result))
+    }
+
+    fn progress(&self) -> Progress {
+        self.request.progress()
+    }
+
+    fn place(&self) -> Option<usize> {
+        self.request.place()
+    }
+
+    fn cancel(&self) {
+        self.request.cancel();
     }
 }

@@ -15,6 +15,9 @@ pub struct Setup {
     /// The library of ONNX Runtime: `libonnxruntime.so`. `None`: it is looked for beside the executable and in the
     /// folders of a release around it.
     pub onnxruntime: Option<PathBuf>,
+    /// Folders with libraries of providers that are not beside ONNX Runtime's, such as OpenVINO's. Only with
+    /// [`Setup::onnxruntime`], and only where this call is the one that loads ONNX Runtime.
+    pub library_folders: Vec<PathBuf>,
     /// Where things are kept that can be made again: graphs that were compiled for a GPU, engines out of archives and
     /// registries. `None`: nothing is kept.
     pub cache: Option<PathBuf>,
@@ -31,11 +34,14 @@ impl Setup {
     /// # Errors
     /// The library is not found, or another one is loaded.
     pub fn host(self) -> Result<Host> {
-        let search = match self.onnxruntime {
-            Some(path) => Search::first_named([("Setup::onnxruntime", Some(path))]),
-            None => Search::AroundExecutable,
+        let library = match self.onnxruntime {
+            Some(path) => {
+                let search = Search::first_named([("Setup::onnxruntime", Some(path))]);
+                onnxruntime::load_with(&search, &self.library_folders)?
+            }
+            None => onnxruntime::load(&Search::AroundExecutable)?,
         };
-        let mut environment = Environment::new(onnxruntime::load(&search)?).with_cache(self.cache);
+        let mut environment = Environment::new(library).with_cache(self.cache);
         if self.returns_large_blocks {
             environment = environment.returning_large_blocks();
         }

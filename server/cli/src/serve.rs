@@ -31,7 +31,8 @@ pub(crate) fn run(arguments: &Serve, ort_lib: Option<PathBuf>) -> CommandResult 
     let models = configuration::models(arguments.config.as_deref(), &arguments.model_name)?;
     let onnxruntime = ort_lib.or_else(|| env::var_os("ORT_DYLIB_PATH").map(PathBuf::from));
     let memory = HostOptions { memory: arguments.memory, ..HostOptions::default() };
-    let setup = Setup { onnxruntime, cache: terminal::cache_folder(), memory, returns_large_blocks: true };
+    let setup =
+        Setup { onnxruntime, cache: terminal::cache_folder(), memory, returns_large_blocks: true, ..Setup::default() };
     let host = setup.host()?;
     let settings = Settings {
         engines: arguments.engines.clone(),

@@ -26,7 +26,9 @@ const COMPILED: [&str; 4] = ["contract", "exporter", "files", "graph"];
 /// those that are compiled already.
 fn copy_of_workspace(folder: &Path) {
     let root = repository("").canonicalize().unwrap();
-    for part in ["crates", "engine-builder", "exporter", "runtime", "server", "xtask", "tests/src", "tests/tests"] {
+    for part in
+        ["crates", "engine-builder", "exporter", "python", "runtime", "server", "xtask", "tests/src", "tests/tests"]
+    {
         copy_folder(&root.join(part), &folder.join(part));
     }
     for file in ["Cargo.lock", "tests/Cargo.toml"] {

@@ -7,7 +7,7 @@ use std::fs;
 use std::process::Command;
 
 /// The crates of the product, and the crates that each may depend on.
-const MAY_KNOW: [(&str, &[&str]); 17] = [
+const MAY_KNOW: [(&str, &[&str]); 18] = [
     ("contract", &[]),
     ("files", &[]),
     ("terminal", &["files"]),
@@ -41,6 +41,7 @@ const MAY_KNOW: [(&str, &[&str]); 17] = [
     ),
     ("runtime", &["contract", "engine", "files", "image", "session"]),
     // The host is reached through the facade alone.
+    ("python", &[]),
     ("server", &[]),
     ("server-cli", &["server", "terminal"]),
     ("runtime-cli", &["contract", "engine", "files", "image", "registry", "runtime", "session", "terminal"]),

@@ -11,8 +11,8 @@ use std::pin::pin;
 use std::sync::{Arc, Condvar, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use tileforge::{
-    Cancel, Coding, Colour, Depth, Engine, ErrorKind, Format, Host, Limits, OpenOptions, Picture, PixelData, Pixels,
-    Placement, RealtimeOptions, Setup, Size, Terms, Upscale,
+    Cancel, Coding, Colour, Depth, Engine, ErrorKind, Format, Generate, Host, Limits, OpenOptions, Picture, PixelData,
+    Pixels, Placement, RealtimeOptions, Setup, Size, Terms, Upscale,
 };
 
 fn host(cache: Option<PathBuf>) -> Host {
@@ -202,6 +202,55 @@ fn a_pipeline_makes_pictures_and_its_parts_code_them() {
     let changed = generator.submit_from(settings, made.pictures[0].clone(), None, Terms::default()).unwrap();
     assert_eq!(changed.wait().unwrap().pictures[0].size(), made.pictures[0].size());
     assert_eq!(engine.upscaler(Upscale::default()).unwrap_err().kind(), ErrorKind::InvalidInput);
+}
+
+#[test]
+fn previews_come_between_the_steps_and_change_no_pixel() {
+    let work = tempfile::tempdir().unwrap();
+    let directory = GoldenPipelines::read().engine(work.path(), "sd");
+    let generator = open(&host(None), &directory).unwrap().generator(Default::default()).unwrap();
+    assert!(!generator.needs_mask() && generator.scheduler().ends_with("Scheduler"), "{}", generator.scheduler());
+    let size = generator.sizes()[0];
+    let settings = |kind| tileforge::diffusion::Settings {
+        steps: 5,
+        seed: 5,
+        strength: 1.0,
+        size: Some(size),
+        ..tileforge::diffusion::Settings::new("a fox", kind, generator.is_xl())
+    };
+    let grey = |value: u8| {
+        let samples = vec![value; size.pixels() as usize];
+        let data = PixelData::Eight(&samples);
+        Picture::from_pixels(Pixels { size, colour: Colour::Grey, data, stride: None }).unwrap()
+    };
+    let text = || Generate::new(settings(tileforge::diffusion::GenerateKind::TextToImage));
+    let start = || Generate::new(settings(tileforge::diffusion::GenerateKind::ImageToImage)).from_picture(grey(99));
+    for (request, every, expected) in [
+        (&text as &dyn Fn() -> Generate, 1, &[1, 2, 3, 4][..]),
+        (&text, 2, &[2, 4]),
+        (&text, 9, &[]),
+        (&start, 2, &[2, 4]),
+        (&|| start().with_mask(grey(255)), 3, &[3]),
+    ] {
+        let shown = Arc::new(Mutex::new(Vec::new()));
+        let keep = shown.clone();
+        let watched = request().with_previews(every, move |steps, picture| keep.lock().unwrap().push((steps, picture)));
+        let watched = generator.send(watched, Terms::default()).unwrap().wait().unwrap();
+        let alone = generator.send(request(), Terms::default()).unwrap().wait().unwrap();
+        assert!(watched.pictures == alone.pictures);
+        let shown = shown.lock().unwrap();
+        assert_eq!(shown.iter().map(|(steps, _)| *steps).collect::<Vec<_>>(), expected);
+        assert!(shown.iter().all(|(_, picture)| picture.size() == size && *picture != alone.pictures[0]));
+    }
+    // A request that is cancelled in the middle shows no more.
+    let (cancel, count) = (Cancel::new(), Arc::new(Mutex::new(0)));
+    let (ending, counted) = (cancel.clone(), count.clone());
+    let request = text().with_previews(1, move |_, _| {
+        *counted.lock().unwrap() += 1;
+        ending.cancel();
+    });
+    let ended = generator.send(request, &cancel).unwrap().wait().unwrap_err();
+    assert_eq!((ended.kind(), *count.lock().unwrap()), (ErrorKind::Cancelled, 1));
 }
 
 /// Frames whose colours move.

@@ -162,6 +162,43 @@ fn whatever_kills_it_leaves_whole_pictures_and_resume_completes() {
 }
 
 #[test]
+fn shards_of_several_machines_make_each_picture_once() {
+    let work = tempfile::tempdir().unwrap();
+    let input = folder_of(work.path(), 6);
+    let deeper = input.join("deeper");
+    fs::create_dir(&deeper).unwrap();
+    fs::copy(input.join("01.png"), deeper.join("01.png")).unwrap();
+    let (expected, output) = (work.path().join("expected"), work.path().join("out"));
+    let _ = infer(batched(), &input, &expected, &["--recursive"]).success();
+    let mut all = Vec::new();
+    for index in 0..3 {
+        let shard = ["--recursive", "--resume", "--json", "--shard", &format!("{index}/3")];
+        let report = infer(batched(), &input, &output, &shard).success().json();
+        let made = report["files"].as_array().unwrap().iter().map(|file| file["output"].as_str().unwrap().to_owned());
+        all.extend(made);
+        // Where the folder is changes nothing, and what is made is left out.
+        let again = infer(batched(), &input, &output, &shard).success().json();
+        assert_eq!(again["files"], json!([]));
+        assert_eq!(again["skipped"], report["files"].as_array().unwrap().len());
+    }
+    all.sort();
+    all.dedup();
+    assert_eq!(all.len(), 7);
+    for made in &all {
+        let expected = expected.join(Path::new(made).strip_prefix(&output).unwrap());
+        assert!(fs::read(made).unwrap() == fs::read(expected).unwrap(), "{made}");
+    }
+    // A machine that gets no picture has nothing to do.
+    let idle = infer(batched(), &deeper, &work.path().join("idle"), &["--shard", "0/2", "--json"]).success().json();
+    let other = infer(batched(), &deeper, &work.path().join("other"), &["--shard", "1/2", "--json"]).success().json();
+    let count = |report: &serde_json::Value| report["files"].as_array().unwrap().len();
+    assert_eq!(count(&idle) + count(&other), 1);
+    let _ = infer(batched(), &input.join("01.png"), &work.path().join("one.png"), &["--shard", "0/2"])
+        .failure(2, &["--shard divides folders and several pictures"]);
+    let _ = infer(batched(), &input, &output, &["--shard", "2/2"]).failure(2, &["expected I/N"]);
+}
+
+#[test]
 fn a_signal_stops_it_with_nothing_half_made() {
     let work = tempfile::tempdir().unwrap();
     let (input, output) = (work.path().join("large.png"), work.path().join("out.png"));

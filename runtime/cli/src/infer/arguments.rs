@@ -12,6 +12,7 @@ use super::depth_arguments::DepthArguments;
 use super::kind::is_standard_stream;
 use super::picture::{Opening, Writing};
 use super::realtime_arguments::RealtimeArguments;
+use super::shard::Shard;
 use super::standard::Piped;
 
 const EXAMPLES: &str = "\
@@ -24,6 +25,7 @@ Examples:
   runtime infer --engine engines/compact-x4 --input photos/ --output large/
   runtime infer --engine engines/compact-x4 --input a.jpg b.webp --output large/ --json
   runtime infer --engine engines/compact-x4 --input 'photos/*.png' --output large/ --resume
+  runtime infer --engine engines/compact-x4 --input photos/ --output large/ --resume --shard 3/16
   runtime infer --engine engines/compact-x4 --input photos/ --output large/ --provider tensorrt --strict --streams 2
   runtime infer --engine engines/rgbd-vitl --input colour.png --depth depth.png --output refined.png
   runtime infer --engine engines/depth-small --input photos/ --output depth/ --colour-map Spectral_r
@@ -67,6 +69,10 @@ pub(crate) struct Arguments {
     /// Pictures in the folders of a folder, too, and these folders in the output. Links out of the folder are left out.
     #[arg(long, help_heading = "Inputs")]
     pub(super) recursive: bool,
+    /// Only part I of N of the pictures, from 0/N on, for several machines with the same inputs: by a hash of each
+    /// picture's path from the folder that is given. Kubernetes: --shard "$JOB_COMPLETION_INDEX/16".
+    #[arg(long, help_heading = "Inputs", value_name = "I/N", value_parser = str::parse::<Shard>)]
+    pub(super) shard: Option<Shard>,
     /// How many times larger the output is than the input, whatever the engine's scale: its result is resampled
     /// (bicubic).
     #[arg(long, help_heading = "Outputs", value_name = "N", value_parser = number(0.01..=64.0))]

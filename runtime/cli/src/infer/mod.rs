@@ -16,6 +16,7 @@ mod plan;
 mod realtime;
 mod realtime_arguments;
 mod record;
+mod shard;
 mod standard;
 mod told;
 
@@ -79,7 +80,8 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
         None => "out".into(),
     };
     let naming = Naming { engine: engine.manifest().name.clone(), scale, suffix, ending: &ending };
-    let Plan { mut assignments, folder, left_out } = assign(&inputs, arguments.output(), arguments.recursive, &naming)?;
+    let Plan { mut assignments, folder, left_out } =
+        assign(&inputs, arguments.output(), arguments.recursive, arguments.shard, &naming)?;
     if !left_out.is_empty() {
         report(&format!("left out: {}", left_out.join("; ")));
     }

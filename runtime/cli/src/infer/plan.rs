@@ -1,6 +1,6 @@
 //! Which picture goes where.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
@@ -14,6 +14,7 @@ use super::arguments::{Arguments, Ending};
 use super::inputs::{self, Found, is_pattern};
 use super::kind::{has_frames, is_standard_stream};
 use super::names::{Naming, is_template};
+use super::shard::Shard;
 
 /// One picture to make.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,11 +47,13 @@ enum Target {
 ///
 /// One file goes to a file, unless the output is a folder or ends with a separator; several files, or a folder, go to a
 /// folder, or to the names of a template. Without an output, a file goes beside its input, and a folder beside the
-/// folder. Two inputs for one output, and an output that is an input, are refused before any work.
+/// folder. Two inputs for one output, and an output that is an input, are refused before any work, whichever shard they
+/// are in.
 pub(super) fn assign(
     inputs: &[PathBuf],
     output: Option<&Path>,
     recursive: bool,
+    shard: Option<Shard>,
     naming: &Naming<'_>,
 ) -> Result<Plan, Failure> {
     let single = matches!(inputs, [input] if !input.is_dir() && !is_pattern(input));
@@ -65,6 +68,9 @@ pub(super) fn assign(
         Some(output) => Target::Folder(output.to_owned()),
     };
     let is_file = matches!(target, Target::File(_));
+    if shard.is_some() && single {
+        return Err(Failure::Usage("--shard divides folders and several pictures, found one input".into()));
+    }
     if !is_file && inputs.iter().any(|input| is_standard_stream(input)) {
         return Err(Failure::Usage("standard input (-) goes alone, and to a file or standard output".into()));
     }
@@ -93,6 +99,9 @@ pub(super) fn assign(
     }
     leave_out_results(&mut plan, &found);
     refuse_collisions(&plan.assignments)?;
+    if let Some(shard) = shard {
+        leave_out_other_shards(&mut plan, &found, shard);
+    }
     plan.folder = match target {
         Target::Folder(folder) => Some(folder),
         // One folder holds all of them if its name has no place to fill.
@@ -116,6 +125,21 @@ fn leave_out_results(plan: &mut Plan, found: &[Found]) {
     plan.assignments.retain(|_| kept.next().unwrap_or(true));
     if results > 0 {
         plan.left_out.push(format!("{results} that are results of others"));
+    }
+}
+
+/// Leaves out the pictures that other machines make.
+fn leave_out_other_shards(plan: &mut Plan, found: &[Found], shard: Shard) {
+    let relative = |found: &Found| match (found.is_listed, found.input.file_name()) {
+        (true, Some(name)) => found.within.join(name),
+        _ => found.input.clone(),
+    };
+    let here: BTreeSet<&Path> =
+        found.iter().filter(|found| shard.has(&relative(found))).map(|found| found.input.as_path()).collect();
+    let all = plan.assignments.len();
+    plan.assignments.retain(|pair| here.contains(pair.input.as_path()));
+    if plan.assignments.len() < all {
+        plan.left_out.push(format!("{} of other shards", all - plan.assignments.len()));
     }
 }
 
@@ -210,7 +234,7 @@ mod tests {
         let inputs: Vec<_> = inputs.iter().map(|path| path.to_path_buf()).collect();
         let ending = |input: &Path| ending_for(input, None, None);
         let naming = Naming { engine: "e".into(), scale: Some("4".into()), suffix: "x4".into(), ending: &ending };
-        assign(&inputs, output, recursive, &naming)
+        assign(&inputs, output, recursive, None, &naming)
     }
 
     fn assigned(inputs: &[&Path], output: &Path) -> Result<Vec<PathBuf>, Failure> {

@@ -1,0 +1,64 @@
+//! Two threads of this package: one calls Python when requests are finished, one drops what takes time to drop. Each
+//! starts when it is needed.
+
+use std::sync::mpsc::{Sender, channel};
+use std::thread::{Builder, JoinHandle};
+
+use parking_lot::Mutex;
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// A thread that does one job after the other.
+struct Worker {
+    name: &'static str,
+    running: Mutex<Option<(Sender<Job>, JoinHandle<()>)>>,
+}
+
+static CALLS: Worker = Worker { name: "tileforge-calls", running: Mutex::new(None) };
+static DROPS: Worker = Worker { name: "tileforge-drops", running: Mutex::new(None) };
+
+impl Worker {
+    /// Gives it a job. Where no thread can be started, the job is done here and now.
+    fn give(&self, job: Job) {
+        let mut running = self.running.lock();
+        if running.is_none() {
+            let (sender, jobs) = channel::<Job>();
+            let thread = Builder::new().name(self.name.into()).spawn(move || jobs.into_iter().for_each(|job| job()));
+            *running = thread.ok().map(|thread| (sender, thread));
+        }
+        let refused = match running.as_ref() {
+            Some((sender, _)) => sender.send(job).err().map(|refused| refused.0),
+            None => Some(job),
+        };
+        drop(running);
+        if let Some(job) = refused {
+            job();
+        }
+    }
+
+    /// Waits for all its jobs.
+    fn end(&self) {
+        let running = self.running.lock().take();
+        if let Some((sender, thread)) = running {
+            drop(sender);
+            // A job that panicked has ended the thread.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Calls Python, on a thread that waits for nothing else.
+pub(crate) fn call(job: impl FnOnce() + Send + 'static) {
+    CALLS.give(Box::new(job));
+}
+
+/// Drops something, on a thread that nothing waits for.
+pub(crate) fn later(job: impl FnOnce() + Send + 'static) {
+    DROPS.give(Box::new(job));
+}
+
+/// Waits until everything is called and dropped.
+pub(crate) fn end() {
+    CALLS.end();
+    DROPS.end();
+}

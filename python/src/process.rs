@@ -1,0 +1,141 @@
+//! What belongs to the process: its hosts, what ends before it ends, and what a forked one may not use.
+//!
+//! A forked process has none of the threads of the one that it was forked from, and may have its locks in any state. So
+//! nothing here is locked before [`check`] has found that this is the process that loaded ONNX Runtime.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, LazyLock, Weak};
+
+use parking_lot::Mutex;
+use pyo3::prelude::*;
+use tileforge::{Cancel, Host, Setup};
+
+use crate::background;
+use crate::engine::Opened;
+use crate::failure::failed;
+
+/// The process that loads ONNX Runtime; 0 before.
+static LOADED_IN: AtomicU32 = AtomicU32::new(0);
+
+/// Set when the interpreter ends.
+static ENDING: AtomicBool = AtomicBool::new(false);
+
+static STATE: LazyLock<Mutex<State>> = LazyLock::new(Mutex::default);
+
+/// What is set when the interpreter ends: the origin of the flags of all requests.
+static EVERYTHING: LazyLock<Cancel> = LazyLock::new(Cancel::new);
+
+#[derive(Default)]
+struct State {
+    /// By the cache folder.
+    hosts: BTreeMap<Option<PathBuf>, Host>,
+    engines: Vec<Weak<Opened>>,
+}
+
+/// A flag for a request.
+pub(crate) fn new_cancel() -> Cancel {
+    EVERYTHING.child()
+}
+
+/// Whether this process was forked from one that had loaded ONNX Runtime.
+#[pyfunction]
+pub(crate) fn is_foreign() -> bool {
+    let owner = LOADED_IN.load(Ordering::SeqCst);
+    owner != 0 && owner != std::process::id()
+}
+
+/// Whether engines may be used here.
+///
+/// # Errors
+/// This process was forked from one that had opened an engine, or the interpreter ends.
+pub(crate) fn check(py: Python<'_>) -> PyResult<()> {
+    if is_foreign() {
+        let owner = LOADED_IN.load(Ordering::SeqCst);
+        return Err(failed(
+            py,
+            &format!(
+                "this process was forked from process {owner}, which had opened an engine: the threads of its engines \
+                 are not here. Start processes with multiprocessing's \"spawn\" or \"forkserver\", or open engines \
+                 only after the fork"
+            ),
+        ));
+    }
+    if ENDING.load(Ordering::SeqCst) {
+        return Err(failed(py, "the interpreter is ending: no more requests are taken"));
+    }
+    Ok(())
+}
+
+/// The host with this cache folder. The first one loads ONNX Runtime.
+///
+/// # Errors
+/// The library cannot be loaded, or another one is loaded.
+pub(crate) fn host(onnxruntime: PathBuf, folders: Vec<PathBuf>, cache: Option<PathBuf>) -> tileforge::Result<Host> {
+    LOADED_IN.store(std::process::id(), Ordering::SeqCst);
+    let mut state = STATE.lock();
+    // With a host that is there, too, so that another library is refused.
+    let setup =
+        Setup { onnxruntime: Some(onnxruntime), library_folders: folders, cache: cache.clone(), ..Setup::default() };
+    let host = setup.host()?;
+    Ok(state.hosts.entry(cache).or_insert(host).clone())
+}
+
+/// Keeps an engine in mind, to close it before the interpreter ends.
+pub(crate) fn remember(engine: &Arc<Opened>) {
+    let mut state = STATE.lock();
+    state.engines.retain(|engine| engine.strong_count() > 0);
+    state.engines.push(Arc::downgrade(engine));
+}
+
+/// Ends all requests, closes all engines and ends the threads of this package. Python calls it before the interpreter
+/// ends: threads that compute must not meet libraries that are being unloaded.
+#[pyfunction]
+pub(crate) fn shutdown(py: Python<'_>) {
+    // A forked process has no threads that would have to end.
+    if is_foreign() || ENDING.swap(true, Ordering::SeqCst) {
+        return;
+    }
+    py.detach(|| {
+        EVERYTHING.cancel();
+        let State { hosts, engines } = std::mem::take(&mut *STATE.lock());
+        for engine in engines {
+            if let Some(engine) = engine.upgrade() {
+                engine.close();
+            }
+        }
+        background::end();
+        drop(hosts);
+    });
+}
+
+/// A value that other processes forget: dropping it would wait for threads that are not there. Where it belongs,
+/// another thread drops it, because that can take as long as a run of a network.
+pub(crate) struct Owned<T: Send + 'static> {
+    process: u32,
+    /// Until it is dropped.
+    value: Option<T>,
+}
+
+impl<T: Send + 'static> Owned<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self { process: std::process::id(), value: Some(value) }
+    }
+
+    /// The value; `None` while it is dropped.
+    pub(crate) fn get(&self) -> Option<&T> {
+        self.value.as_ref()
+    }
+}
+
+impl<T: Send + 'static> Drop for Owned<T> {
+    fn drop(&mut self) {
+        let value = self.value.take();
+        if std::process::id() == self.process {
+            background::later(move || drop(value));
+        } else {
+            std::mem::forget(value);
+        }
+    }
+}

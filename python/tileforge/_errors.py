@@ -1,0 +1,29 @@
+"""What can go wrong, by what a caller can do about it."""
+
+
+class TileforgeError(Exception):
+    """An error of this package. Its text says what was expected and what was found."""
+
+
+class InvalidInput(TileforgeError, ValueError):
+    """What was given is not as it should be: give something else."""
+
+
+class DoesNotFit(TileforgeError):
+    """No device, or its memory, holds it: take another engine or device."""
+
+
+class Busy(TileforgeError):
+    """Too many requests wait: try again later."""
+
+
+class Cancelled(TileforgeError):
+    """The request was cancelled."""
+
+
+class DeadlineExceeded(TileforgeError, TimeoutError):
+    """The request's time was over."""
+
+
+class Failed(TileforgeError):
+    """It should have worked: the text says where it failed."""
