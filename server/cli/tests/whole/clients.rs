@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::harness::{Server, binary_inference, engines, inference, repository};
 
 /// Runs a Python script of `tests/clients` in the environment that `make test` makes.
-fn python(script: &str, arguments: &[&str]) {
+pub(crate) fn python(script: &str, arguments: &[&str]) {
     let python = repository("target/server-venv/bin/python");
     let mut command = Command::new(&python);
     command.arg(repository("tests/clients").join(script)).args(arguments);

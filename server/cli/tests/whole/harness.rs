@@ -56,6 +56,28 @@ pub(crate) fn engines() -> tempfile::TempDir {
     folder
 }
 
+/// A folder of engines with `model`, and with `sd`, a tiny pipeline that makes pictures of 64x64 from texts. Built once
+/// for all tests.
+pub(crate) fn pipelines() -> &'static Path {
+    static FOLDER: OnceLock<(tempfile::TempDir, tempfile::TempDir)> = OnceLock::new();
+    let build = || {
+        let (work, folder) = (tempfile::tempdir().unwrap(), engines());
+        let engine = end_to_end::GoldenPipelines::read().engine(work.path(), "sd");
+        end_to_end::copy_folder(&engine, &folder.path().join("sd"));
+        (work, folder)
+    };
+    FOLDER.get_or_init(build).1.path()
+}
+
+/// A PNG of this size.
+pub(crate) fn picture(server: &Server, size: &str) -> Vec<u8> {
+    let path = server.folder().join(format!("{size}.png"));
+    let script = repository("tests/clients/write_png.py");
+    let made = Command::new("python3").arg(script).arg(&path).arg(size).status().unwrap();
+    assert!(made.success());
+    fs::read(path).unwrap()
+}
+
 /// A server that ends with this value.
 pub(crate) struct Server {
     child: Child,
@@ -269,8 +291,9 @@ pub(crate) fn request(
     stream.set_read_timeout(Some(Duration::from_secs(60)))?;
     let more: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
     let length = body.len();
-    let head =
-        format!("{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {length}\r\n{more}\r\n");
+    let head = format!(
+        "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {length}\r\n{more}\r\n"
+    );
     stream.write_all(&[head.as_bytes(), body].concat())?;
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer)?;

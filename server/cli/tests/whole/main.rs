@@ -4,7 +4,9 @@
 mod attacks;
 mod clients;
 mod exchange;
+mod generate;
 mod harness;
+mod jobs;
 mod overload;
 mod pictures;
 mod safety;

@@ -111,7 +111,7 @@ fn a_client_that_reads_nothing_does_not_keep_it_from_ending() {
     let mut server = Server::start(engines.path(), &["--grace", "1", "--write-timeout", "60"]);
     let (length, body) = long_inference(16);
     let head = format!(
-        "POST {INFER} HTTP/1.1\r\nHost: x\r\nInference-Header-Content-Length: {length}\r\nContent-Length: {}\r\n\r\n",
+        "POST {INFER} HTTP/1.1\r\nHost: localhost\r\nInference-Header-Content-Length: {length}\r\nContent-Length: {}\r\n\r\n",
         body.len()
     );
     let mut stream = server.connect();
