@@ -111,6 +111,8 @@ fn settings(app: &App, generator: &Generator, wanted: &Wanted) -> Result<Setting
         size: Some(size(generator, wanted)?),
         fit: wanted.fit.or(Some(Fit::Crop)),
         long_prompt: true,
+        // What was not painted stays as it was.
+        keep_unmasked: wanted.mask.is_some(),
         ..default
     };
     settings.check().map_err(tileforge::Error::from)?;

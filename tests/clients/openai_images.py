@@ -117,7 +117,7 @@ for words, arguments in [
 ]:
     refused(Bad, words, **arguments)
 assert refused(Bad, "steps", extra_body={"steps": 0}).param == "steps"
-small = png(lambda x, y: (0, 0, 0, 0))[:200]
+small = png(lambda x, y: (0, 0, 0, 0))[:60]
 for words, files in [
     ("image: expected one picture", {"image": [("a.png", picture, "image/png"), ("b.png", picture, "image/png")]}),
     ("picture", {"image": ("a.png", small, "image/png")}),
