@@ -9,13 +9,14 @@ const PREVIEWS = 4;
 const LANGUAGE = "tileforge-language";
 
 const at = (id) => document.getElementById(id);
-const mask = new Mask(at("mask"), at("brush"), at("erase"));
+const mask = new Mask(at("mask"), at("pen"), at("brush"), at("erase"));
 const addresses = new Map();
 
 let known = [];
 let picture = null;
 let running = null;
 let result = null;
+let told = null;
 
 /** Shows a Blob in an image; its address before is given back. */
 function show(image, blob) {
@@ -26,8 +27,10 @@ function show(image, blob) {
   image.hidden = false;
 }
 
-function tell(words) {
-  at("status").textContent = words;
+/** Says how far it is, also after another language was chosen. */
+function tell(name, values) {
+  told = [name, values];
+  at("status").textContent = name ? text(name, values) : "";
 }
 
 function complain(words) {
@@ -124,9 +127,9 @@ function watch(name, data) {
   if (name === "preview") {
     show(at("preview"), pictureOf(data.b64_json));
   } else if (data.status === "queued") {
-    tell(text("queued", { place: data.place ?? 0 }));
+    tell("queued", { place: data.place ?? 0 });
   } else if (data.status === "running") {
-    tell(text("running", data));
+    tell("running", data);
     at("progress").value = data.total ? data.done / data.total : 0;
   }
 }
@@ -142,20 +145,20 @@ async function start(event) {
   at("compare").hidden = at("download").hidden = at("preview").hidden = true;
   at("facts").textContent = "";
   at("progress").value = 0;
-  tell(text("uploading"));
+  tell("uploading");
   arrange();
   try {
     const before = picture;
     const [kind, query, body, headers] = await asked(one);
     const blob = await work(kind, query, body, headers, watch, running.signal);
-    let made = { engine: one.id, before, after: blob, facts: "", name: at("prompt").value || one.id };
+    let made = { engine: one.id, before, after: blob, facts: null, name: at("prompt").value || one.id };
     if (one.task === "generate") {
       const answer = JSON.parse(await blob.text());
-      made = { ...made, after: pictureOf(answer.data[0].b64_json), facts: text("facts", answer) };
+      made = { ...made, after: pictureOf(answer.data[0].b64_json), facts: { size: answer.size, seed: answer.seed } };
     } else {
       made.name = before.name || one.id;
     }
-    tell(text("completed"));
+    tell("completed");
     present(made);
     await keep(made);
     await listHistory();
@@ -170,10 +173,10 @@ async function start(event) {
 
 function failed(error) {
   if (error.name === "AbortError") {
-    tell(text("cancelled"));
+    tell("cancelled");
     return;
   }
-  tell("");
+  tell(null);
   if (error instanceof Refused && error.status === 401) {
     at("key-label").hidden = false;
     complain(text("key_needed"));
@@ -195,7 +198,7 @@ function present(made) {
   at("before").hidden = at("slider").hidden = at("edge").hidden = !made.before;
   if (made.before) show(at("before"), made.before);
   at("download").href = at("after").src;
-  at("facts").textContent = made.facts;
+  at("facts").textContent = made.facts ? text("facts", made.facts) : "";
   slide();
 }
 
@@ -256,7 +259,8 @@ at("clear-history").addEventListener("click", async () => {
 at("language").addEventListener("change", () => {
   localStorage.setItem(LANGUAGE, at("language").value);
   label();
-  if (result) slide();
+  if (told) tell(...told);
+  if (result?.facts) at("facts").textContent = text("facts", result.facts);
 });
 for (const name of ["dragover", "dragleave", "drop"]) {
   at("drop").addEventListener(name, (event) => {

@@ -1,7 +1,8 @@
 // A brush for masks. The canvas has the picture's pixels; what is painted is made anew.
 
 export class Mask {
-  constructor(canvas, brush, erase) {
+  constructor(canvas, pen, brush, erase) {
+    this.pen = pen;
     this.canvas = canvas;
     this.brush = brush;
     this.erase = erase;
@@ -23,6 +24,7 @@ export class Mask {
     this.canvas.height = height;
     this.place = { x: width / 2, y: height / 2 };
     this.isEmpty = true;
+    this.point();
   }
 
   placeOf(event) {
@@ -48,6 +50,7 @@ export class Mask {
     pen.lineTo(to.x + 0.01, to.y);
     pen.stroke();
     this.place = to;
+    this.point();
     this.isEmpty = false;
   }
 
@@ -63,6 +66,13 @@ export class Mask {
     const to = { x: within(x + right, this.canvas.width), y: within(y + down, this.canvas.height) };
     if (event.key === " " || event.shiftKey) this.paint(to);
     this.place = to;
+    this.point();
+  }
+
+  /** Shows where the brush is, for those who move it by the keyboard. */
+  point() {
+    this.pen.style.left = `${(100 * this.place.x) / this.canvas.width}%`;
+    this.pen.style.top = `${(100 * this.place.y) / this.canvas.height}%`;
   }
 
   /** A picture that is transparent where it was painted: the mask of OpenAI's interface. */

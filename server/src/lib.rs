@@ -22,6 +22,7 @@
 //! | `connections`, `watched` | sockets with their limits |
 //! | `admission`, `body`, `budget` | which requests are taken, and how much memory their bodies get |
 //! | `context` | what is done with each request: its id, its log line, its figures |
+//! | `few` | JSON that stays small in memory |
 //! | `failure` | why a request failed, as a status of each protocol |
 //! | `metrics` | what is counted |
 
@@ -40,6 +41,7 @@ mod context;
 mod datatype;
 mod events;
 mod failure;
+mod few;
 mod generate;
 mod grpc;
 mod inference;

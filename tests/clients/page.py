@@ -84,8 +84,11 @@ try:
     check_for_all("error")
     shot("error")
 
-    # A picture is enlarged, and lies beside its original.
-    at("file").send_keys(picture)
+    # A picture that is dropped is enlarged, and lies beside its original.
+    drop = """const data = new DataTransfer();
+        data.items.add(new File([Uint8Array.from(arguments[1])], "dropped.png", { type: "image/png" }));
+        arguments[0].dispatchEvent(new DragEvent("drop", { dataTransfer: data, bubbles: true, cancelable: true }));"""
+    browser.execute_script(drop, at("drop"), list(pathlib.Path(picture).read_bytes()))
     wait("the picture", lambda: at("chosen").is_displayed())
     at("start").click()
     wait("the result", lambda: at("compare").is_displayed())
@@ -180,6 +183,7 @@ try:
     Select(at("language")).select_by_value("de")
     colour_scheme("dark")
     assert browser.find_element(By.TAG_NAME, "html").get_attribute("lang") == "de"
+    assert at("status").text == "Fertig." and "Startzahl" in at("facts").text
     assert at("start").text == "Start" and at("cancel").get_attribute("textContent") == "Abbrechen"
     check_for_all("dark, in German")
     shot("dark-german")

@@ -38,6 +38,22 @@ pub(crate) fn routes() -> Router<Arc<App>> {
     router
 }
 
+/// Removes a job whose client does not get its id, and so cannot end it.
+struct Unanswered<'a> {
+    app: &'a App,
+    caller: Caller,
+    job: Option<Arc<Job>>,
+}
+
+impl Drop for Unanswered<'_> {
+    fn drop(&mut self) {
+        if let Some(job) = self.job.take() {
+            // It is not there where its time is over already.
+            let _ = self.app.jobs.remove(&job.id, self.caller);
+        }
+    }
+}
+
 /// Takes a job. What is refused before it is in the queue of an engine is refused here, and is no job.
 async fn make(State(app): State<Arc<App>>, kind: &'static str, request: Request) -> Result<Response> {
     let caller = request.extensions().get::<Caller>().copied().unwrap_or_default();
@@ -47,6 +63,7 @@ async fn make(State(app): State<Arc<App>>, kind: &'static str, request: Request)
     let watcher = Watcher::default();
     let mut seen = watcher.subscribe();
     let job = app.jobs.add(kind, caller, watcher.subscribe())?;
+    let mut unanswered = Unanswered { app: &app, caller, job: Some(job.clone()) };
     let (running_app, running_job) = (app.clone(), job.clone());
     let running = tokio::spawn(async move {
         // A panic ends this job alone.
@@ -66,9 +83,9 @@ async fn make(State(app): State<Arc<App>>, kind: &'static str, request: Request)
         _ => None,
     };
     if let Some(failure) = failed {
-        app.jobs.remove(&job.id, caller)?;
         return Err(failure);
     }
+    unanswered.job = None;
     let mut response = answer(StatusCode::ACCEPTED, &described(&job));
     if let Ok(place) = HeaderValue::from_str(&format!("/v1/jobs/{}", job.id)) {
         response.headers_mut().insert(header::LOCATION, place);

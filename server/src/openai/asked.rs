@@ -1,12 +1,16 @@
 //! What a client asks of OpenAI's image API, as JSON or as a form.
 
+use std::fmt;
+
 use axum::extract::Request;
 use bytes::Bytes;
 use http::header;
-use serde::Deserialize;
+use serde::de::{self, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 
 use crate::body;
 use crate::failure::{Failure, Result};
+use crate::few::Few;
 use crate::pictures::Upload;
 
 /// What a client asks. Fields of OpenAI's own models that change no picture here (`quality`, `style`, `moderation`,
@@ -51,42 +55,41 @@ pub(super) struct Asked {
     #[serde(default)]
     pub(super) priority: Option<u64>,
     #[serde(default)]
-    image: Option<Pictures>,
+    image: Option<Few<PictureText>>,
     #[serde(default)]
-    images: Option<Pictures>,
+    images: Option<Few<PictureText>>,
     #[serde(default)]
     mask: Option<PictureText>,
 }
 
-/// A picture in base64 or as a data URL.
-#[derive(Debug, Deserialize)]
-#[serde(untagged)]
-enum PictureText {
-    Text(String),
-    Url { image_url: String },
-}
+/// A picture in base64 or as a data URL: a text, or an object with it as `image_url`.
+#[derive(Debug)]
+struct PictureText(String);
 
-#[derive(Debug, Deserialize)]
-#[serde(untagged)]
-enum Pictures {
-    One(PictureText),
-    Several(Vec<PictureText>),
-}
-
-impl PictureText {
-    fn text(self) -> String {
-        match self {
-            Self::Text(text) | Self::Url { image_url: text } => text,
+impl<'de> Deserialize<'de> for PictureText {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        struct Url {
+            image_url: String,
         }
-    }
-}
+        struct OfPicture;
+        impl<'de> Visitor<'de> for OfPicture {
+            type Value = PictureText;
 
-impl Pictures {
-    fn all(self) -> Vec<PictureText> {
-        match self {
-            Self::One(one) => vec![one],
-            Self::Several(several) => several,
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("a picture in base64, a data URL, or an object with `image_url`")
+            }
+
+            fn visit_str<E>(self, text: &str) -> std::result::Result<PictureText, E> {
+                Ok(PictureText(text.to_owned()))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> std::result::Result<PictureText, A::Error> {
+                let url = Url::deserialize(de::value::MapAccessDeserializer::new(map))?;
+                Ok(PictureText(url.image_url))
+            }
         }
+        deserializer.deserialize_any(OfPicture)
     }
 }
 
@@ -123,9 +126,9 @@ impl Received {
     fn of_json(asked: Asked) -> Self {
         let mut asked = asked;
         let (image, images, mask) = (asked.image.take(), asked.images.take(), asked.mask.take());
-        let all = image.into_iter().chain(images).flat_map(Pictures::all);
-        let pictures = all.map(|picture| Sent::Text(picture.text())).collect();
-        Self { asked, pictures, mask: mask.map(|mask| Sent::Text(mask.text())) }
+        let all = image.into_iter().chain(images).flat_map(|few| few.0);
+        let pictures = all.map(|picture| Sent::Text(picture.0)).collect();
+        Self { asked, pictures, mask: mask.map(|mask| Sent::Text(mask.0)) }
     }
 
     fn of_upload(upload: Upload) -> Result<Self> {

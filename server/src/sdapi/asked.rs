@@ -1,10 +1,9 @@
 //! What a client asks, and what of it is not served.
 
 use serde::Deserialize;
-use serde::de::IgnoredAny;
-use std::collections::BTreeMap;
 
 use crate::failure::{Failure, Result};
+use crate::few::{Few, HasEntries, Whole};
 
 /// What `txt2img` and `img2img` are asked. Fields that change no picture here are not read.
 #[derive(Debug, Default, Deserialize)]
@@ -12,7 +11,7 @@ use crate::failure::{Failure, Result};
 pub(super) struct Asked {
     pub(super) prompt: Option<String>,
     pub(super) negative_prompt: Option<String>,
-    pub(super) seed: Option<Number>,
+    pub(super) seed: Option<Whole>,
     pub(super) steps: Option<usize>,
     pub(super) cfg_scale: Option<f64>,
     pub(super) width: Option<u32>,
@@ -23,22 +22,22 @@ pub(super) struct Asked {
     pub(super) batch_size: Option<usize>,
     pub(super) n_iter: Option<usize>,
     pub(super) denoising_strength: Option<f64>,
-    pub(super) init_images: Option<Vec<String>>,
+    pub(super) init_images: Option<Few<String>>,
     pub(super) mask: Option<String>,
     pub(super) resize_mode: Option<u32>,
-    pub(super) inpainting_mask_invert: Option<Number>,
+    pub(super) inpainting_mask_invert: Option<Whole>,
     pub(super) send_images: Option<bool>,
     pub(super) override_settings: Option<Overrides>,
     enable_hr: Option<bool>,
     restore_faces: Option<bool>,
     tiling: Option<bool>,
-    inpaint_full_res: Option<Number>,
+    inpaint_full_res: Option<Whole>,
     clip_skip: Option<f64>,
     subseed_strength: Option<f64>,
-    styles: Option<Vec<String>>,
+    styles: HasEntries,
     refiner_checkpoint: Option<String>,
     script_name: Option<String>,
-    alwayson_scripts: Option<BTreeMap<String, IgnoredAny>>,
+    alwayson_scripts: HasEntries,
 }
 
 /// Settings of one request.
@@ -51,27 +50,6 @@ pub(super) struct Overrides {
     clip_stop_at_last_layers: Option<f64>,
 }
 
-/// A number, which some clients send as a text, or as `true` and `false`.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(untagged)]
-pub(super) enum Number {
-    Number(i64),
-    Bool(bool),
-    Text(String),
-}
-
-impl Number {
-    pub(super) fn value(&self, name: &str) -> Result<i64> {
-        match self {
-            Self::Number(number) => Ok(*number),
-            Self::Bool(value) => Ok((*value).into()),
-            Self::Text(text) => {
-                text.trim().parse().map_err(|_| Failure::invalid(format!("{name}: expected a whole number")))
-            }
-        }
-    }
-}
-
 impl Asked {
     /// Refuses what would change the picture and is not served.
     pub(super) fn check(&self) -> Result<()> {
@@ -79,18 +57,17 @@ impl Asked {
         let overrides = self.override_settings.as_ref();
         let vae = overrides.and_then(|all| all.sd_vae.as_deref()).unwrap_or_default();
         let skip = overrides.and_then(|all| all.clip_stop_at_last_layers).or(self.clip_skip);
-        let whole = self.inpaint_full_res.as_ref().map(|number| number.value("inpaint_full_res")).transpose()?;
         for (name, is_asked) in [
             ("enable_hr", self.enable_hr == Some(true)),
             ("restore_faces", self.restore_faces == Some(true)),
             ("tiling", self.tiling == Some(true)),
-            ("inpaint_full_res", self.mask.is_some() && whole.is_some_and(|number| number != 0)),
+            ("inpaint_full_res", self.mask.is_some() && self.inpaint_full_res.is_some_and(|number| number.0 != 0)),
             ("CLIP_stop_at_last_layers", skip.is_some_and(|number| number > 1.0)),
             ("subseed_strength", self.subseed_strength.is_some_and(|number| number > 0.0)),
-            ("styles", self.styles.as_ref().is_some_and(|styles| !styles.is_empty())),
+            ("styles", self.styles.0),
             ("refiner_checkpoint", text(&self.refiner_checkpoint)),
             ("script_name", text(&self.script_name)),
-            ("alwayson_scripts", self.alwayson_scripts.as_ref().is_some_and(|scripts| !scripts.is_empty())),
+            ("alwayson_scripts", self.alwayson_scripts.0),
             ("sd_vae", !["", "automatic", "none"].contains(&vae.to_ascii_lowercase().as_str())),
         ] {
             if is_asked {

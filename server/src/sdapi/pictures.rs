@@ -50,7 +50,7 @@ pub(super) async fn text_to_image(State(app): State<Arc<App>>, request: Request)
 
 pub(super) async fn image_to_image(State(app): State<Arc<App>>, request: Request) -> Result<Response> {
     let (mut asked, caller, held): (Asked, _, _) = read(&app, request).await?;
-    let mut pictures = asked.init_images.take().unwrap_or_default();
+    let mut pictures = asked.init_images.take().map(|few| few.0).unwrap_or_default();
     let (Some(text), 0) = (pictures.pop(), pictures.len()) else {
         return Err(Failure::invalid("init_images: expected one picture"));
     };
@@ -58,8 +58,7 @@ pub(super) async fn image_to_image(State(app): State<Arc<App>>, request: Request
     let mask = match &asked.mask {
         None => None,
         Some(text) => {
-            let inverted = asked.inpainting_mask_invert.as_ref().map(|number| number.value("inpainting_mask_invert"));
-            let inverted = inverted.transpose()?.is_some_and(|number| number != 0);
+            let inverted = asked.inpainting_mask_invert.is_some_and(|number| number.0 != 0);
             let mask = decode_text(&app, "mask", text, &held).await?;
             let grey = move || {
                 let grey = generate::mask(&mask, MaskOf::White)?;
@@ -92,14 +91,13 @@ fn wanted(asked: &Asked, picture: Option<Picture>, mask: Option<Picture>) -> Res
         Some(_) => return Err(Failure::invalid("resize_mode: expected 0 (stretch) or 1 (crop)")),
     };
     let count = asked.batch_size.unwrap_or(1).checked_mul(asked.n_iter.unwrap_or(1));
-    let seed = asked.seed.as_ref().map(|seed| seed.value("seed")).transpose()?;
     Ok(Wanted {
         prompt: asked.prompt.clone().unwrap_or_default(),
         negative_prompt: asked.negative_prompt.clone().filter(|text| !text.is_empty()),
         count: Some(count.unwrap_or(usize::MAX)),
         size,
         // Negative numbers mean any seed.
-        seed: seed.and_then(|seed| seed.try_into().ok()),
+        seed: asked.seed.and_then(|seed| seed.0.try_into().ok()),
         steps: asked.steps,
         guidance: asked.cfg_scale,
         strength: picture.is_some().then(|| asked.denoising_strength.unwrap_or(STRENGTH)),

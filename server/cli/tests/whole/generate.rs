@@ -1,12 +1,13 @@
 //! Pictures from texts, by OpenAI's interface.
 
 use std::io::{Read, Write};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use crate::clients::python;
-use crate::harness::{Server, picture, pipelines};
+use crate::harness::{Server, picture, pipelines, repository};
 
 const GENERATIONS: &str = "/v1/images/generations";
 const EDITS: &str = "/v1/images/edits";
@@ -23,6 +24,19 @@ fn the_client_of_openai_is_served() {
     picture(&server, "64x64");
     python("openai_images.py", &[&server.http, "sd", path.to_str().unwrap()]);
     assert_eq!(server.figure("nv_inference_pending_request_count"), 0.0);
+}
+
+#[test]
+fn the_client_of_openai_for_npm_is_served() {
+    let server = Server::start(pipelines(), &[]);
+    let modules = repository("target/server-npm/node_modules");
+    let output = Command::new("node")
+        .arg(repository("tests/clients/openai_images.mjs"))
+        .args([&server.http, "sd"])
+        .arg(modules.canonicalize().unwrap_or_else(|_| panic!("{} is not there; run `make test`", modules.display())))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 #[test]
@@ -109,6 +123,19 @@ fn pictures_as_text_that_lie_are_refused_in_openais_form() {
     for body in ["", "{", "[]", "{\"prompt\": 1}", "{\"prompt\": \"x\", \"prompt\": \"x\"}", "\"x\"", "{\"n\": 1e99}"] {
         assert_eq!(refused(GENERATIONS, "application/json", body.as_bytes()).0, 400, "{body}");
     }
+    // Texts that would become many times as much memory.
+    let before = server.memory();
+    for (begin, part) in
+        [("{\"images\": [", "\"\","), ("{\"image\": [", "[],"), ("{\"mask\": [", "1,"), ("{\"seed\": [", "1,")]
+    {
+        let body = [begin, &part.repeat(7 << 20).as_str()[..7 << 20]].concat();
+        assert_eq!(refused(EDITS, "application/json", body.as_bytes()).0, 400, "{begin}");
+        assert_eq!(
+            server.request("POST", "/sdapi/v1/img2img", &[], body.replace("images", "init_images").as_bytes()).0,
+            400
+        );
+    }
+    assert!(server.memory() < before + (60 << 20), "{before}, {}", server.memory());
     let deep = format!("{{\"other\": {}", "[".repeat(1 << 20));
     assert_eq!(refused(GENERATIONS, "application/json", deep.as_bytes()).0, 400);
     let form = "multipart/form-data; boundary=x";

@@ -6,6 +6,7 @@ use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -178,6 +179,16 @@ impl Server {
         }
     }
 
+    /// The status of a request whose head is written out.
+    pub(crate) fn raw(&self, head: &str, body: &[u8]) -> u16 {
+        let mut stream = self.connect();
+        stream.write_all(&[head.as_bytes(), body].concat()).unwrap();
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        let text = String::from_utf8_lossy(&answer[..answer.len().min(64)]).into_owned();
+        text.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or_else(|| panic!("{text}"))
+    }
+
     /// A connection for HTTP.
     pub(crate) fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(&self.http).unwrap();
@@ -242,6 +253,15 @@ impl Drop for Server {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// Sets a flag when it goes, also when a test fails.
+pub(crate) struct SetAtEnd<'f>(pub(crate) &'f AtomicBool);
+
+impl Drop for SetAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
     }
 }
 

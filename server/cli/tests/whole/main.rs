@@ -8,6 +8,8 @@ mod generate;
 mod harness;
 mod jobs;
 mod overload;
+mod page;
 mod pictures;
 mod safety;
+mod sdapi;
 mod shutdown;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::harness::{Server, binary_inference, engines, long_inference, repository, request};
+use crate::harness::{Server, SetAtEnd, binary_inference, engines, long_inference, repository, request};
 
 const INFER: &str = "/v2/models/model/infer";
 
@@ -37,6 +37,9 @@ fn nothing_that_was_accepted_is_lost_when_it_ends_under_load() {
     let ask = || {
         loop {
             let header = [("Inference-Header-Content-Length", &*length.to_string())];
+            if ended.load(Ordering::SeqCst) {
+                return;
+            }
             match request(&http, "POST", INFER, &header, &body) {
                 Ok((200, ..)) => served.fetch_add(1, Ordering::SeqCst),
                 // Not accepted.
@@ -52,6 +55,8 @@ fn nothing_that_was_accepted_is_lost_when_it_ends_under_load() {
         }
     };
     let code = thread::scope(|scope| {
+        // Where an assertion fails here, the clients end, too; the scope waits for them.
+        let _ends = SetAtEnd(&ended);
         for _ in 0..4 {
             scope.spawn(ask);
         }
