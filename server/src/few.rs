@@ -6,7 +6,17 @@
 use std::fmt;
 use std::marker::PhantomData;
 
-use serde::de::{self, Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{self, Deserialize, DeserializeOwned, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+
+use crate::failure::{Failure, Result};
+
+/// What a body says, which is a JSON object. An array of the values in their order is none.
+pub(crate) fn object<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
+    if bytes.trim_ascii_start().first() != Some(&b'{') {
+        return Err(Failure::invalid("the body: expected a JSON object"));
+    }
+    serde_json::from_slice(bytes).map_err(|error| Failure::invalid(format!("the body: {error}")))
+}
 
 /// Most elements of an array.
 const MOST: usize = 16;
@@ -16,7 +26,7 @@ const MOST: usize = 16;
 pub(crate) struct Few<T>(pub(crate) Vec<T>);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Few<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
         struct OfFew<T>(PhantomData<T>);
         impl<'de, T: Deserialize<'de>> Visitor<'de> for OfFew<T> {
             type Value = Few<T>;
@@ -25,7 +35,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Few<T> {
                 write!(formatter, "an array of at most {MOST} elements")
             }
 
-            fn visit_seq<A: SeqAccess<'de>>(self, mut array: A) -> Result<Few<T>, A::Error> {
+            fn visit_seq<A: SeqAccess<'de>>(self, mut array: A) -> std::result::Result<Few<T>, A::Error> {
                 let mut all = Vec::new();
                 while let Some(element) = array.next_element()? {
                     if all.len() == MOST {
@@ -36,11 +46,11 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Few<T> {
                 Ok(Few(all))
             }
 
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Few<T>, E> {
+            fn visit_str<E: de::Error>(self, text: &str) -> std::result::Result<Few<T>, E> {
                 T::deserialize(de::value::StrDeserializer::new(text)).map(|one| Few(vec![one]))
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Few<T>, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> std::result::Result<Few<T>, A::Error> {
                 T::deserialize(de::value::MapAccessDeserializer::new(map)).map(|one| Few(vec![one]))
             }
         }
@@ -53,7 +63,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Few<T> {
 pub(crate) struct Whole(pub(crate) i64);
 
 impl<'de> Deserialize<'de> for Whole {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
         struct OfWhole;
         impl Visitor<'_> for OfWhole {
             type Value = Whole;
@@ -62,19 +72,19 @@ impl<'de> Deserialize<'de> for Whole {
                 formatter.write_str("a whole number")
             }
 
-            fn visit_i64<E>(self, number: i64) -> Result<Whole, E> {
+            fn visit_i64<E>(self, number: i64) -> std::result::Result<Whole, E> {
                 Ok(Whole(number))
             }
 
-            fn visit_u64<E: de::Error>(self, number: u64) -> Result<Whole, E> {
+            fn visit_u64<E: de::Error>(self, number: u64) -> std::result::Result<Whole, E> {
                 i64::try_from(number).map(Whole).map_err(|_| E::custom("the number is too large"))
             }
 
-            fn visit_bool<E>(self, value: bool) -> Result<Whole, E> {
+            fn visit_bool<E>(self, value: bool) -> std::result::Result<Whole, E> {
                 Ok(Whole(value.into()))
             }
 
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Whole, E> {
+            fn visit_str<E: de::Error>(self, text: &str) -> std::result::Result<Whole, E> {
                 text.trim().parse().map(Whole).map_err(|_| E::custom("expected a whole number"))
             }
         }
@@ -87,7 +97,7 @@ impl<'de> Deserialize<'de> for Whole {
 pub(crate) struct HasEntries(pub(crate) bool);
 
 impl<'de> Deserialize<'de> for HasEntries {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
         struct OfEntries;
         impl<'de> Visitor<'de> for OfEntries {
             type Value = HasEntries;
@@ -96,7 +106,7 @@ impl<'de> Deserialize<'de> for HasEntries {
                 formatter.write_str("an object or an array")
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<HasEntries, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> std::result::Result<HasEntries, A::Error> {
                 let mut found = false;
                 while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {
                     found = true;
@@ -104,7 +114,7 @@ impl<'de> Deserialize<'de> for HasEntries {
                 Ok(HasEntries(found))
             }
 
-            fn visit_seq<A: SeqAccess<'de>>(self, mut array: A) -> Result<HasEntries, A::Error> {
+            fn visit_seq<A: SeqAccess<'de>>(self, mut array: A) -> std::result::Result<HasEntries, A::Error> {
                 let mut found = false;
                 while array.next_element::<IgnoredAny>()?.is_some() {
                     found = true;
@@ -112,7 +122,7 @@ impl<'de> Deserialize<'de> for HasEntries {
                 Ok(HasEntries(found))
             }
 
-            fn visit_unit<E>(self) -> Result<HasEntries, E> {
+            fn visit_unit<E>(self) -> std::result::Result<HasEntries, E> {
                 Ok(HasEntries(false))
             }
         }

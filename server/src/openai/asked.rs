@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer};
 
 use crate::body;
 use crate::failure::{Failure, Result};
-use crate::few::Few;
+use crate::few::{self, Few};
 use crate::pictures::Upload;
 
 /// What a client asks. Fields of OpenAI's own models that change no picture here (`quality`, `style`, `moderation`,
@@ -116,9 +116,7 @@ impl Received {
         let kind = request.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
         if kind.to_ascii_lowercase().starts_with("application/json") {
             let bytes = body::read(request.into_body()).await?;
-            let asked: Asked =
-                serde_json::from_slice(&bytes).map_err(|error| Failure::invalid(format!("the body: {error}")))?;
-            return Ok(Self::of_json(asked));
+            return Ok(Self::of_json(few::object(&bytes)?));
         }
         Self::of_upload(Upload::read(request).await?)
     }

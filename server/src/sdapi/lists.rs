@@ -14,7 +14,8 @@ use tileforge::diffusion::schedulers::{sampler_names, spread_names};
 
 use crate::app::App;
 use crate::body;
-use crate::failure::{Failure, Result};
+use crate::failure::Result;
+use crate::few;
 use crate::inference::Caller;
 use crate::model::Model;
 use crate::rest::json as answer;
@@ -87,7 +88,7 @@ pub(super) async fn set_options(
     body: Body,
 ) -> Result<Response> {
     let bytes = body::read(body).await?;
-    let set: Set = serde_json::from_slice(&bytes).map_err(|error| Failure::invalid(format!("the body: {error}")))?;
+    let set: Set = few::object(&bytes)?;
     if let Some(name) = set.sd_model_checkpoint.filter(|name| !name.is_empty()) {
         let model = pipeline(&app, caller.0, Some(&name))?;
         model.generator()?;

@@ -19,6 +19,7 @@ use crate::app::App;
 use crate::body;
 use crate::budget::Held;
 use crate::failure::{Failure, Result};
+use crate::few;
 use crate::generate::{self, MaskOf, Wanted, decode_text};
 use crate::inference::{Caller, Options};
 use crate::pictures::enlarge;
@@ -35,8 +36,7 @@ async fn read<T: DeserializeOwned>(app: &App, request: Request) -> Result<(T, Ca
     let caller = request.extensions().get::<Caller>().copied().unwrap_or_default();
     let held = request.extensions().get::<Arc<Held>>().cloned().unwrap_or_else(|| app.budget.open());
     let bytes = body::read(request.into_body()).await?;
-    let asked = serde_json::from_slice(&bytes).map_err(|error| Failure::invalid(format!("the body: {error}")))?;
-    Ok((asked, caller, held))
+    Ok((few::object(&bytes)?, caller, held))
 }
 
 pub(super) async fn text_to_image(State(app): State<Arc<App>>, request: Request) -> Result<Response> {

@@ -144,8 +144,6 @@ fn pictures_as_text_that_lie_are_refused_in_openais_form() {
     {
         assert_eq!(refused(EDITS, form, body.as_bytes()).0, 400, "{body}");
     }
-    let (status, message) = refused(GENERATIONS, "application/json", &vec![b' '; 9 << 20]);
-    assert!(status == 413 && message.contains("8388608"), "{message}");
     assert_eq!(refused("/v1/images/nothing", "application/json", b"{}").0, 404);
     let (status, answer) = server.post(GENERATIONS, &json!({ "model": "sd", "prompt": "x", "steps": 1 }));
     assert_eq!(status, 200, "{answer}");

@@ -223,7 +223,8 @@ impl Server {
 
     /// Sends JSON. With the status and the JSON that comes.
     pub(crate) fn post(&self, path: &str, content: &Value) -> (u16, Value) {
-        let (status, _, body) = self.request("POST", path, &[], content.to_string().as_bytes());
+        let kind = [("Content-Type", "application/json")];
+        let (status, _, body) = self.request("POST", path, &kind, content.to_string().as_bytes());
         (status, serde_json::from_slice(&body).unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&body))))
     }
 
