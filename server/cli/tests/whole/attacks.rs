@@ -130,7 +130,7 @@ fn names_reach_no_files_and_paths_that_are_none_say_so() {
             assert!(serde_json::from_slice::<Value>(&body).unwrap()["error"].is_string());
         }
     }
-    assert_eq!(server.get("/").0, 404);
+    assert_eq!(server.get("/none").0, 404);
     assert_eq!(server.get("/v2/models/model/versions/2").0, 404);
     assert_eq!(server.get("/v2/models/model/versions/1").0, 200);
     assert_eq!(server.request("DELETE", "/v2/models/model", &[], b"").0, 405);

@@ -38,7 +38,7 @@ fn a_job_is_followed_and_its_result_is_the_answer() {
     let events = events(&text);
     let (last, data) = events.last().unwrap();
     assert_eq!((last.as_str(), &data["status"]), ("completed", &"completed".into()), "{events:?}");
-    assert!(events.iter().any(|(name, data)| name == "progress" && data["total"] == 30), "{events:?}");
+    assert!(events.iter().any(|(name, data)| name == "progress" && data["total"].as_u64() >= Some(30)), "{events:?}");
     assert!(events.iter().any(|(name, data)| name == "preview" && data["size"] == "64x64"), "{events:?}");
     let (code, head, result) = server.get(&format!("{path}/result"));
     assert!(code == 200 && head.contains("content-type: application/json"), "{head}");
