@@ -71,8 +71,14 @@ pub(crate) async fn generate(
         request = request.with_mask(mask);
     }
     if wanted.previews > 0 {
-        let watcher = watcher.clone();
-        request = request.with_previews(every, move |steps, picture| watcher.show(steps, picture));
+        // Some schedulers evaluate the network more often than there are steps.
+        let (watcher, mut left) = (watcher.clone(), wanted.previews);
+        request = request.with_previews(every, move |steps, picture| {
+            if left > 0 {
+                left -= 1;
+                watcher.show(steps, picture);
+            }
+        });
     }
     let (terms, cancel) = options.terms(app);
     let made = watcher.follow(generator.send(request, terms)?).await?;
