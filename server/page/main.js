@@ -103,7 +103,9 @@ async function asked(one) {
   const prompt = at("prompt").value.trim();
   if (!prompt) throw new Error(text("need_prompt"));
   const values = { model: one.id, prompt, partial_images: PREVIEWS };
-  const optional = { negative_prompt: "negative", seed: "seed", steps: "steps", guidance_scale: "guidance", size: "size" };
+  const optional = {
+    negative_prompt: "negative", seed: "seed", steps: "steps", guidance_scale: "guidance", size: "size",
+  };
   for (const [name, id] of Object.entries(optional)) {
     const value = at(id).value.trim();
     const isNumber = at(id).type === "number";

@@ -31,5 +31,6 @@ const picture = Buffer.from(last.b64_json, "base64");
 const edited = await client.images.edit({ ...asked, image: await toFile(picture, "a.png", { type: "image/png" }) });
 assert.notEqual(edited.data[0].b64_json, last.b64_json);
 
-await assert.rejects(client.images.generate({ ...asked, n: 11 }), (error) => error.status === 400 && error.param === "n");
+const isOfN = (error) => error.status === 400 && error.param === "n";
+await assert.rejects(client.images.generate({ ...asked, n: 11 }), isOfN);
 console.log("all answers are as expected");

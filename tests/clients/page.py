@@ -1,7 +1,7 @@
 """Uses a server's page in Chromium: page.py HOST:PORT AXE.JS PICTURE FOLDER
 
-The server has the engines `model` (pictures to pictures) and `sd` (texts to pictures, with a limit of 40 steps). PICTURE
-is a PNG of 64x64. Screenshots go to FOLDER.
+The server has the engines `model` (pictures to pictures) and `sd` (texts to pictures, with a limit of 40 steps).
+PICTURE is a PNG of 64x64. Screenshots go to FOLDER.
 """
 
 import json
@@ -56,7 +56,8 @@ def choose(engine):
 
 
 def colour_scheme(name):
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": name}]})
+    feature = {"name": "prefers-color-scheme", "value": name}
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
 
 
 def size(name):
@@ -112,7 +113,8 @@ try:
     at("seed").send_keys("5")
     canvas = at("mask")
     browser.execute_script("arguments[0].scrollIntoView({ block: 'center' })", canvas)
-    ActionChains(browser).move_to_element_with_offset(canvas, -60, -40).click_and_hold().move_by_offset(120, 60).release().perform()
+    stroke = ActionChains(browser).move_to_element_with_offset(canvas, -60, -40)
+    stroke.click_and_hold().move_by_offset(120, 60).release().perform()
     painted = "const c = arguments[0]; const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;"
     painted += "let n = 0; for (let i = 3; i < d.length; i += 4) n += d[i] > 0; return n"
     by_mouse = browser.execute_script(painted, canvas)
@@ -215,7 +217,8 @@ try:
     print("the page does what it is for")
 except BaseException:
     shot("failed")
-    print(at("status").text, at("error").text, [line["message"] for line in browser.get_log("browser")], file=sys.stderr)
+    log = [line["message"] for line in browser.get_log("browser")]
+    print(at("status").text, at("error").text, log, file=sys.stderr)
     raise
 finally:
     browser.quit()

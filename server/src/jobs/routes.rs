@@ -137,7 +137,8 @@ async fn tell(app: &App, job: &Job, events: &Events) -> Result<(), Gone> {
                 shown = Some(preview.steps);
                 // A preview that cannot be encoded does not end the job, whose own result says so, too.
                 if let Ok(file) = preview.encoded(&app.coding, Format::Png).await {
-                    let event = json!({ "steps": preview.steps, "size": preview.size(), "b64_json": STANDARD.encode(file) });
+                    let picture = STANDARD.encode(file);
+                    let event = json!({ "steps": preview.steps, "size": preview.size(), "b64_json": picture });
                     events.send("preview", &event).await?;
                 }
             }

@@ -44,7 +44,7 @@ pub(crate) fn routes() -> Router<Arc<App>> {
     FILES.into_iter().fold(Router::new(), add)
 }
 
-/// Whether a path is one of the page's files, which are shown to everybody: a browser has no key before it has a page.
+/// Whether a path is one of the page's files, which need no key: a browser has none before it has the page.
 pub(crate) fn has(path: &str) -> bool {
     FILES.iter().any(|(other, ..)| *other == path)
 }

@@ -6,7 +6,7 @@ use std::thread;
 use serde_json::{Value, json};
 
 use crate::generate::long;
-use crate::harness::{Server, engines, picture, pipelines};
+use crate::harness::{Server, engines, picture, pipelines, request};
 
 /// Makes a job, whose path comes back.
 fn made(server: &Server, kind: &str, content: &Value) -> String {
@@ -127,6 +127,23 @@ fn jobs_are_their_callers_and_expire() {
     for path in ["/v1/jobs/", "/v1/jobs/..%2f", "/v1/jobs/0", &format!("/v1/jobs/{}", "0".repeat(32))] {
         assert_eq!(ask("GET", path, &alice, b"").0, 404, "{path}");
     }
+}
+
+#[test]
+fn a_job_ends_before_the_server_does() {
+    let mut server = Server::start(pipelines(), &[]);
+    let path = made(&server, "generations", &json!({ "model": "sd", "prompt": "a fox", "steps": 150, "n": 4 }));
+    let events_path = format!("{path}/events");
+    let answer = thread::scope(|scope| {
+        let (http, events_path) = (server.http.clone(), events_path.as_str());
+        let following = scope.spawn(move || request(&http, "GET", events_path, &[], b""));
+        server.wait_until("it is followed", |server| server.events().iter().any(|event| event["path"] == events_path));
+        server.signal("TERM");
+        following.join().unwrap()
+    });
+    let text = answer.unwrap().2;
+    assert_eq!(events(&text).last().unwrap().0, "completed", "{}", server.log());
+    assert_eq!(server.exit_code(), 0, "{}", server.log());
 }
 
 #[test]
