@@ -106,13 +106,22 @@ $(PYTHON_CLIENTS): tests/clients/python-requirements.txt
 	target/python-venv/bin/pip install --quiet -r $<
 	touch $@
 
+# What the server's tests take from npm: another client, and the checks of the page for all users.
+SERVER_NPM := target/server-npm/installed
+
+$(SERVER_NPM): tests/clients/npm/package.json tests/clients/npm/package-lock.json
+	mkdir -p target/server-npm
+	cp $^ target/server-npm/
+	cd target/server-npm && npm ci --silent --no-audit --no-fund --ignore-scripts
+	touch $@
+
 # Some tests give files to other users, as neighbours on a machine do. Root may do that, and everyone in a user namespace
 # of their own.
 AS_ROOT := $(if $(filter-out 0,$(shell id -u)),unshare --user --map-auto --map-root-user)
 
 # The tests of the builder need its library.
 test: RTX := $(if $(RTX_FEATURE),1)
-test: setup $(ORAS) $(SERVER_CLIENTS) $(PYTHON_CLIENTS) ## Run all tests; with the GPU library set up, also `conformance`
+test: setup $(ORAS) $(SERVER_CLIENTS) $(SERVER_NPM) $(PYTHON_CLIENTS) ## Run all tests; with the GPU library set up, also `conformance`
 	$(AS_ROOT) cargo test --release --locked --workspace $(RTX_FEATURE)
 	@$(if $(RTX_FEATURE),,echo "not run: $(WITHOUT_RTX)")
 	@if [ -e .onnxruntime/lib/libonnxruntime_providers_tensorrt.so ]; then scripts/conformance.sh; \

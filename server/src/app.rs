@@ -8,9 +8,12 @@ use tileforge::{Cancel, Host};
 use crate::admission::Admission;
 use crate::budget::Budget;
 use crate::coding::Coding;
+use crate::jobs::Jobs;
 use crate::keys::Keys;
 use crate::metrics::Metrics;
+use crate::origin::Names;
 use crate::repository::Repository;
+use crate::sdapi;
 use crate::settings::Limits;
 use crate::tls::Tls;
 
@@ -42,6 +45,9 @@ pub(crate) struct App {
     pub(crate) keys: RwLock<Option<Arc<Keys>>>,
     pub(crate) tls: Option<Tls>,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) jobs: Jobs,
+    pub(crate) sdapi: sdapi::State,
+    pub(crate) names: Names,
     /// Ends all requests, when the time to end them in peace is over.
     pub(crate) cancel: Cancel,
 }

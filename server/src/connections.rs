@@ -56,6 +56,9 @@ const PING: Duration = Duration::from_secs(20);
 /// Calls at the same time on a connection of gRPC.
 const CALLS_MAXIMUM: u32 = 256;
 
+/// How long a connection may still send the request that it was opened for when the server ends.
+const LATECOMERS: Duration = Duration::from_millis(100);
+
 /// How long nothing is accepted after the system had no more sockets.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -235,9 +238,11 @@ async fn until<C: Future>(
     mut connection: std::pin::Pin<&mut C>,
     close: impl FnOnce(std::pin::Pin<&mut C>),
 ) -> C::Output {
+    // What has come already is read first: hyper closes a connection at once of which it has read nothing yet.
     tokio::select! {
+        biased;
         output = connection.as_mut() => return output,
-        () = closing => {}
+        () = async { closing.await; tokio::time::sleep(LATECOMERS).await } => {}
     }
     close(connection.as_mut());
     connection.await

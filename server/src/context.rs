@@ -8,6 +8,8 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use futures_util::FutureExt;
 use http::{HeaderMap, HeaderValue, Method, header};
 use http_body::Body as _;
@@ -18,6 +20,7 @@ use crate::body::{Keeping, Limited};
 use crate::connections::Protocol;
 use crate::failure::{Failure, FailureKind, Result};
 use crate::inference::Caller;
+use crate::{openai, page, sdapi};
 
 /// The index of all models, which is a POST that is no work.
 pub(crate) const INDEX: &str = "/v2/repository/index";
@@ -54,9 +57,19 @@ pub(crate) async fn handle(
             Ok(caller) => drop(request.extensions_mut().insert(caller)),
             Err(failure) => break 'answer refused(protocol, failure),
         }
+        if protocol == Protocol::Http {
+            let has_keys = app.keys.read().is_some();
+            if let Err(failure) = app.names.check(request.headers(), has_keys) {
+                break 'answer refused(protocol, failure);
+            }
+        }
         if is_work(protocol, &request) {
             match app.admission.enter() {
-                Ok(entered) => accepted = Some(entered),
+                Ok(entered) => {
+                    let entered = Arc::new(entered);
+                    request.extensions_mut().insert(entered.clone());
+                    accepted = Some(entered);
+                }
                 Err(failure) => break 'answer refused(protocol, failure),
             }
         }
@@ -72,8 +85,11 @@ pub(crate) async fn handle(
         served.unwrap_or_else(|_| refused(protocol, Failure::internal("the request failed here")))
     };
     line.answered(&response);
-    let (mut parts, body) = response.into_parts();
+    let (mut parts, body) = in_form_of(&line.path, response).into_parts();
     parts.headers.insert(REQUEST_ID, line.id.clone());
+    if protocol == Protocol::Http {
+        parts.headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    }
     if app.admission.is_closing() && protocol == Protocol::Http {
         parts.headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
@@ -86,12 +102,12 @@ fn caller(app: &App, protocol: Protocol, request: &Request) -> Result<Caller> {
     let Some(keys) = app.keys.read().clone() else { return Ok(Caller(0)) };
     let path = request.uri().path();
     let open = match protocol {
-        Protocol::Http => path.starts_with("/v2/health/"),
+        Protocol::Http => path.starts_with("/v2/health/") || page::has(path),
         Protocol::Grpc => path.starts_with("/grpc.health.v1.Health/"),
     };
     let shown = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-    let token = shown.and_then(|text| text.split_once(' ')).filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
-    match token.and_then(|(_, token)| keys.number_of(token.trim())) {
+    let shown = shown.and_then(|text| text.split_once(' ')).and_then(|(scheme, token)| key_of(scheme, token.trim()));
+    match shown.and_then(|key| keys.number_of(&key)) {
         Some(number) => Ok(Caller(number)),
         None if open => Ok(Caller(0)),
         None => {
@@ -100,13 +116,35 @@ fn caller(app: &App, protocol: Protocol, request: &Request) -> Result<Caller> {
     }
 }
 
+/// The key that a client shows: as it is, or as the password of any user, as clients of AUTOMATIC1111 do.
+fn key_of(scheme: &str, token: &str) -> Option<String> {
+    if scheme.eq_ignore_ascii_case("bearer") {
+        return Some(token.to_owned());
+    }
+    let decoded = STANDARD.decode(token).ok().filter(|_| scheme.eq_ignore_ascii_case("basic"))?;
+    String::from_utf8(decoded).ok()?.split_once(':').map(|(_, password)| password.to_owned())
+}
+
 /// Whether a request is work, of which only so much is taken.
 fn is_work(protocol: Protocol, request: &Request) -> bool {
     let path = request.uri().path();
     match protocol {
-        Protocol::Http => request.method() == Method::POST && path != INDEX,
+        Protocol::Http => request.method() == Method::POST && path != INDEX && !sdapi::NO_WORK.contains(&path),
         Protocol::Grpc => WORK.iter().any(|work| path.ends_with(work)),
     }
+}
+
+/// The answer, with its error as clients of the path read errors.
+fn in_form_of(path: &str, response: Response) -> Response {
+    let mut response = response;
+    let Some(failure) = response.extensions_mut().remove::<Failure>() else { return response };
+    let in_openai_form = path == "/v1/models" || path.starts_with("/v1/models/") || path.starts_with("/v1/images/");
+    if in_openai_form {
+        *response.body_mut() = Body::from(openai::respond(&failure).to_string());
+    } else if path.starts_with("/sdapi/") {
+        *response.body_mut() = Body::from(sdapi::respond(&failure).to_string());
+    }
+    response
 }
 
 fn refused(protocol: Protocol, failure: Failure) -> Response {

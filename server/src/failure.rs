@@ -14,10 +14,14 @@ pub(crate) enum FailureKind {
     Invalid,
     /// The client shows no key that is known.
     Unauthenticated,
+    /// The client may not do this.
+    Forbidden,
     /// There is no such thing.
     NotFound,
     /// The thing is there, but not for this.
     Method,
+    /// The thing is in a state that does not go with this.
+    Conflict,
     /// The body is too large.
     TooLarge,
     /// The body, or the wanted answer, is of a kind that is not known.
@@ -69,8 +73,10 @@ impl Failure {
         match self.kind {
             FailureKind::Invalid => StatusCode::BAD_REQUEST,
             FailureKind::Unauthenticated => StatusCode::UNAUTHORIZED,
+            FailureKind::Forbidden => StatusCode::FORBIDDEN,
             FailureKind::NotFound => StatusCode::NOT_FOUND,
             FailureKind::Method => StatusCode::METHOD_NOT_ALLOWED,
+            FailureKind::Conflict => StatusCode::CONFLICT,
             FailureKind::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             FailureKind::MediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             FailureKind::NotAcceptable => StatusCode::NOT_ACCEPTABLE,
@@ -83,13 +89,20 @@ impl Failure {
         }
     }
 
+    /// The number of its status in HTTP.
+    pub(crate) fn status_number(&self) -> u16 {
+        self.status().as_u16()
+    }
+
     /// Its status in gRPC.
     pub(crate) fn code(&self) -> Code {
         match self.kind {
             FailureKind::Invalid | FailureKind::MediaType | FailureKind::NotAcceptable => Code::InvalidArgument,
             FailureKind::Unauthenticated => Code::Unauthenticated,
+            FailureKind::Forbidden => Code::PermissionDenied,
             FailureKind::NotFound => Code::NotFound,
             FailureKind::Method => Code::Unimplemented,
+            FailureKind::Conflict => Code::FailedPrecondition,
             FailureKind::TooLarge | FailureKind::Busy | FailureKind::DoesNotFit => Code::ResourceExhausted,
             FailureKind::SlowClient | FailureKind::Deadline => Code::DeadlineExceeded,
             FailureKind::NotReady => Code::Unavailable,

@@ -29,7 +29,7 @@ pub(crate) struct InferRequest {
 }
 
 /// Who asks. Callers share the devices in equal parts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Caller(pub(crate) u64);
 
 /// How a request is served.

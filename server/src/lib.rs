@@ -11,11 +11,18 @@
 //! | `rest`, `grpc` | the Open Inference Protocol over HTTP and gRPC |
 //! | `routes` | everything over HTTP |
 //! | `pictures`, `coding` | pictures in and out |
+//! | `openai` | pictures as OpenAI's clients ask for them |
+//! | `jobs` | long work that is looked at while it runs, and fetched when it is done |
+//! | `sdapi` | the part of AUTOMATIC1111's API that other programs call |
+//! | `page` | the web page |
+//! | `generate` | pictures from texts, whatever interface they were asked for by |
+//! | `watcher`, `events` | how far a request has come, and server-sent events |
 //! | `inference`, `datatype` | a request for tensors, whatever protocol it came by |
-//! | `keys`, `tls` | who may ask, and certificates |
+//! | `keys`, `tls`, `origin` | who may ask, certificates, and which web pages may ask |
 //! | `connections`, `watched` | sockets with their limits |
 //! | `admission`, `body`, `budget` | which requests are taken, and how much memory their bodies get |
 //! | `context` | what is done with each request: its id, its log line, its figures |
+//! | `few` | JSON that stays small in memory |
 //! | `failure` | why a request failed, as a status of each protocol |
 //! | `metrics` | what is counted |
 
@@ -32,20 +39,29 @@ mod coding;
 mod connections;
 mod context;
 mod datatype;
+mod events;
 mod failure;
+mod few;
+mod generate;
 mod grpc;
 mod inference;
+mod jobs;
 mod keys;
 mod metrics;
 mod model;
+mod openai;
+mod origin;
+mod page;
 mod pictures;
 mod repository;
 mod rest;
 mod routes;
+mod sdapi;
 mod server;
 mod settings;
 mod tls;
 mod watched;
+mod watcher;
 
 pub use keys::new_key;
 pub use server::{Error, Handle, Result, Server};

@@ -2,9 +2,12 @@
 
 use std::sync::OnceLock;
 
-use tileforge::{DepthEstimator, Engine, Host, OpenOptions, Placement, Task, TensorInfo, Tensors, Upscale, Upscaler};
+use tileforge::{
+    DepthEstimator, Engine, Generation, Generator, Host, OpenOptions, Placement, Task, TensorInfo, Tensors, Upscale,
+    Upscaler,
+};
 
-use crate::failure::{Failure, Result};
+use crate::failure::{Failure, Result, chain};
 
 /// An engine under the name that clients call it by.
 #[derive(Debug)]
@@ -21,6 +24,8 @@ struct Opened {
     tensors: OnceLock<Tensors>,
     upscaler: OnceLock<Upscaler>,
     depth: OnceLock<DepthEstimator>,
+    /// Of a pipeline; else why it makes no pictures of texts.
+    generator: std::result::Result<Generator, String>,
 }
 
 impl Model {
@@ -33,8 +38,13 @@ impl Model {
             let opened = engine.tensors(Placement::default())?;
             let _ = tensors.set(opened);
         }
+        // Opened here, because it reads files.
+        let generator = match engine.task() {
+            Some(_) => Err("it is one network".to_owned()),
+            None => engine.generator(Generation::default()).map_err(|error| chain(&error)),
+        };
         let (upscaler, depth) = (OnceLock::new(), OnceLock::new());
-        Ok(Self { name: name.to_owned(), opened: Some(Opened { engine, tensors, upscaler, depth }) })
+        Ok(Self { name: name.to_owned(), opened: Some(Opened { engine, tensors, upscaler, depth, generator }) })
     }
 
     fn opened(&self) -> Result<&Opened> {
@@ -63,6 +73,12 @@ impl Model {
     pub(crate) fn depth(&self) -> Result<&DepthEstimator> {
         let opened = self.opened()?;
         once(&opened.depth, || opened.engine.depth(Placement::default()))
+    }
+
+    /// It takes texts, and gives pictures.
+    pub(crate) fn generator(&self) -> Result<&Generator> {
+        let wrong = |reason| Failure::invalid(format!("{} makes no pictures of texts: {reason}", self.name));
+        self.opened()?.generator.as_ref().map_err(wrong)
     }
 
     /// Its inputs and outputs; none of a pipeline.

@@ -9,12 +9,16 @@ use axum::middleware::from_fn_with_state;
 use crate::app::App;
 use crate::connections::Protocol;
 use crate::failure::{Failure, FailureKind};
-use crate::{context, pictures, rest};
+use crate::{context, jobs, openai, page, pictures, rest, sdapi};
 
 /// Everything that is served over HTTP.
 pub(crate) fn http(app: &Arc<App>) -> Router {
     rest::routes()
         .merge(pictures::routes())
+        .merge(openai::routes())
+        .merge(jobs::routes())
+        .merge(sdapi::routes())
+        .merge(page::routes())
         .fallback(no_such_path)
         .method_not_allowed_fallback(no_such_method)
         // Bodies have the limit of the settings, in every place.

@@ -18,12 +18,14 @@ use crate::budget::Budget;
 use crate::coding::Coding;
 use crate::connections::{Door, Protocol, Stage};
 use crate::grpc::Health;
+use crate::jobs::{Jobs, Keep};
 use crate::keys::Keys;
 use crate::metrics::Metrics;
+use crate::origin::Names;
 use crate::repository::{Repository, is_name};
 use crate::settings::{NamedModel, Settings};
 use crate::tls::Tls;
-use crate::{grpc, routes};
+use crate::{grpc, routes, sdapi};
 
 /// A result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -127,7 +129,7 @@ impl Server {
     /// # Errors
     /// An address is in use; the settings do not go together.
     pub async fn open(host: &Host, settings: Settings) -> Result<Self> {
-        let Settings { engines, models, http, grpc, poll, tls, keys, limits } = settings;
+        let Settings { engines, models, http, grpc, poll, tls, keys, hosts, limits } = settings;
         check_names(&models)?;
         if let Some(folder) = engines.as_ref().filter(|folder| !folder.is_dir()) {
             return Err(Error::Folder(folder.clone()));
@@ -146,6 +148,9 @@ impl Server {
             keys: RwLock::new(known),
             tls,
             metrics,
+            jobs: Jobs::new(Keep { jobs: limits.jobs, bytes: limits.result_bytes, time: limits.result_time }),
+            sdapi: sdapi::State::default(),
+            names: Names::new(http, hosts),
             cancel: Cancel::new(),
         });
         let (health, grpc_router) = grpc::router(&app);
@@ -234,6 +239,7 @@ async fn look(app: &Arc<App>, poll: Duration) {
     loop {
         tokio::time::sleep(poll).await;
         renew(app);
+        app.jobs.tidy();
         scan(app).await;
     }
 }

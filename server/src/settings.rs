@@ -41,6 +41,9 @@ pub struct Settings {
     ///
     /// [`Handle::reload`]: crate::Handle::reload
     pub keys: Option<PathBuf>,
+    /// Names that clients may call the server by, beside those of this machine, where it listens on a loopback address
+    /// without keys.
+    pub hosts: Vec<String>,
     /// How much clients may ask for.
     pub limits: Limits,
 }
@@ -54,6 +57,16 @@ pub struct Limits {
     pub memory_bytes: u64,
     /// Most pixels of a picture, in millions.
     pub megapixels: u32,
+    /// Most steps of a picture that is made from a text.
+    pub steps: usize,
+    /// Most pictures of one request.
+    pub pictures: usize,
+    /// Jobs that wait, run, or have a result that is kept.
+    pub jobs: usize,
+    /// Most bytes of all results of jobs together.
+    pub result_bytes: u64,
+    /// How long a job is kept after its end.
+    pub result_time: Duration,
     /// Requests for work that are in the server at the same time.
     pub requests: usize,
     /// Requests that wait for their turn in front of each engine.
@@ -81,6 +94,11 @@ impl Default for Limits {
             body_bytes: 64 << 20,
             memory_bytes: 1 << 30,
             megapixels: 16,
+            steps: 150,
+            pictures: 10,
+            jobs: 256,
+            result_bytes: 256 << 20,
+            result_time: Duration::from_secs(600),
             requests: 256,
             waiting: 64,
             connections: 1024,

@@ -130,4 +130,5 @@ through_runtime! {
     tileforge_engine::Error,
     SessionError,
     tileforge_contract::Error,
+    diffusion::Error,
 }

@@ -50,6 +50,10 @@ pub(crate) struct Serve {
     /// again.
     #[arg(long, value_name = "FILE", help_heading = "Safety")]
     pub(crate) keys: Option<PathBuf>,
+    /// A name that clients may call the server by, beside those of this machine, where it listens on a loopback address
+    /// without keys: such as the name of a proxy. Can be given several times.
+    #[arg(long, value_name = "NAME", help_heading = "Safety")]
+    pub(crate) allow_host: Vec<String>,
     /// How the log is written.
     #[arg(long, value_enum, value_name = "FORMAT", default_value = "json")]
     pub(crate) log: LogFormat,
@@ -65,6 +69,21 @@ pub(crate) struct Serve {
     /// Most pixels of a picture, in millions.
     #[arg(long, value_name = "NUMBER", default_value = "16", help_heading = "Limits")]
     pub(crate) max_megapixels: u32,
+    /// Most steps of a picture that is made from a text.
+    #[arg(long, value_name = "NUMBER", default_value = "150", help_heading = "Limits")]
+    pub(crate) max_steps: usize,
+    /// Most pictures of one request.
+    #[arg(long, value_name = "NUMBER", default_value = "10", help_heading = "Limits")]
+    pub(crate) max_pictures: usize,
+    /// Jobs that wait, run, or have a result that is kept.
+    #[arg(long, value_name = "NUMBER", default_value = "256", help_heading = "Limits")]
+    pub(crate) max_jobs: usize,
+    /// Most bytes of all results of jobs together.
+    #[arg(long, value_name = "BYTES", default_value = "256M", value_parser = bytes, help_heading = "Limits")]
+    pub(crate) max_results: u64,
+    /// Seconds that a job is kept after its end.
+    #[arg(long, value_name = "SECONDS", default_value = "600", value_parser = seconds, help_heading = "Limits")]
+    pub(crate) result_time: Duration,
     /// Requests for work that are in the server at the same time.
     #[arg(long, value_name = "NUMBER", default_value = "256", help_heading = "Limits")]
     pub(crate) max_requests: usize,
@@ -106,6 +125,11 @@ impl Serve {
             body_bytes: self.max_body,
             memory_bytes: self.max_bodies,
             megapixels: self.max_megapixels,
+            steps: self.max_steps,
+            pictures: self.max_pictures,
+            jobs: self.max_jobs,
+            result_bytes: self.max_results,
+            result_time: self.result_time,
             requests: self.max_requests,
             waiting: self.queue,
             connections: self.max_connections,

@@ -42,6 +42,7 @@ pub(crate) fn run(arguments: &Serve, ort_lib: Option<PathBuf>) -> CommandResult 
         poll: arguments.poll,
         tls: arguments.tls(),
         keys: arguments.keys.clone(),
+        hosts: arguments.allow_host.clone(),
         limits: arguments.limits(),
     };
     let threads = thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAXIMUM);

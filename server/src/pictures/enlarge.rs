@@ -6,7 +6,7 @@ use std::time::Instant;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use http::header;
-use tileforge::Task;
+use tileforge::{Format, Picture, Task};
 
 use super::media;
 use super::upload::Upload;
@@ -14,25 +14,60 @@ use crate::app::App;
 use crate::failure::Result;
 use crate::inference::Options;
 use crate::model::Model;
+use crate::watcher::Watcher;
 
 pub(super) async fn upscale(State(app): State<Arc<App>>, request: Request) -> Result<Response> {
-    let format = media::wanted(request.headers())?;
-    let mut upload = Upload::read(request).await?;
-    let name = upload.text("engine").or_else(|| upload.text("model"));
-    let model = app.repository.choose(name, |task| task == Some(Task::Upscale), "pictures to pictures")?;
-    let began = Instant::now();
-    let result = enlarged(&app, &model, &mut upload, format).await;
-    app.metrics.ended(&model.name, 1, began.elapsed(), result.as_ref().err());
-    let bytes = result?;
-    Ok(([(header::CONTENT_TYPE, media::name_of(format))], bytes).into_response())
+    let work = UpscaleWork::read(&app, request).await?;
+    let (media, bytes) = work.file(&app, &Watcher::default()).await?;
+    Ok(([(header::CONTENT_TYPE, media)], bytes).into_response())
 }
 
-async fn enlarged(app: &App, model: &Model, upload: &mut Upload, format: tileforge::Format) -> Result<Vec<u8>> {
-    let upscaler = model.upscaler()?;
+/// A request for a larger picture that was read.
+#[derive(Debug)]
+pub(crate) struct UpscaleWork {
+    upload: Upload,
+    format: Format,
+    model: Arc<Model>,
+}
+
+impl UpscaleWork {
+    /// Reads all of a request.
+    pub(crate) async fn read(app: &App, request: Request) -> Result<Self> {
+        let format = media::wanted(request.headers())?;
+        let upload = Upload::read(request).await?;
+        let name = upload.text("engine").or_else(|| upload.text("model"));
+        let model = app.repository.choose(name, |task| task == Some(Task::Upscale), "pictures to pictures")?;
+        Ok(Self { upload, format, model })
+    }
+
+    /// The larger picture as a file, with the name of its format.
+    pub(crate) async fn file(self, app: &App, watcher: &Watcher) -> Result<(&'static str, Vec<u8>)> {
+        let Self { mut upload, format, model } = self;
+        let began = Instant::now();
+        let result = enlarged(app, &model, &mut upload, format, watcher).await;
+        app.metrics.ended(&model.name, 1, began.elapsed(), result.as_ref().err());
+        Ok((media::name_of(format), result?))
+    }
+}
+
+async fn enlarged(app: &App, model: &Model, upload: &mut Upload, format: Format, watcher: &Watcher) -> Result<Vec<u8>> {
     let file = upload.file(&["image", "file"])?;
     let held = upload.held.clone().unwrap_or_else(|| app.budget.open());
     let picture = app.coding.decode(file, &held).await?;
-    let (terms, _cancel) = Options::of_texts(upload.caller, |name| upload.text(name))?.terms(app);
-    let large = upscaler.submit(picture, terms)?.await?;
+    let options = Options::of_texts(upload.caller, |name| upload.text(name))?;
+    let large = enlarge(app, model, picture, options, watcher).await?;
     app.coding.encode(large, format).await
+}
+
+/// Enlarges a picture.
+pub(crate) async fn enlarge(
+    app: &App,
+    model: &Model,
+    picture: Picture,
+    options: Options,
+    watcher: &Watcher,
+) -> Result<Picture> {
+    let upscaler = model.upscaler()?;
+    let (terms, _cancel) = options.terms(app);
+    watcher.follow(upscaler.submit(picture, terms)?).await
 }

@@ -10,7 +10,7 @@ pub(super) const WRITTEN: [(&str, Format); 3] =
     [("image/png", Format::Png), ("image/jpeg", Format::Jpeg), ("image/webp", Format::WebP)];
 
 /// The name of a format.
-pub(super) fn name_of(format: Format) -> &'static str {
+pub(crate) fn name_of(format: Format) -> &'static str {
     WRITTEN.iter().find(|(_, other)| *other == format).map_or("application/octet-stream", |(name, _)| name)
 }
 

@@ -21,18 +21,18 @@ const TEXT_MAXIMUM: usize = 64 << 10;
 
 /// What a client sent.
 #[derive(Debug, Default)]
-pub(super) struct Upload {
+pub(crate) struct Upload {
     /// Files, by the names of their fields.
-    pub(super) files: Vec<(String, Bytes)>,
+    pub(crate) files: Vec<(String, Bytes)>,
     texts: BTreeMap<String, String>,
     /// Memory of the request.
-    pub(super) held: Option<Arc<Held>>,
-    pub(super) caller: Caller,
+    pub(crate) held: Option<Arc<Held>>,
+    pub(crate) caller: Caller,
 }
 
 impl Upload {
     /// Reads all of it. A form's fields win over those of the query.
-    pub(super) async fn read(request: Request) -> Result<Self> {
+    pub(crate) async fn read(request: Request) -> Result<Self> {
         let held = request.extensions().get::<Arc<Held>>().cloned();
         let caller = request.extensions().get::<Caller>().copied().unwrap_or_default();
         let query: Query<BTreeMap<String, String>> = Query::try_from_uri(request.uri())
@@ -72,12 +72,12 @@ impl Upload {
     }
 
     /// The value of a setting that is there.
-    pub(super) fn text(&self, name: &str) -> Option<&str> {
+    pub(crate) fn text(&self, name: &str) -> Option<&str> {
         self.texts.get(name).map(String::as_str).filter(|text| !text.is_empty())
     }
 
     /// The one file of these names.
-    pub(super) fn file(&mut self, names: &[&str]) -> Result<Bytes> {
+    pub(crate) fn file(&mut self, names: &[&str]) -> Result<Bytes> {
         let place = self.files.iter().position(|(name, _)| names.contains(&name.as_str()));
         let missing = || Failure::invalid(format!("expected a picture as the field {}", names.join(" or ")));
         let (_, bytes) = self.files.swap_remove(place.ok_or_else(missing)?);

@@ -22,6 +22,8 @@ impl IntoResponse for Failure {
         if self.kind == FailureKind::Unauthenticated {
             response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
+        // The middleware gives it the form of its interface.
+        response.extensions_mut().insert(self);
         response
     }
 }

@@ -216,6 +216,8 @@ fn previews_come_between_the_steps_and_change_no_pixel() {
         seed: 5,
         strength: 1.0,
         size: Some(size),
+        // One evaluation for each step.
+        scheduler: Some("EulerDiscreteScheduler".into()),
         ..tileforge::diffusion::Settings::new("a fox", kind, generator.is_xl())
     };
     let grey = |value: u8| {

@@ -52,4 +52,5 @@ mod unipc;
 pub use config::Config;
 pub use error::{Error, Result};
 pub use options::SchedulerOptions;
+pub use samplers::{sampler_names, spread_names};
 pub use scheduler::Scheduler;

@@ -55,6 +55,17 @@ const SPREADS: [(&str, &str, Spread); 4] = [
     ("", "", Spread::Plain),
 ];
 
+/// The samplers by the names that users write, as [`Config::with_name`] takes them.
+pub fn sampler_names() -> impl Iterator<Item = &'static str> {
+    SAMPLERS.iter().map(|sampler| sampler.name)
+}
+
+/// What may stand behind a sampler's name, as in `DPM++ 2M Karras`: how its noise levels are spread. Not every sampler
+/// takes each of them.
+pub fn spread_names() -> impl Iterator<Item = &'static str> {
+    SPREADS.iter().map(|(_, shown, _)| *shown).filter(|shown| !shown.is_empty())
+}
+
 impl Config {
     /// The same values for another class, or for a sampler by the name that other programs have for it: "Euler a",
     /// `dpmpp_2m_karras`.

@@ -130,7 +130,7 @@ fn names_reach_no_files_and_paths_that_are_none_say_so() {
             assert!(serde_json::from_slice::<Value>(&body).unwrap()["error"].is_string());
         }
     }
-    assert_eq!(server.get("/").0, 404);
+    assert_eq!(server.get("/none").0, 404);
     assert_eq!(server.get("/v2/models/model/versions/2").0, 404);
     assert_eq!(server.get("/v2/models/model/versions/1").0, 200);
     assert_eq!(server.request("DELETE", "/v2/models/model", &[], b"").0, 405);
@@ -147,7 +147,7 @@ fn names_reach_no_files_and_paths_that_are_none_say_so() {
 fn bodies_that_are_too_large_or_never_end_are_refused() {
     let engines = engines();
     let server = Server::start(engines.path(), &["--max-body", "1M", "--body-timeout", "1"]);
-    let head = |more: &str| format!("POST {INFER} HTTP/1.1\r\nHost: x\r\n{more}\r\n");
+    let head = |more: &str| format!("POST {INFER} HTTP/1.1\r\nHost: localhost\r\n{more}\r\n");
     for length in ["1048577", "9223372036854775807"] {
         let answer = server.exchange(head(&format!("Content-Length: {length}\r\n")).as_bytes());
         assert!(answer.starts_with("HTTP/1.1 413"), "{length}: {answer}");
@@ -173,7 +173,7 @@ fn bodies_that_are_too_large_or_never_end_are_refused() {
     assert!(answer.starts_with("HTTP/1.1 400"), "{answer}");
     // Both lengths at once, with which requests are smuggled: the last byte of either must not be a new request.
     let both = head("Content-Length: 5\r\nTransfer-Encoding: chunked\r\n")
-        + "0\r\n\r\nGET /metrics HTTP/1.1\r\nHost: x\r\n\r\n";
+        + "0\r\n\r\nGET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n";
     assert_eq!(server.exchange(both.as_bytes()).matches("nv_inference").count(), 0);
     // A body that stops, one that comes byte by byte, and one that ends early.
     let began = Instant::now();
@@ -198,13 +198,16 @@ fn heads_that_come_slowly_or_are_too_large_are_refused() {
     let server = Server::start(engines.path(), &["--header-timeout", "1"]);
     let began = Instant::now();
     // Nothing at all, a head that stops, a head that comes byte by byte, and an idle connection.
-    let mut silent =
-        [&b""[..], b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n", b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n"]
-            .map(|bytes| {
-                let mut stream = server.connect();
-                stream.write_all(bytes).unwrap();
-                stream
-            });
+    let mut silent = [
+        &b""[..],
+        b"GET /v2/health/live HTTP/1.1\r\nHost: localhost\r\n",
+        b"GET /v2/health/live HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    ]
+    .map(|bytes| {
+        let mut stream = server.connect();
+        stream.write_all(bytes).unwrap();
+        stream
+    });
     let mut slow = server.connect();
     while began.elapsed() < Duration::from_secs(10) && slow.write_all(b"GET"[..1].as_ref()).is_ok() {
         std::thread::sleep(Duration::from_millis(50));
@@ -224,10 +227,10 @@ fn heads_that_come_slowly_or_are_too_large_are_refused() {
         let _ = stream.read_to_end(&mut answer);
         assert!(began.elapsed() < Duration::from_secs(45), "a silent connection of gRPC stays");
     }
-    let large = format!("GET /v2/health/live HTTP/1.1\r\nHost: x\r\nX: {}\r\n\r\n", "x".repeat(200_000));
+    let large = format!("GET /v2/health/live HTTP/1.1\r\nHost: localhost\r\nX: {}\r\n\r\n", "x".repeat(200_000));
     assert!(server.exchange(large.as_bytes()).starts_with("HTTP/1.1 431"));
     let many: String = (0..1000).map(|number| format!("X-{number}: x\r\n")).collect();
-    let many = format!("GET /v2/health/live HTTP/1.1\r\nHost: x\r\n{many}\r\n");
+    let many = format!("GET /v2/health/live HTTP/1.1\r\nHost: localhost\r\n{many}\r\n");
     assert!(server.exchange(many.as_bytes()).starts_with("HTTP/1.1 431"));
     for text in ["\0\0\0\0\r\n\r\n", "GET\r\n\r\n", "GET / HTTP/9.9\r\n\r\n", "GET / HTTP/1.1\r\nbad header\r\n\r\n"] {
         let answer = server.exchange(text.as_bytes());
@@ -244,9 +247,9 @@ fn old_and_eager_clients_are_served() {
     assert!(answer.starts_with("HTTP/1.0 200") && answer.ends_with(r#"{"live":true}"#), "{answer}");
     // Several requests at once on one connection are answered in their order.
     let body = inference(24).to_string();
-    let infer = format!("POST {INFER} HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n{body}", body.len());
-    let live = "GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n";
-    let last = "GET /v2/models/model HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+    let infer = format!("POST {INFER} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+    let live = "GET /v2/health/live HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    let last = "GET /v2/models/model HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
     let answer = server.exchange(format!("{live}{infer}{live}{last}").as_bytes());
     assert_eq!(answer.matches("HTTP/1.1 200").count(), 4, "{answer}");
     let places: Vec<usize> = ["live", "model_name", "platform"].iter().map(|word| answer.find(word).unwrap()).collect();
@@ -265,7 +268,7 @@ fn a_thousand_connections_are_served_and_more_are_refused_at_once() {
     assert!(answer.starts_with("HTTP/1.1 503") && answer.contains("Retry-After"), "{answer}");
     assert!(began.elapsed() < Duration::from_secs(5));
     for stream in &mut streams {
-        stream.write_all(b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+        stream.write_all(b"GET /v2/health/live HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
     }
     for mut stream in streams {
         let mut answer = String::new();

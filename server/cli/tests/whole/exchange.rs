@@ -6,7 +6,7 @@ use std::thread;
 
 use serde_json::{Value, json};
 
-use crate::harness::{Server, copy_engine, engines, inference, repository, request};
+use crate::harness::{Server, SetAtEnd, copy_engine, engines, inference, repository, request};
 
 /// The reason that the index gives for a model, or `READY`.
 fn state(server: &Server, name: &str) -> Option<String> {
@@ -59,6 +59,8 @@ fn an_engine_is_exchanged_loaded_and_unloaded_under_load() {
     let (done, served, unavailable) = (AtomicBool::new(false), AtomicUsize::new(0), AtomicUsize::new(0));
     let content = inference(24).to_string();
     thread::scope(|scope| {
+        // Where an assertion fails here, the clients end, too; the scope waits for them.
+        let _ends = SetAtEnd(&done);
         for _ in 0..3 {
             scope.spawn(|| {
                 while !done.load(Ordering::SeqCst) {

@@ -6,6 +6,7 @@ use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -54,6 +55,28 @@ pub(crate) fn engines() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     copy_engine(folder.path(), "model");
     folder
+}
+
+/// A folder of engines with `model`, and with `sd`, a tiny pipeline that makes pictures of 64x64 from texts. Built once
+/// for all tests.
+pub(crate) fn pipelines() -> &'static Path {
+    static FOLDER: OnceLock<(tempfile::TempDir, tempfile::TempDir)> = OnceLock::new();
+    let build = || {
+        let (work, folder) = (tempfile::tempdir().unwrap(), engines());
+        let engine = end_to_end::GoldenPipelines::read().engine(work.path(), "sd");
+        end_to_end::copy_folder(&engine, &folder.path().join("sd"));
+        (work, folder)
+    };
+    FOLDER.get_or_init(build).1.path()
+}
+
+/// A PNG of this size.
+pub(crate) fn picture(server: &Server, size: &str) -> Vec<u8> {
+    let path = server.folder().join(format!("{size}.png"));
+    let script = repository("tests/clients/write_png.py");
+    let made = Command::new("python3").arg(script).arg(&path).arg(size).status().unwrap();
+    assert!(made.success());
+    fs::read(path).unwrap()
 }
 
 /// A server that ends with this value.
@@ -156,6 +179,16 @@ impl Server {
         }
     }
 
+    /// The status of a request whose head is written out.
+    pub(crate) fn raw(&self, head: &str, body: &[u8]) -> u16 {
+        let mut stream = self.connect();
+        stream.write_all(&[head.as_bytes(), body].concat()).unwrap();
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        let text = String::from_utf8_lossy(&answer[..answer.len().min(64)]).into_owned();
+        text.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or_else(|| panic!("{text}"))
+    }
+
     /// A connection for HTTP.
     pub(crate) fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(&self.http).unwrap();
@@ -190,7 +223,8 @@ impl Server {
 
     /// Sends JSON. With the status and the JSON that comes.
     pub(crate) fn post(&self, path: &str, content: &Value) -> (u16, Value) {
-        let (status, _, body) = self.request("POST", path, &[], content.to_string().as_bytes());
+        let kind = [("Content-Type", "application/json")];
+        let (status, _, body) = self.request("POST", path, &kind, content.to_string().as_bytes());
         (status, serde_json::from_slice(&body).unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&body))))
     }
 
@@ -220,6 +254,15 @@ impl Drop for Server {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// Sets a flag when it goes, also when a test fails.
+pub(crate) struct SetAtEnd<'f>(pub(crate) &'f AtomicBool);
+
+impl Drop for SetAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
     }
 }
 
@@ -269,8 +312,9 @@ pub(crate) fn request(
     stream.set_read_timeout(Some(Duration::from_secs(60)))?;
     let more: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
     let length = body.len();
-    let head =
-        format!("{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {length}\r\n{more}\r\n");
+    let head = format!(
+        "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {length}\r\n{more}\r\n"
+    );
     stream.write_all(&[head.as_bytes(), body].concat())?;
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer)?;

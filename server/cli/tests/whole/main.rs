@@ -4,8 +4,12 @@
 mod attacks;
 mod clients;
 mod exchange;
+mod generate;
 mod harness;
+mod jobs;
 mod overload;
+mod page;
 mod pictures;
 mod safety;
+mod sdapi;
 mod shutdown;

@@ -38,7 +38,7 @@ fn requests_and_bodies_that_are_too_many_are_refused_at_once() {
     let engines = engines();
     let server = Server::start(engines.path(), &["--max-requests", "3", "--max-bodies", "1M"]);
     // Three requests whose bodies do not end.
-    let head = format!("POST {INFER} HTTP/1.1\r\nHost: x\r\nContent-Length: 900000\r\n\r\n");
+    let head = format!("POST {INFER} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 900000\r\n\r\n");
     let mut open: Vec<_> = (0..3).map(|_| server.connect()).collect();
     for stream in &mut open {
         stream.write_all(head.as_bytes()).unwrap();
@@ -74,7 +74,7 @@ fn a_request_ends_at_its_deadline_and_with_its_client() {
     let before = server.figure("tileforge_runs");
     let mut stream = server.connect();
     let head = format!(
-        "POST {INFER} HTTP/1.1\r\nHost: x\r\nInference-Header-Content-Length: {length}\r\nContent-Length: {}\r\n\r\n",
+        "POST {INFER} HTTP/1.1\r\nHost: localhost\r\nInference-Header-Content-Length: {length}\r\nContent-Length: {}\r\n\r\n",
         body.len()
     );
     stream.write_all(&[head.as_bytes(), &body].concat()).unwrap();

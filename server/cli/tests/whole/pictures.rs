@@ -4,18 +4,9 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::harness::{Server, engines, repository};
+use crate::harness::{Server, engines, picture};
 
 const PATH: &str = "/v1/upscale?engine=model";
-
-/// A PNG of this size.
-fn picture(server: &Server, size: &str) -> Vec<u8> {
-    let path = server.folder().join(format!("{size}.png"));
-    let script = repository("tests/clients/write_png.py");
-    let made = Command::new("python3").arg(script).arg(&path).arg(size).status().unwrap();
-    assert!(made.success());
-    std::fs::read(path).unwrap()
-}
 
 /// Width and height of a PNG.
 fn size_of(png: &[u8]) -> [u32; 2] {

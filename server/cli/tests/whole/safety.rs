@@ -130,7 +130,7 @@ fn certificates_are_served_and_read_again_when_they_change() {
         print(client.is_server_ready())\n";
     assert_eq!(output(Command::new(&python).args(["-c", script, &server.grpc]).arg(&first[0])), "True");
     // Without encryption there is no answer.
-    assert!(!server.exchange(b"GET /v2 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").contains("200 OK"));
+    assert!(!server.exchange(b"GET /v2 HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").contains("200 OK"));
     // A file that is none changes nothing; a new certificate is noticed.
     std::fs::write(&used[0], "x").unwrap();
     server.wait_until("it is said", |server| server.log().contains("cannot be read again"));

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::harness::{Server, binary_inference, engines, long_inference, repository, request};
+use crate::harness::{Server, SetAtEnd, binary_inference, engines, long_inference, repository, request};
 
 const INFER: &str = "/v2/models/model/infer";
 
@@ -37,6 +37,9 @@ fn nothing_that_was_accepted_is_lost_when_it_ends_under_load() {
     let ask = || {
         loop {
             let header = [("Inference-Header-Content-Length", &*length.to_string())];
+            if ended.load(Ordering::SeqCst) {
+                return;
+            }
             match request(&http, "POST", INFER, &header, &body) {
                 Ok((200, ..)) => served.fetch_add(1, Ordering::SeqCst),
                 // Not accepted. What comes while a socket closes is reset by the system, and the server never has it: what
@@ -55,6 +58,8 @@ fn nothing_that_was_accepted_is_lost_when_it_ends_under_load() {
         }
     };
     let code = thread::scope(|scope| {
+        // Where an assertion fails here, the clients end, too; the scope waits for them.
+        let _ends = SetAtEnd(&ended);
         for _ in 0..4 {
             scope.spawn(ask);
         }
@@ -114,7 +119,7 @@ fn a_client_that_reads_nothing_does_not_keep_it_from_ending() {
     let mut server = Server::start(engines.path(), &["--grace", "1", "--write-timeout", "60"]);
     let (length, body) = long_inference(16);
     let head = format!(
-        "POST {INFER} HTTP/1.1\r\nHost: x\r\nInference-Header-Content-Length: {length}\r\nContent-Length: {}\r\n\r\n",
+        "POST {INFER} HTTP/1.1\r\nHost: localhost\r\nInference-Header-Content-Length: {length}\r\nContent-Length: {}\r\n\r\n",
         body.len()
     );
     let mut stream = server.connect();

@@ -1,0 +1,39 @@
+//! The models, as OpenAI's clients list them, with what a page or a program needs to know of them.
+
+use std::sync::Arc;
+
+use axum::extract::{Path, State};
+use axum::response::Response;
+use http::StatusCode;
+use serde_json::{Value, json};
+
+use crate::app::App;
+use crate::failure::Result;
+use crate::generate::shown;
+use crate::model::Model;
+use crate::rest::json as answer;
+
+pub(super) async fn models(State(app): State<Arc<App>>) -> Response {
+    let names = app.repository.ready().into_iter().map(|(name, _)| name);
+    // A model that is unloaded at this moment is not listed.
+    let listed: Vec<Value> =
+        names.filter_map(|name| app.repository.get(&name).ok()).map(|model| entry(&model)).collect();
+    answer(StatusCode::OK, &json!({ "object": "list", "data": listed }))
+}
+
+pub(super) async fn model(State(app): State<Arc<App>>, Path(name): Path<String>) -> Result<Response> {
+    Ok(answer(StatusCode::OK, &entry(&*app.repository.get(&name)?)))
+}
+
+fn entry(model: &Model) -> Value {
+    let task = model.task().map_or("generate".into(), |task| task.to_string());
+    let mut entry = json!({
+        "id": model.name, "object": "model", "created": 0, "owned_by": "tileforge", "task": task,
+    });
+    if let (None, Ok(generator)) = (model.task(), model.generator()) {
+        entry["sizes"] = generator.sizes().into_iter().map(shown).collect();
+        entry["scheduler"] = generator.scheduler().into();
+        entry["needs_mask"] = generator.needs_mask().into();
+    }
+    entry
+}

@@ -1,0 +1,174 @@
+//! Pictures from texts and pictures, and larger pictures.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::extract::{Request, State};
+use axum::response::Response;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use http::StatusCode;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tileforge::diffusion::Fit;
+use tileforge::{Colour, Format, Picture, PixelData, Pixels, Size, Task};
+
+use super::asked::{Asked, Extra};
+use super::{lists, running};
+use crate::app::App;
+use crate::body;
+use crate::budget::Held;
+use crate::failure::{Failure, Result};
+use crate::few;
+use crate::generate::{self, MaskOf, Wanted, decode_text};
+use crate::inference::{Caller, Options};
+use crate::pictures::enlarge;
+use crate::rest::json as answer;
+
+/// How far a picture is changed where nothing is said, as in AUTOMATIC1111.
+const STRENGTH: f64 = 0.75;
+
+/// Previews while pictures are made.
+const PREVIEWS: usize = 4;
+
+/// A request's body, its caller, and its memory.
+async fn read<T: DeserializeOwned>(app: &App, request: Request) -> Result<(T, Caller, Arc<Held>)> {
+    let caller = request.extensions().get::<Caller>().copied().unwrap_or_default();
+    let held = request.extensions().get::<Arc<Held>>().cloned().unwrap_or_else(|| app.budget.open());
+    let bytes = body::read(request.into_body()).await?;
+    Ok((few::object(&bytes)?, caller, held))
+}
+
+pub(super) async fn text_to_image(State(app): State<Arc<App>>, request: Request) -> Result<Response> {
+    let (asked, caller, held): (Asked, _, _) = read(&app, request).await?;
+    if asked.init_images.is_some() || asked.mask.is_some() {
+        return Err(Failure::invalid("init_images: expected none; img2img takes a picture"));
+    }
+    let wanted = wanted(&asked, None, None)?;
+    made(&app, caller, asked, wanted, held, "txt2img").await
+}
+
+pub(super) async fn image_to_image(State(app): State<Arc<App>>, request: Request) -> Result<Response> {
+    let (mut asked, caller, held): (Asked, _, _) = read(&app, request).await?;
+    let mut pictures = asked.init_images.take().map(|few| few.0).unwrap_or_default();
+    let (Some(text), 0) = (pictures.pop(), pictures.len()) else {
+        return Err(Failure::invalid("init_images: expected one picture"));
+    };
+    let picture = decode_text(&app, "init_images", &text, &held).await?;
+    let mask = match &asked.mask {
+        None => None,
+        Some(text) => {
+            let inverted = asked.inpainting_mask_invert.is_some_and(|number| number.0 != 0);
+            let mask = decode_text(&app, "mask", text, &held).await?;
+            let grey = move || {
+                let grey = generate::mask(&mask, MaskOf::White)?;
+                if inverted { without(&grey) } else { Ok(grey) }
+            };
+            Some(app.coding.work(grey).await??)
+        }
+    };
+    let wanted = wanted(&asked, Some(picture), mask)?;
+    made(&app, caller, asked, wanted, held, "img2img").await
+}
+
+/// The mask of what another one leaves.
+fn without(mask: &Picture) -> Result<Picture> {
+    let samples: Vec<u8> = mask.to_eight().iter().map(|sample| 255 - sample).collect();
+    let data = PixelData::Eight(&samples);
+    Ok(Picture::from_pixels(Pixels { size: mask.size(), colour: Colour::Grey, data, stride: None })?)
+}
+
+fn wanted(asked: &Asked, picture: Option<Picture>, mask: Option<Picture>) -> Result<Wanted> {
+    asked.check()?;
+    let size = match (asked.width, asked.height) {
+        (None, None) => None,
+        (Some(width), Some(height)) => Some(Size { width, height }),
+        _ => return Err(Failure::invalid("width: expected width and height, or none of both")),
+    };
+    let fit = match asked.resize_mode {
+        None | Some(0) => Fit::Stretch,
+        Some(1) => Fit::Crop,
+        Some(_) => return Err(Failure::invalid("resize_mode: expected 0 (stretch) or 1 (crop)")),
+    };
+    let count = asked.batch_size.unwrap_or(1).checked_mul(asked.n_iter.unwrap_or(1));
+    Ok(Wanted {
+        prompt: asked.prompt.clone().unwrap_or_default(),
+        negative_prompt: asked.negative_prompt.clone().filter(|text| !text.is_empty()),
+        count: Some(count.unwrap_or(usize::MAX)),
+        size,
+        // Negative numbers mean any seed.
+        seed: asked.seed.and_then(|seed| seed.0.try_into().ok()),
+        steps: asked.steps,
+        guidance: asked.cfg_scale,
+        strength: picture.is_some().then(|| asked.denoising_strength.unwrap_or(STRENGTH)),
+        scheduler: asked.scheduler()?,
+        fit: Some(fit),
+        picture,
+        mask,
+        previews: PREVIEWS,
+    })
+}
+
+async fn made(
+    app: &Arc<App>,
+    caller: Caller,
+    asked: Asked,
+    wanted: Wanted,
+    held: Arc<Held>,
+    kind: &'static str,
+) -> Result<Response> {
+    let named = asked.override_settings.as_ref().and_then(|all| all.sd_model_checkpoint.as_deref());
+    let model = lists::pipeline(app, caller, named)?;
+    let [prompt, negative] = [wanted.prompt.clone(), wanted.negative_prompt.clone().unwrap_or_default()];
+    let (guidance, sampler, count) = (wanted.guidance, wanted.scheduler.clone(), wanted.count.unwrap_or(1));
+    let options = Options { caller, ..Options::default() };
+    let began = Instant::now();
+    let result = running::run(app, caller, kind, |watcher| {
+        let model = &model;
+        let held = &held;
+        async move { generate::generate(app, model, wanted, options, held, &watcher).await }
+    })
+    .await;
+    app.metrics.ended(&model.name, count, began.elapsed(), result.as_ref().err());
+    let made = result?;
+    let mut images = Vec::with_capacity(made.pictures.len());
+    for picture in made.pictures {
+        images.push(STANDARD.encode(app.coding.encode(picture, Format::Png).await?));
+    }
+    // All pictures of a request are made together from one seed.
+    let seeds = vec![made.seed; images.len()];
+    let info = json!({
+        "prompt": prompt, "negative_prompt": negative, "seed": made.seed, "all_seeds": seeds,
+        "width": made.size.width, "height": made.size.height, "steps": made.steps, "cfg_scale": guidance,
+        "sampler_name": sampler, "batch_size": images.len(), "sd_model_name": model.name,
+    });
+    if asked.send_images == Some(false) {
+        images.clear();
+    }
+    Ok(answer(StatusCode::OK, &json!({ "images": images, "parameters": info, "info": info.to_string() })))
+}
+
+pub(super) async fn extra(State(app): State<Arc<App>>, request: Request) -> Result<Response> {
+    let (asked, caller, held): (Extra, _, _) = read(&app, request).await?;
+    asked.check()?;
+    let name = asked.upscaler_1.as_deref().filter(|name| !["", "None"].contains(name));
+    let model = app.repository.choose(name, |task| task == Some(Task::Upscale), "pictures to pictures")?;
+    let text = asked.image.as_deref().ok_or_else(|| Failure::invalid("image: expected a picture in base64"))?;
+    let picture = decode_text(&app, "image", text, &held).await?;
+    let width = picture.size().width;
+    let options = Options { caller, ..Options::default() };
+    let began = Instant::now();
+    let result = running::run(&app, caller, "extras", |watcher| {
+        let (app, model) = (&app, &model);
+        async move { enlarge(app, model, picture, options, &watcher).await }
+    })
+    .await;
+    app.metrics.ended(&model.name, 1, began.elapsed(), result.as_ref().err());
+    let large = result?;
+    let scale = f64::from(large.size().width) / f64::from(width);
+    if asked.upscaling_resize.is_some_and(|wanted| (wanted - scale).abs() > 1e-6) {
+        return Err(Failure::invalid(format!("upscaling_resize: expected {scale}, which this engine makes")));
+    }
+    let file = STANDARD.encode(app.coding.encode(large, Format::Png).await?);
+    Ok(answer(StatusCode::OK, &json!({ "html_info": "", "image": Value::String(file) })))
+}

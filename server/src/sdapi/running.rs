@@ -1,0 +1,112 @@
+//! Progress and interruption of a caller's requests.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::body::Body;
+use axum::extract::{Query, State};
+use axum::response::Response;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use http::StatusCode;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tileforge::Format;
+use tokio::sync::watch;
+
+use crate::app::App;
+use crate::body;
+use crate::failure::{Failure, FailureKind, Result};
+use crate::inference::Caller;
+use crate::rest::json as answer;
+use crate::watcher::{Seen, Watcher};
+
+/// A request that waits or runs.
+#[derive(Debug)]
+pub(super) struct Running {
+    caller: Caller,
+    kind: &'static str,
+    seen: watch::Receiver<Seen>,
+    interrupted: watch::Sender<bool>,
+}
+
+/// Takes a request from the list when it ends, however it ends.
+struct Listed {
+    app: Arc<App>,
+    running: Arc<Running>,
+}
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        self.app.sdapi.running.lock().retain(|other| !Arc::ptr_eq(other, &self.running));
+    }
+}
+
+/// Does work that its caller can watch and interrupt.
+pub(super) async fn run<T, F>(
+    app: &Arc<App>,
+    caller: Caller,
+    kind: &'static str,
+    work: impl FnOnce(Watcher) -> F,
+) -> Result<T>
+where
+    F: Future<Output = Result<T>>,
+{
+    let watcher = Watcher::default();
+    let (interrupted, mut heard) = watch::channel(false);
+    let running = Arc::new(Running { caller, kind, seen: watcher.subscribe(), interrupted });
+    app.sdapi.running.lock().push(running.clone());
+    let _listed = Listed { app: app.clone(), running };
+    tokio::select! {
+        result = work(watcher) => result,
+        _ = heard.wait_for(|interrupted| *interrupted) => {
+            Err(Failure::new(FailureKind::Conflict, "the request was interrupted"))
+        }
+    }
+}
+
+#[derive(Deserialize)]
+pub(super) struct Asked {
+    #[serde(default)]
+    skip_current_image: bool,
+}
+
+/// How far the caller's oldest request is.
+pub(super) async fn progress(
+    State(app): State<Arc<App>>,
+    caller: Extension<Caller>,
+    query: Result<Query<Asked>, axum::extract::rejection::QueryRejection>,
+) -> Result<Response> {
+    let asked = query.map_err(|error| Failure::invalid(format!("the query: {}", error.body_text())))?;
+    let (count, first) = {
+        let running = app.sdapi.running.lock();
+        let mine = || running.iter().filter(|running| running.caller == caller.0);
+        (mine().count(), mine().next().cloned())
+    };
+    let seen = first.as_ref().map(|running| running.seen.borrow().clone()).unwrap_or_default();
+    let total = seen.total.unwrap_or(0);
+    let progress = if total == 0 { 0.0 } else { seen.done as f64 / total as f64 };
+    let picture = match seen.preview.filter(|_| !asked.skip_current_image) {
+        Some(preview) => Some(STANDARD.encode(preview.encoded(&app.coding, Format::Png).await?)),
+        None => None,
+    };
+    let state = json!({
+        "skipped": false, "interrupted": false, "stopping_generation": false,
+        "job": first.map_or("", |running| running.kind), "job_count": count, "job_no": 0, "job_timestamp": "0",
+        "sampling_step": seen.done, "sampling_steps": total,
+    });
+    let content = json!({
+        "progress": progress, "eta_relative": 0.0, "state": state, "current_image": picture, "textinfo": null,
+    });
+    Ok(answer(StatusCode::OK, &content))
+}
+
+/// Ends the caller's requests.
+pub(super) async fn interrupt(State(app): State<Arc<App>>, caller: Extension<Caller>, body: Body) -> Result<Response> {
+    body::read(body).await?;
+    for running in app.sdapi.running.lock().iter().filter(|running| running.caller == caller.0) {
+        running.interrupted.send_replace(true);
+    }
+    Ok(answer(StatusCode::OK, &Value::Object(serde_json::Map::new())))
+}
