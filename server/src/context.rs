@@ -17,9 +17,9 @@ use tonic::Status;
 
 use crate::app::App;
 use crate::body::{Keeping, Limited};
+use crate::caller::Caller;
 use crate::connections::Protocol;
 use crate::failure::{Failure, FailureKind, Result};
-use crate::inference::Caller;
 use crate::{openai, page, sdapi};
 
 /// The index of all models, which is a POST that is no work.

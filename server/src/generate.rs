@@ -10,6 +10,7 @@ use crate::budget::Held;
 use crate::failure::{Failure, Result};
 use crate::inference::Options;
 use crate::model::Model;
+use crate::size::shown;
 use crate::watcher::Watcher;
 
 /// Most bytes of a text.
@@ -153,19 +154,6 @@ fn size(generator: &Generator, wanted: &Wanted) -> Result<Size> {
         }
     };
     size.ok_or_else(|| Failure::internal("the pipeline makes no pictures"))
-}
-
-/// A size as clients write it.
-pub(crate) fn shown(size: Size) -> String {
-    format!("{}x{}", size.width, size.height)
-}
-
-/// A size as clients write it: `512x768`.
-pub(crate) fn size_of(text: &str) -> Result<Size> {
-    let side = |text: &str| text.parse().ok().filter(|side| *side > 0);
-    let sides = text.split_once('x').and_then(|(width, height)| Some((side(width)?, side(height)?)));
-    let (width, height) = sides.ok_or_else(|| Failure::invalid("size: expected WIDTHxHEIGHT, such as 512x512"))?;
-    Ok(Size { width, height })
 }
 
 /// A seed that clients in JavaScript can hold, too.

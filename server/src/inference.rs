@@ -7,6 +7,7 @@ use bytes::Bytes;
 use tileforge::{Cancel, DataType, Priority, Tensor, TensorInfo, Terms};
 
 use crate::app::App;
+use crate::caller::Caller;
 use crate::datatype::{self, Elements};
 use crate::failure::{Failure, Result};
 use crate::model::Model;
@@ -27,10 +28,6 @@ pub(crate) struct InferRequest {
     pub(crate) half: bool,
     pub(crate) options: Options,
 }
-
-/// Who asks. Callers share the devices in equal parts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Caller(pub(crate) u64);
 
 /// How a request is served.
 #[derive(Clone, Copy, Debug, Default)]

@@ -15,6 +15,7 @@
 //! | `jobs` | long work that is looked at while it runs, and fetched when it is done |
 //! | `sdapi` | the part of AUTOMATIC1111's API that other programs call |
 //! | `page` | the web page |
+//! | `caller`, `size` | who asks, and sizes as clients write them |
 //! | `generate` | pictures from texts, whatever interface they were asked for by |
 //! | `watcher`, `events` | how far a request has come, and server-sent events |
 //! | `inference`, `datatype` | a request for tensors, whatever protocol it came by |
@@ -35,6 +36,7 @@ mod admission;
 mod app;
 mod body;
 mod budget;
+mod caller;
 mod coding;
 mod connections;
 mod context;
@@ -59,6 +61,7 @@ mod routes;
 mod sdapi;
 mod server;
 mod settings;
+mod size;
 mod tls;
 mod watched;
 mod watcher;

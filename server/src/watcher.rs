@@ -9,7 +9,7 @@ use tokio::sync::{OnceCell, watch};
 
 use crate::coding::Coding;
 use crate::failure::{Failure, Result};
-use crate::generate::shown;
+use crate::size::shown;
 
 /// How often the place in the queue and the progress are looked at.
 const PERIOD: Duration = Duration::from_millis(100);

@@ -10,9 +10,10 @@ use super::proto::model_infer_request::InferInputTensor;
 use super::proto::model_infer_response::InferOutputTensor;
 use super::proto::{InferParameter, InferTensorContents, ModelInferRequest, ModelInferResponse};
 use crate::app;
+use crate::caller::Caller;
 use crate::datatype::{self, Elements};
 use crate::failure::{Failure, Result};
-use crate::inference::{Caller, InferRequest, Input, Options, Output};
+use crate::inference::{InferRequest, Input, Options, Output};
 
 type Parameters = HashMap<String, InferParameter>;
 

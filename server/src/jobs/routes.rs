@@ -19,9 +19,9 @@ use super::store::{Job, Outcome};
 use super::work::{KINDS, Work};
 use crate::admission::Accepted;
 use crate::app::App;
+use crate::caller::Caller;
 use crate::events::{self, Events, Gone};
 use crate::failure::{Failure, FailureKind, Result};
-use crate::inference::Caller;
 use crate::rest::json as answer;
 use crate::watcher::Watcher;
 

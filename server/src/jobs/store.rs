@@ -9,8 +9,8 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
+use crate::caller::Caller;
 use crate::failure::{Failure, FailureKind, Result};
-use crate::inference::Caller;
 use crate::watcher::Seen;
 
 /// The jobs of a server.

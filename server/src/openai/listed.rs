@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 
 use crate::app::App;
 use crate::failure::Result;
-use crate::generate::shown;
 use crate::model::Model;
 use crate::rest::json as answer;
+use crate::size::shown;
 
 pub(super) async fn models(State(app): State<Arc<App>>) -> Response {
     let names = app.repository.ready().into_iter().map(|(name, _)| name);

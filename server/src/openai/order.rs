@@ -13,11 +13,13 @@ use tileforge::{Format, Picture};
 use super::asked::{Received, Sent};
 use crate::app::App;
 use crate::budget::Held;
+use crate::caller::Caller;
 use crate::failure::{Failure, Result};
-use crate::generate::{self, MaskOf, Wanted, decode_text, shown, size_of};
-use crate::inference::{Caller, Options};
+use crate::generate::{self, MaskOf, Wanted, decode_text};
+use crate::inference::Options;
 use crate::model::Model;
 use crate::pictures::media_of;
+use crate::size::{shown, size_of};
 use crate::watcher::Watcher;
 
 /// Most previews that a client of OpenAI's API may ask for.

@@ -10,8 +10,8 @@ use http::header;
 
 use crate::body::{self, failure_of};
 use crate::budget::Held;
+use crate::caller::Caller;
 use crate::failure::{Failure, FailureKind, Result};
-use crate::inference::Caller;
 
 /// Fields of a form.
 const FIELDS_MAXIMUM: usize = 32;

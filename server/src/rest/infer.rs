@@ -20,9 +20,10 @@ use super::models::{Named, NamedPath};
 use super::request::{Input as TextInput, Numbers, Parameter, Parameters, Request};
 use crate::app::{self, App};
 use crate::body;
+use crate::caller::Caller;
 use crate::datatype::{self, Elements};
 use crate::failure::{Failure, FailureKind, Result};
-use crate::inference::{self, Caller, InferRequest, Input, Options, Output, beside};
+use crate::inference::{self, InferRequest, Input, Options, Output, beside};
 
 /// How much of a body is JSON.
 const JSON_LENGTH: &str = "inference-header-content-length";

@@ -14,9 +14,9 @@ use tileforge::diffusion::schedulers::{sampler_names, spread_names};
 
 use crate::app::App;
 use crate::body;
+use crate::caller::Caller;
 use crate::failure::Result;
 use crate::few;
-use crate::inference::Caller;
 use crate::model::Model;
 use crate::rest::json as answer;
 

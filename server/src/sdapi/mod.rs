@@ -5,37 +5,28 @@
 //! | `asked` | what a client asks, and what of it is not served |
 //! | `pictures` | pictures from texts and pictures, and larger pictures |
 //! | `lists` | engines, samplers, schedulers, upscalers, options |
+//! | `state` | what is kept between the requests of a caller |
 //! | `running` | progress and interruption of a caller's requests |
 
 mod asked;
 mod lists;
 mod pictures;
 mod running;
+mod state;
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use axum::Router;
 use axum::routing::{get, post};
-use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::app::App;
 use crate::failure::Failure;
-use crate::inference::Caller;
-use running::Running;
+pub(crate) use state::State;
 
 /// Paths that are POST and no work.
 pub(crate) const NO_WORK: [&str; 4] =
     ["/sdapi/v1/options", "/sdapi/v1/interrupt", "/sdapi/v1/refresh-checkpoints", "/sdapi/v1/skip"];
-
-/// What is kept between the requests of a caller.
-#[derive(Debug, Default)]
-pub(crate) struct State {
-    /// The engine that a caller has chosen. There are at most as many callers as keys.
-    chosen: Mutex<HashMap<Caller, String>>,
-    running: Mutex<Vec<Arc<Running>>>,
-}
 
 /// The paths of the API.
 pub(crate) fn routes() -> Router<Arc<App>> {

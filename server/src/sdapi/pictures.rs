@@ -18,10 +18,11 @@ use super::{lists, running};
 use crate::app::App;
 use crate::body;
 use crate::budget::Held;
+use crate::caller::Caller;
 use crate::failure::{Failure, Result};
 use crate::few;
 use crate::generate::{self, MaskOf, Wanted, decode_text};
-use crate::inference::{Caller, Options};
+use crate::inference::Options;
 use crate::pictures::enlarge;
 use crate::rest::json as answer;
 

@@ -17,19 +17,12 @@ use tokio::sync::watch;
 
 use crate::app::App;
 use crate::body;
+use crate::caller::Caller;
 use crate::failure::{Failure, FailureKind, Result};
-use crate::inference::Caller;
 use crate::rest::json as answer;
-use crate::watcher::{Seen, Watcher};
+use crate::watcher::Watcher;
 
-/// A request that waits or runs.
-#[derive(Debug)]
-pub(super) struct Running {
-    caller: Caller,
-    kind: &'static str,
-    seen: watch::Receiver<Seen>,
-    interrupted: watch::Sender<bool>,
-}
+use super::state::Running;
 
 /// Takes a request from the list when it ends, however it ends.
 struct Listed {
