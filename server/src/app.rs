@@ -13,7 +13,7 @@ use crate::keys::Keys;
 use crate::metrics::Metrics;
 use crate::origin::Names;
 use crate::repository::Repository;
-use crate::sdapi;
+use crate::sdapi::State;
 use crate::settings::Limits;
 use crate::tls::Tls;
 
@@ -46,7 +46,7 @@ pub(crate) struct App {
     pub(crate) tls: Option<Tls>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) jobs: Jobs,
-    pub(crate) sdapi: sdapi::State,
+    pub(crate) sdapi: State,
     pub(crate) names: Names,
     /// Ends all requests, when the time to end them in peace is over.
     pub(crate) cancel: Cancel,

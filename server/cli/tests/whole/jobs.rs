@@ -170,8 +170,11 @@ fn results_that_pile_up_stay_within_their_limits() {
 
 #[test]
 fn a_thousand_followers_do_not_stop_it() {
-    let server = Server::start(pipelines(), &["--max-connections", "1100"]);
-    let path = made(&server, "generations", &long());
+    let limits = ["--max-connections", "1100", "--max-steps", "900", "--max-pictures", "40"];
+    let server = Server::start(pipelines(), &limits);
+    let (mut longer, pictures, steps) = (long(), 40, 900);
+    (longer["n"], longer["steps"]) = (pictures.into(), steps.into());
+    let path = made(&server, "generations", &longer);
     let head = format!("GET {path}/events HTTP/1.1\r\nHost: localhost\r\n\r\n");
     let mut open = Vec::new();
     for _ in 0..1000 {
