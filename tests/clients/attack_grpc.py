@@ -76,9 +76,10 @@ for length in [most_bytes + 1, 4 * most_bytes]:
         assert error.code().name in ("OUT_OF_RANGE", "RESOURCE_EXHAUSTED"), error
 refused("UNIMPLEMENTED", "", b"", path=SERVICE + "ModelConfig")
 refused("UNIMPLEMENTED", "", b"", path="/other.Service/Call")
-# A deadline of the call itself.
+# A deadline of the call itself, for work that takes far longer.
+long = request([("image", "FP32", [128, 3, 24, 24])], [data * 128])
 try:
-    call(SERVICE + "ModelInfer", request().SerializeToString(), timeout=0.0001)
+    call(SERVICE + "ModelInfer", long.SerializeToString(), timeout=0.01)
     raise AssertionError("the deadline was passed")
 except grpc.RpcError as error:
     assert error.code().name == "DEADLINE_EXCEEDED", error
