@@ -27,7 +27,7 @@ pub fn is_rolled(group: usize, block: usize) -> bool {
 
 impl Rectangles {
     /// Queries, keys and values, rows in raster order, → rows in raster order. Each half of the channels has `heads`
-    /// heads. Parameters: `0.pos` and `1.pos`, see [`dynamic_position_bias`].
+    /// heads. Parameters: `0.pos` and `1.pos`, see `dynamic_position_bias`.
     pub fn attention(&self, w: &Scope<'_>, rows: &[Value; 3], heads: usize, rolled: bool) -> Value {
         let half = width(&rows[0]) / 2;
         let halves = rows.each_ref().map(|x| self.with_border(&x.reshape(&[-1, half as i64])));
