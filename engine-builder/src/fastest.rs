@@ -9,9 +9,9 @@ use tileforge_engine::exchange;
 use tileforge_engine::manifest::Recipe;
 use tileforge_session::Environment;
 
-/// Builds an engine of an order for a processor in each precision that this machine computes faster than FP32, and puts
-/// the fastest that passes its gates at `directory`. That is the one in FP32 if none passes. The manifest's recipe names
-/// the precision, so a rebuild does not measure again.
+/// Builds an engine for a processor in each precision that may be faster than FP32 there, and puts the fastest that
+/// passes its gates at `directory`; the one in FP32 if none passes. The manifest's recipe names the precision, so a
+/// rebuild does not measure again.
 ///
 /// # Errors
 /// As [`build`](crate::build()), but for gates that are missed in fewer bits than FP32's.

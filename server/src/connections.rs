@@ -116,8 +116,8 @@ impl Door {
                 Some(_) = connections.join_next() => {}
             }
         }
-        // Those that the system has accepted already are served, too. It is asked itself: the runtime may not have heard
-        // of the last of them.
+        // Those that the system has accepted already are served, too. The system itself is asked, because tokio may not
+        // have heard of the last of them.
         if let Ok(listener) = listener.into_std() {
             while let Ok((socket, address)) = listener.accept() {
                 let socket = socket.set_nonblocking(true).and_then(|()| TcpStream::from_std(socket));

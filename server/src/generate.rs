@@ -60,7 +60,7 @@ pub(crate) async fn generate(
 ) -> Result<Made> {
     let generator = model.generator()?;
     let settings = settings(app, generator, &wanted)?;
-    let pixels = settings.size.map_or(0, Size::pixels) * settings.count as u64;
+    let pixels = pixels_of(&settings);
     held.add(usize::try_from(pixels.saturating_mul(BYTES_PER_PIXEL)).unwrap_or(usize::MAX))?;
     let (seed, steps) = (settings.seed, settings.steps);
     let every = steps.div_ceil(wanted.previews + 1).max(1);
@@ -81,11 +81,15 @@ pub(crate) async fn generate(
             }
         });
     }
-    let (terms, cancel) = options.terms(app);
+    let (terms, _cancel) = options.terms(app);
     let made = watcher.follow(generator.send(request, terms)?).await?;
-    drop(cancel);
     let size = made.statistics.size;
     Ok(Made { pictures: made.pictures, size, seed, steps })
+}
+
+/// Pixels of all pictures together.
+fn pixels_of(settings: &Settings) -> u64 {
+    settings.size.map_or(0, Size::pixels) * settings.count as u64
 }
 
 /// The settings of a request within the limits.
@@ -123,8 +127,7 @@ fn settings(app: &App, generator: &Generator, wanted: &Wanted) -> Result<Setting
         ..default
     };
     settings.check().map_err(tileforge::Error::from)?;
-    let pixels = settings.size.map_or(0, Size::pixels) * settings.count as u64;
-    if pixels > u64::from(limits.megapixels) * 1_000_000 {
+    if pixels_of(&settings) > u64::from(limits.megapixels) * 1_000_000 {
         let most = limits.megapixels;
         return Err(Failure::invalid(format!("expected at most {most} million pixels in all pictures together")));
     }

@@ -39,11 +39,11 @@ impl Default for PrecisionOptions {
 impl PrecisionOptions {
     /// The same without what a precision does not use.
     pub(crate) fn used_by(&self, precision: Precision) -> Self {
-        let in_8_bits = matches!(precision, Precision::Int8 | Precision::Fp8);
+        let is_used = |option: PrecisionOption| option.is_used_by(precision);
         Self {
-            calibration: self.calibration.clone().filter(|_| precision.is_calibrated()),
-            all_layers: self.all_layers && in_8_bits,
-            sensitivity: self.sensitivity && precision != Precision::Fp32,
+            calibration: self.calibration.clone().filter(|_| is_used(PrecisionOption::Calibration)),
+            all_layers: self.all_layers && is_used(PrecisionOption::AllLayers),
+            sensitivity: self.sensitivity && is_used(PrecisionOption::Sensitivity),
             ..self.clone()
         }
     }
@@ -56,13 +56,12 @@ impl PrecisionOptions {
         if let Some(folder) = &self.calibration {
             folder.read_dir().map_err(|e| Error::file(folder, "list", e))?;
         }
-        let in_8_bits = matches!(precision, Precision::Int8 | Precision::Fp8);
-        for (option, given, used, users) in [
-            (PrecisionOption::Calibration, self.calibration.is_some(), precision.is_calibrated(), "fp16, int8 or fp8"),
-            (PrecisionOption::AllLayers, self.all_layers, in_8_bits, "int8 or fp8"),
-            (PrecisionOption::Sensitivity, self.sensitivity, precision != Precision::Fp32, "fp16, bf16, int8 or fp8"),
+        for (option, given, users) in [
+            (PrecisionOption::Calibration, self.calibration.is_some(), "fp16, int8 or fp8"),
+            (PrecisionOption::AllLayers, self.all_layers, "int8 or fp8"),
+            (PrecisionOption::Sensitivity, self.sensitivity, "fp16, bf16, int8 or fp8"),
         ] {
-            if given && !used {
+            if given && !option.is_used_by(precision) {
                 return Err(Error::NoEffect { option, precision, users });
             }
         }

@@ -142,11 +142,11 @@ impl Order {
     /// Makes the pictures.
     pub(crate) async fn made(self, app: &App, watcher: &Watcher) -> Result<Images> {
         let began = Instant::now();
-        let (model, format) = (self.model.clone(), self.format);
+        let model = self.model.clone();
         let count = self.wanted.count.unwrap_or(1);
         let result = self.images(app, watcher).await;
         app.metrics.ended(&model.name, count, began.elapsed(), result.as_ref().err());
-        result.map(|images| Images { format, ..images })
+        result
     }
 
     async fn images(self, app: &App, watcher: &Watcher) -> Result<Images> {

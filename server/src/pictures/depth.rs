@@ -37,8 +37,7 @@ impl DepthWork {
             None => DepthFormat::Png,
             Some(text) => text.parse().map_err(|error: String| Failure::invalid(format!("format: {error}")))?,
         };
-        let name = upload.text("engine").or_else(|| upload.text("model"));
-        let model = app.repository.choose(name, |task| task == Some(Task::Depth), "depth")?;
+        let model = app.repository.choose(upload.engine(), |task| task == Some(Task::Depth), "depth")?;
         Ok(Self { upload, format, model })
     }
 
@@ -70,9 +69,7 @@ async fn measured(
         let message = "this engine refines the map of a sensor, which is not served here; use tensors";
         return Err(Failure::new(FailureKind::Invalid, message));
     }
-    let file = upload.file(&["image", "file"])?;
-    let held = upload.held.clone().unwrap_or_else(|| app.budget.open());
-    let picture = app.coding.decode(file, &held).await?;
+    let picture = upload.picture(app).await?;
     let (terms, _cancel) = Options::of_texts(upload.caller, |name| upload.text(name))?.terms(app);
     let estimate = watcher.follow(estimator.submit(picture, None, terms)?).await?;
     let written = app.coding.work(move || tileforge::encode_depth(&estimate, format)).await?;

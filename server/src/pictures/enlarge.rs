@@ -35,8 +35,8 @@ impl UpscaleWork {
     pub(crate) async fn read(app: &App, request: Request) -> Result<Self> {
         let format = media::wanted(request.headers())?;
         let upload = Upload::read(request).await?;
-        let name = upload.text("engine").or_else(|| upload.text("model"));
-        let model = app.repository.choose(name, |task| task == Some(Task::Upscale), "pictures to pictures")?;
+        let model =
+            app.repository.choose(upload.engine(), |task| task == Some(Task::Upscale), "pictures to pictures")?;
         Ok(Self { upload, format, model })
     }
 
@@ -51,9 +51,7 @@ impl UpscaleWork {
 }
 
 async fn enlarged(app: &App, model: &Model, upload: &mut Upload, format: Format, watcher: &Watcher) -> Result<Vec<u8>> {
-    let file = upload.file(&["image", "file"])?;
-    let held = upload.held.clone().unwrap_or_else(|| app.budget.open());
-    let picture = app.coding.decode(file, &held).await?;
+    let picture = upload.picture(app).await?;
     let options = Options::of_texts(upload.caller, |name| upload.text(name))?;
     let large = enlarge(app, model, picture, options, watcher).await?;
     app.coding.encode(large, format).await

@@ -7,7 +7,9 @@ use axum::extract::multipart::MultipartError;
 use axum::extract::{FromRequest, Multipart, Query, Request};
 use bytes::Bytes;
 use http::header;
+use tileforge::Picture;
 
+use crate::app::App;
 use crate::body::{self, failure_of};
 use crate::budget::Held;
 use crate::caller::Caller;
@@ -76,10 +78,22 @@ impl Upload {
         self.texts.get(name).map(String::as_str).filter(|text| !text.is_empty())
     }
 
-    /// The one file of these names.
-    pub(crate) fn file(&mut self, names: &[&str]) -> Result<Bytes> {
-        let place = self.files.iter().position(|(name, _)| names.contains(&name.as_str()));
-        let missing = || Failure::invalid(format!("expected a picture as the field {}", names.join(" or ")));
+    /// The name of the engine that is meant, if one is.
+    pub(super) fn engine(&self) -> Option<&str> {
+        self.text("engine").or_else(|| self.text("model"))
+    }
+
+    /// The picture.
+    pub(super) async fn picture(&mut self, app: &App) -> Result<Picture> {
+        let file = self.file()?;
+        let held = self.held.clone().unwrap_or_else(|| app.budget.open());
+        app.coding.decode(file, &held).await
+    }
+
+    /// The first file that is the picture by its name.
+    fn file(&mut self) -> Result<Bytes> {
+        let place = self.files.iter().position(|(name, _)| ["image", "file"].contains(&name.as_str()));
+        let missing = || Failure::invalid("expected a picture as the field image or file");
         let (_, bytes) = self.files.swap_remove(place.ok_or_else(missing)?);
         if bytes.is_empty() {
             return Err(Failure::invalid("expected a picture, found nothing"));

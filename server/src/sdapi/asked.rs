@@ -57,7 +57,7 @@ impl Asked {
         let overrides = self.override_settings.as_ref();
         let vae = overrides.and_then(|all| all.sd_vae.as_deref()).unwrap_or_default();
         let skip = overrides.and_then(|all| all.clip_stop_at_last_layers).or(self.clip_skip);
-        for (name, is_asked) in [
+        refuse(&[
             ("enable_hr", self.enable_hr == Some(true)),
             ("restore_faces", self.restore_faces == Some(true)),
             ("tiling", self.tiling == Some(true)),
@@ -69,12 +69,7 @@ impl Asked {
             ("script_name", text(&self.script_name)),
             ("alwayson_scripts", self.alwayson_scripts.0),
             ("sd_vae", !["", "automatic", "none"].contains(&vae.to_ascii_lowercase().as_str())),
-        ] {
-            if is_asked {
-                return Err(Failure::invalid(format!("{name}: not served; leave it out")));
-            }
-        }
-        Ok(())
+        ])
     }
 
     /// The sampler with its scheduler, as one name; `None`: the engine's own.
@@ -88,6 +83,14 @@ impl Asked {
             (Some(sampler), Some(spread)) => Ok(Some(format!("{sampler} {spread}"))),
             (None, Some(_)) => Err(Failure::invalid("scheduler: expected a sampler beside it, as sampler_name")),
         }
+    }
+}
+
+/// Refuses the first of these fields that is asked for.
+fn refuse(fields: &[(&str, bool)]) -> Result<()> {
+    match fields.iter().find(|(_, is_asked)| *is_asked) {
+        Some((name, _)) => Err(Failure::invalid(format!("{name}: not served; leave it out"))),
+        None => Ok(()),
     }
 }
 
@@ -107,16 +110,11 @@ pub(super) struct Extra {
 impl Extra {
     /// Refuses what would change the picture and is not served.
     pub(super) fn check(&self) -> Result<()> {
-        for (name, is_asked) in [
+        refuse(&[
             ("upscaler_2", self.upscaler_2.as_deref().is_some_and(|name| !["", "None"].contains(&name))),
             ("resize_mode", self.resize_mode.is_some_and(|mode| mode != 0)),
             ("gfpgan_visibility", self.gfpgan_visibility.is_some_and(|number| number > 0.0)),
             ("codeformer_visibility", self.codeformer_visibility.is_some_and(|number| number > 0.0)),
-        ] {
-            if is_asked {
-                return Err(Failure::invalid(format!("{name}: not served; leave it out")));
-            }
-        }
-        Ok(())
+        ])
     }
 }

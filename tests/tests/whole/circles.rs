@@ -224,7 +224,13 @@ fn no_file_knows_of_one_that_knows_of_it() {
         fs::read_dir(root.join("crates")).unwrap().map(|entry| entry.unwrap().path().join("src")).collect();
     let programs =
         ["exporter", "engine-builder", "runtime", "server"].map(|name| [root.join(name), root.join(name).join("cli")]);
-    sources.extend(programs.into_iter().flatten().chain([root.join("xtask")]).map(|folder| folder.join("src")));
+    sources.extend(
+        programs
+            .into_iter()
+            .flatten()
+            .chain(["python", "xtask"].map(|name| root.join(name)))
+            .map(|folder| folder.join("src")),
+    );
     let mut found: BTreeSet<(String, String)> = BTreeSet::new();
     for src in &sources {
         let read = Crate::read(src);

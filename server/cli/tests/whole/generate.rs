@@ -74,7 +74,7 @@ fn a_stream_whose_reader_stalls_holds_nothing_up() {
         "POST {GENERATIONS} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
         Content-Length: {length}\r\n\r\n"
     );
-    // Many of them, of which none reads a byte.
+    // None of these clients reads a byte.
     let mut open: Vec<_> = (0..8).map(|_| server.connect()).collect();
     for stream in &mut open {
         stream.write_all(&[head.as_bytes(), content.as_bytes()].concat()).unwrap();

@@ -74,7 +74,8 @@ fn a_request_ends_at_its_deadline_and_with_its_client() {
     let before = server.figure("tileforge_runs");
     let mut stream = server.connect();
     let head = format!(
-        "POST {INFER} HTTP/1.1\r\nHost: localhost\r\nInference-Header-Content-Length: {length}\r\nContent-Length: {}\r\n\r\n",
+        "POST {INFER} HTTP/1.1\r\nHost: localhost\r\nInference-Header-Content-Length: {length}\r\n\
+         Content-Length: {}\r\n\r\n",
         body.len()
     );
     stream.write_all(&[head.as_bytes(), &body].concat()).unwrap();

@@ -42,8 +42,8 @@ fn nothing_that_was_accepted_is_lost_when_it_ends_under_load() {
             }
             match request(&http, "POST", INFER, &header, &body) {
                 Ok((200, ..)) => served.fetch_add(1, Ordering::SeqCst),
-                // Not accepted. What comes while a socket closes is reset by the system, and the server never has it: what
-                // it has is compared below.
+                // Not accepted. What comes while a socket closes is reset by the system, and never reaches the server.
+                // What does reach it is counted below.
                 Ok((503, ..)) => return,
                 Err(error) if matches!(error.kind(), ErrorKind::ConnectionRefused | ErrorKind::ConnectionReset) => {
                     return;
@@ -119,7 +119,8 @@ fn a_client_that_reads_nothing_does_not_keep_it_from_ending() {
     let mut server = Server::start(engines.path(), &["--grace", "1", "--write-timeout", "60"]);
     let (length, body) = long_inference(16);
     let head = format!(
-        "POST {INFER} HTTP/1.1\r\nHost: localhost\r\nInference-Header-Content-Length: {length}\r\nContent-Length: {}\r\n\r\n",
+        "POST {INFER} HTTP/1.1\r\nHost: localhost\r\nInference-Header-Content-Length: {length}\r\n\
+         Content-Length: {}\r\n\r\n",
         body.len()
     );
     let mut stream = server.connect();

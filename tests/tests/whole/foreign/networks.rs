@@ -121,7 +121,8 @@ fn a_pixel_changes_what_the_receptive_field_says_and_nothing_else() {
         }
         let (radius, outside, edge) = changes(case);
         assert!(outside == 0.0, "{case}: {radius} pixels, and a change of {outside} outside of them");
-        // SPAN multiplies by sigmoids, which round the last pixels' share away. Its radius is the sum over its convolutions.
+        // SPAN multiplies by sigmoids, which round the last pixels' share away. Its radius is the sum over its
+        // convolutions.
         let is_seen = !case.starts_with("span");
         assert!(edge > 0.0 || !is_seen, "{case}: nothing changes {radius} pixels away");
         assert!(is_seen || radius == 21, "{case}: {radius}");
