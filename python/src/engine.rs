@@ -6,61 +6,19 @@ use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
 use pyo3::prelude::*;
 use tileforge::diffusion::{GenerateKind, Settings};
 use tileforge::{
-    Cancel, Decoder, DepthEstimator, Encoder, Generator, OpenOptions, Picture, Placement, Player, PublicKey,
-    RealtimeOptions, SessionOptions, TensorInfo, Tensors, Terms, Upscale, Upscaler,
+    Cancel, DepthEstimator, Generator, OpenOptions, Picture, Placement, PublicKey, RealtimeOptions, SessionOptions,
+    TensorInfo, Tensors, Terms, Upscale, Upscaler,
 };
 
 use crate::failure::{exception, failed, invalid_input};
+use crate::opened::{Opened, Services};
 use crate::process::{Owned, check, host, new_cancel, remember};
 use crate::request::{Output, Request, previews};
 use crate::stream::Stream;
 use crate::values::{GivenLatent, GivenMap, GivenPicture, GivenTensor, latent, map, picture, tensor};
-
-/// An opened engine with what it was used as.
-pub(crate) struct Opened {
-    engine: tileforge::Engine,
-    placement: Placement,
-    /// `None` once it is closed.
-    services: Mutex<Option<Services>>,
-}
-
-/// Each is opened when it is first asked for.
-#[derive(Default)]
-struct Services {
-    upscaler: Option<Arc<Upscaler>>,
-    depth: Option<Arc<DepthEstimator>>,
-    encoder: Option<Arc<Encoder>>,
-    decoder: Option<Arc<Decoder>>,
-    tensors: Option<Arc<Tensors>>,
-    generator: Option<Arc<Generator>>,
-    player: Option<Arc<Player>>,
-}
-
-impl Opened {
-    /// Closes what it was used as, and waits for what runs.
-    pub(crate) fn close(&self) {
-        let services = self.services.lock().take();
-        drop(services);
-    }
-
-    fn service<S>(
-        &self,
-        place: impl FnOnce(&mut Services) -> &mut Option<Arc<S>>,
-        open: impl FnOnce(&tileforge::Engine, Placement) -> tileforge::Result<S>,
-    ) -> tileforge::Result<Option<Arc<S>>> {
-        let mut services = self.services.lock();
-        let Some(services) = services.as_mut() else { return Ok(None) };
-        let place = place(services);
-        if place.is_none() {
-            *place = Some(Arc::new(open(&self.engine, self.placement.clone())?));
-        }
-        Ok(place.clone())
-    }
-}
 
 /// A tensor's name, its element type and its lengths, None where they are open.
 type Described = (String, Option<&'static str>, Vec<Option<usize>>);
@@ -186,7 +144,7 @@ impl Engine {
             let key = verify_key.as_deref().map(PublicKey::read).transpose()?;
             let options = OpenOptions { key, part, waiting, ..OpenOptions::default() };
             let engine = tileforge::Engine::open(&host, source, &options)?;
-            Ok(Opened { engine, placement, services: Mutex::new(Some(Services::default())) })
+            Ok(Opened::new(engine, placement))
         });
         let opened = Arc::new(opened.map_err(|error| exception(py, &error))?);
         remember(&opened);

@@ -5,7 +5,7 @@
 //! |---|---|
 //! | `process` | the hosts of this process, what ends with it, and what a forked one may not use |
 //! | `background` | threads that call Python and that close engines |
-//! | `engine` | an engine and what it opens as |
+//! | `engine`, `opened` | an engine as an object of Python, and what it opens as |
 //! | `request` | a submitted request and its result as objects of Python |
 //! | `stream` | frames, one after the other |
 //! | `values` | samples and tensors from and to arrays |
@@ -16,6 +16,7 @@ mod background;
 mod engine;
 mod failure;
 mod interpreter;
+mod opened;
 mod process;
 mod request;
 mod stream;

@@ -13,8 +13,8 @@ use pyo3::prelude::*;
 use tileforge::{Cancel, Host, Setup};
 
 use crate::background;
-use crate::engine::Opened;
 use crate::failure::failed;
+use crate::opened::Opened;
 
 /// The process that loads ONNX Runtime; 0 before.
 static LOADED_IN: AtomicU32 = AtomicU32::new(0);

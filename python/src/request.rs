@@ -14,8 +14,8 @@ use pyo3::types::{PyList, PyTuple};
 use tileforge::{Cancel, DepthKind, Estimate, Generated, Latent, Picture, Tensor};
 
 use crate::background;
-use crate::engine::Opened;
 use crate::failure::{exception, failed};
+use crate::opened::Opened;
 use crate::process::{Owned, check, is_foreign};
 use crate::values::made_picture;
 

@@ -34,8 +34,8 @@ impl Stream {
 /// How often the stream looks whether it is cancelled, while no frame comes.
 const PATIENCE: Duration = Duration::from_millis(50);
 
-/// The frames, until no more come or the stream is cancelled. Without that, its thread would wait for frames of a caller
-/// who has forgotten the stream.
+/// The frames, until no more come or the stream is cancelled: its thread does not wait for frames of a caller who has
+/// forgotten the stream.
 struct Frames {
     frames: Receiver<Picture>,
     cancel: Cancel,

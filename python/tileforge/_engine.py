@@ -13,7 +13,6 @@ import numpy as np
 
 from tileforge import _arrays, _native
 from tileforge._errors import Busy, DeadlineExceeded, InvalidInput
-from tileforge._open import reopened
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -92,16 +91,16 @@ class Engine:
     `wait` is false.
     """
 
-    def __init__(self, native: "_native.Engine", source: str, options: dict[str, Any]) -> None:
+    def __init__(self, native: "_native.Engine", source: str, pickled: tuple[Callable[..., "Engine"], tuple[Any, ...]]):
         self._native = native
         self._source = source
-        self._options = options
+        self._pickled = pickled
 
     def __repr__(self) -> str:
         return f"<tileforge.Engine {self._source!r}>"
 
     def __reduce__(self) -> Any:
-        return reopened, (self._source, self._options)
+        return self._pickled
 
     @property
     def info(self) -> Info:

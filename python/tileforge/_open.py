@@ -78,13 +78,14 @@ def open(
 
 
 def _opened(source: str, options: dict[str, Any]) -> "Engine":
+    # NumPy is imported with it, which takes longer than this package.
     from tileforge._engine import Engine
 
     given = dict(options)
     given["onnxruntime"] = given["onnxruntime"] or _libraries.onnxruntime()
     given["cache"] = given["cache"] or _cache()
     native = _native.Engine.open(source, library_folders=_libraries.folders(), **given)
-    return Engine(native, source, options)
+    return Engine(native, source, (reopened, (source, options)))
 
 
 def reopened(source: str, options: dict[str, Any]) -> "Engine":

@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from tileforge import _libraries
@@ -40,6 +40,11 @@ def _run(name: str, arguments: Sequence[str | os.PathLike[str]]) -> str:
     raise classes.get(done.returncode, Failed)(done.stderr.strip() or f"{name} ended with {done.returncode}")
 
 
+def _each(option: str, values: Iterable[str]) -> list[str]:
+    """An option that may be given again and again."""
+    return [word for value in values for word in (option, value)]
+
+
 def export(
     checkpoint: str | os.PathLike[str],
     output: str | os.PathLike[str],
@@ -72,12 +77,9 @@ def export(
     line: list[str | os.PathLike[str]] = ["export", checkpoint, "-o", output, "--weights", weights]
     if shapes is not None:
         line += ["--shapes", shapes]
-    for component in components:
-        line += ["--component", component]
-    for lora in loras:
-        line += ["--lora", lora]
-    for name, value in (hyperparameters or {}).items():
-        line += ["--set", f"{name}={value}"]
+    line += _each("--component", components)
+    line += _each("--lora", loras)
+    line += _each("--set", (f"{name}={value}" for name, value in (hyperparameters or {}).items()))
     return [Path(path) for path in _run("exporter", line).splitlines()]
 
 
@@ -98,7 +100,8 @@ def build(
         model: A checkpoint, a diffusion pipeline, an exported graph or a model file.
         output: The directory of the engine.
         profile: The kind of machine, such as `"cpu"`, `"openvino"` or `"rtx4090"`, or the file of a profile.
-        precision: `"fp32"`, `"fp16"`, `"bf16"`, `"int8"` or `"fp8"`; by default as the profile says.
+        precision: `"fp32"`, `"fp16"`, `"bf16"`, `"int8"`, `"fp8"`, or `"auto"`, the fastest on this processor; by default as the
+            profile says.
         sizes: Sizes of pictures, such as `"512x512"`.
         components: Which graphs to build, where there are several.
         calibration: A folder of pictures that activations are measured on, for INT8 and FP8.
@@ -115,10 +118,8 @@ def build(
     line: list[str | os.PathLike[str]] = ["build", model, "--profile", profile, "-o", output]
     if precision is not None:
         line += ["--precision", precision]
-    for size in sizes:
-        line += ["--size", size]
-    for component in components:
-        line += ["--component", component]
+    line += _each("--size", sizes)
+    line += _each("--component", components)
     if calibration is not None:
         line += ["--calibration", calibration]
     _run("engine-builder", [*line, *options])

@@ -4,8 +4,8 @@
 >>> pictures = ray.data.read_images("s3://photos", include_paths=True)
 >>> pictures.map_batches(tileforge.ray.Upscaler, fn_constructor_args=("engines/x4plus",), concurrency=4)
 
-`Upscaler` and `Files` are classes for `map_batches`: each worker opens the engine once. Give `num_gpus=1` for engines of
-a GPU. This module needs the package `ray[data]`.
+`Upscaler` and `Files` are classes for `map_batches`: each worker opens the engine once. Give `num_gpus=1` for engines
+of a GPU. This module needs the package `ray[data]`.
 """
 
 import io

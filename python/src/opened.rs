@@ -1,0 +1,56 @@
+//! An engine with what it was used as, as far as Python has nothing to do with it.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tileforge::{Decoder, DepthEstimator, Encoder, Generator, Placement, Player, Tensors, Upscaler};
+
+/// An opened engine with what it was used as.
+pub(crate) struct Opened {
+    pub(crate) engine: tileforge::Engine,
+    pub(crate) placement: Placement,
+    /// `None` once it is closed.
+    services: Mutex<Option<Services>>,
+}
+
+/// Each is opened when it is first asked for.
+#[derive(Default)]
+pub(crate) struct Services {
+    pub(crate) upscaler: Option<Arc<Upscaler>>,
+    pub(crate) depth: Option<Arc<DepthEstimator>>,
+    pub(crate) encoder: Option<Arc<Encoder>>,
+    pub(crate) decoder: Option<Arc<Decoder>>,
+    pub(crate) tensors: Option<Arc<Tensors>>,
+    pub(crate) generator: Option<Arc<Generator>>,
+    pub(crate) player: Option<Arc<Player>>,
+}
+
+impl Opened {
+    pub(crate) fn new(engine: tileforge::Engine, placement: Placement) -> Self {
+        Self { engine, placement, services: Mutex::new(Some(Services::default())) }
+    }
+
+    /// Closes what it was used as, and waits for what runs.
+    pub(crate) fn close(&self) {
+        let services = self.services.lock().take();
+        drop(services);
+    }
+
+    /// What it is used as, opened now if it is not; `None` once it is closed.
+    ///
+    /// # Errors
+    /// It is not for that.
+    pub(crate) fn service<S>(
+        &self,
+        place: impl FnOnce(&mut Services) -> &mut Option<Arc<S>>,
+        open: impl FnOnce(&tileforge::Engine, Placement) -> tileforge::Result<S>,
+    ) -> tileforge::Result<Option<Arc<S>>> {
+        let mut services = self.services.lock();
+        let Some(services) = services.as_mut() else { return Ok(None) };
+        let place = place(services);
+        if place.is_none() {
+            *place = Some(Arc::new(open(&self.engine, self.placement.clone())?));
+        }
+        Ok(place.clone())
+    }
+}
