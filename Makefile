@@ -123,6 +123,7 @@ AS_ROOT := $(if $(filter-out 0,$(shell id -u)),unshare --user --map-auto --map-r
 test: RTX := $(if $(RTX_FEATURE),1)
 test: setup $(ORAS) $(SERVER_CLIENTS) $(SERVER_NPM) $(PYTHON_CLIENTS) ## Run all tests; with the GPU library set up, also `conformance`
 	$(AS_ROOT) cargo test --release --locked --workspace $(RTX_FEATURE)
+	scripts/test_vapoursynth.sh $(BIN)
 	@$(if $(RTX_FEATURE),,echo "not run: $(WITHOUT_RTX)")
 	@if [ -e .onnxruntime/lib/libonnxruntime_providers_tensorrt.so ]; then scripts/conformance.sh; \
 	else echo "not run: the provider options of the GPU profiles (make conformance downloads 0.6 GB for it)"; fi
