@@ -9,10 +9,22 @@ if [ ! -x "$tools/bin/cargo-fuzz" ]; then
     cargo install --quiet --locked --version 0.13.1 --root "$tools" cargo-fuzz
 fi
 export PATH="$tools/bin:$PATH" RUSTC_BOOTSTRAP=1
-for target in $(cargo fuzz list); do
-    echo "fuzzing $target: $*"
+cargo fuzz build
+logs=$(mktemp -d)
+trap 'rm -rf "$logs"' EXIT
+export logs
+one() {
+    local target=$1 code=0
+    shift
     mkdir -p "fuzz/corpus/$target"
     # The seeds are small valid files.
     if [ -d "fuzz/seeds/$target" ]; then cp -n "fuzz/seeds/$target/"* "fuzz/corpus/$target/"; fi
-    cargo fuzz run "$target" -- -rss_limit_mb=2048 -print_final_stats=1 "$@"
-done
+    cargo fuzz run "$target" -- -rss_limit_mb=2048 -print_final_stats=1 "$@" >"$logs/$target" 2>&1 || code=$?
+    echo "fuzzed $target: $*"
+    cat "$logs/$target"
+    # `xargs` gives up at 255.
+    return $((code == 0 ? 0 : 1))
+}
+export -f one
+# A fuzzer has one thread: one for each processor. What each of them says comes when it has ended.
+cargo fuzz list | xargs -P "$(nproc)" -I{} bash -c 'one "$@"' one {} "$@"
