@@ -148,6 +148,27 @@ def test_what_callbacks_raise_reaches_the_caller(
         tileforge.open(engines / "sd").generate("a fox", steps=4, on_step=stops)
 
 
+def test_a_preview_that_comes_early_is_that_of_its_step() -> None:
+    from tileforge._engine import _StepReport
+
+    class Request:
+        """The network goes on between the look at how far it is and that at its previews."""
+
+        def __init__(self) -> None:
+            self.made = [(step, (np.full(3, step, np.uint8), 1, 1, 3)) for step in (1, 2)]
+
+        def previews(self) -> list[object]:
+            made, self.made = self.made, []
+            return list(made)
+
+    steps: list[tileforge.Step] = []
+    report = _StepReport(Request(), steps.append)  # type: ignore[arg-type]
+    report(1, 3)
+    report(3, 3)
+    shown = [None if step.picture is None else step.picture.tolist() for step in steps]
+    assert shown == [[[[1, 1, 1]]], [[[2, 2, 2]]], None]
+
+
 def test_a_full_queue_is_said(engines: Path, large: np.ndarray) -> None:
     engine = tileforge.open(engines / "upscale", waiting=1)
     futures = []

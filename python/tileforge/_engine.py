@@ -573,12 +573,14 @@ class _StepReport:
         self._request = request
         self._on_step = on_step
         self._reported = 0
+        # Previews of steps that are not reported yet: they may come after the look at how far it is.
+        self._previews: "dict[int, NDArray[np.uint8]]" = {}
 
     def __call__(self, done: int, total: int) -> None:
-        previews = {steps: _arrays.shaped(picture) for steps, picture in self._request.previews()}
+        self._previews.update((steps, _arrays.shaped(picture)) for steps, picture in self._request.previews())
         for step in range(self._reported + 1, done + 1):
             self._reported = step
-            self._on_step(Step(step, total, previews.get(step)))
+            self._on_step(Step(step, total, self._previews.pop(step, None)))
 
 
 def _future(request: "_native.Request", convert: Callable[[Any], Result]) -> "Future[Result]":
