@@ -15,16 +15,24 @@ if [ -z "$python" ]; then
     exit 0
 fi
 
+requirements=tests/clients/vapoursynth-requirements.txt
+environment=target/vapoursynth-venv
+if [ ! "$environment/installed" -nt "$requirements" ]; then
+    rm -rf "$environment"
+    "$python" -m venv "$environment"
+    "$environment/bin/pip" install --quiet -r "$requirements"
+    touch "$environment/installed"
+fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-"$python" -m venv "$work/venv"
-"$work/venv/bin/pip" install --quiet -r tests/clients/vapoursynth-requirements.txt
+programs=$PWD/$environment/bin
 wheel=$(python3 python/build_backend.py --binaries "$binaries" --module "$binaries/deps/libtileforge_python.so" --output "$work")
-"$work/venv/bin/pip" install --quiet --no-index --no-deps "$wheel"
-"$work/venv/bin/engine-builder" build models/compact-x4.yaml --profile cpu -o "$work/engine"
+"$programs/pip" install --quiet --no-index --no-deps --force-reinstall "$wheel"
+# What a clip is does not depend on the precision, and FP32 is built sooner.
+"$programs/engine-builder" build models/compact-x4.yaml --profile cpu --precision fp32 -o "$work/engine"
 # Where `vspipe` looks for the Python that it belongs to.
 export XDG_CONFIG_HOME=$work/config
-"$work/venv/bin/vapoursynth" config >/dev/null
+"$programs/vapoursynth" config >/dev/null
 env -u PYTHONPATH -u ORT_DYLIB_PATH PYTHONDONTWRITEBYTECODE=1 TILEFORGE_TEST_ENGINE="$work/engine" \
-    "$work/venv/bin/python" -m pytest -q -p no:cacheprovider -c python/pyproject.toml --rootdir tests/clients \
+    "$programs/python" -m pytest -q -p no:cacheprovider -c python/pyproject.toml --rootdir tests/clients \
     tests/clients/vapoursynth_clips.py

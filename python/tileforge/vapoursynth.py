@@ -27,8 +27,8 @@ def upscale(
 ) -> Any:
     """Enlarges or restores the frames of a clip.
 
-    RGB and grey go through the engine as they are. YUV becomes RGB of 16 bits on the way, with the clip's matrix,
-    range and place of chroma, and YUV again behind the engine.
+    RGB and grey go through the engine as they are. YUV becomes RGB on the way, of 16 bits or floats, with the
+    clip's matrix, range and place of chroma, and YUV again behind the engine.
 
     Args:
         clip: A clip of constant format and size, progressive: RGB, grey or YUV, of 8 to 16 bits or floats of 32 bits.
