@@ -6,6 +6,7 @@
 //! | `order` | a request that was read and checked, and the pictures that it becomes |
 //! | `images` | the answers, whole or as events |
 //! | `listed` | the models |
+//! | `routes` | the paths |
 //! | `failure` | errors in OpenAI's form |
 
 mod asked;
@@ -13,22 +14,8 @@ mod failure;
 mod images;
 mod listed;
 mod order;
-
-use std::sync::Arc;
-
-use axum::Router;
-use axum::routing::{get, post};
-
-use crate::app::App;
+mod routes;
 
 pub(crate) use failure::respond;
 pub(crate) use order::{Order, Product};
-
-/// The paths of OpenAI's API.
-pub(crate) fn routes() -> Router<Arc<App>> {
-    Router::new()
-        .route("/v1/models", get(listed::models))
-        .route("/v1/models/{name}", get(listed::model))
-        .route("/v1/images/generations", post(images::generations))
-        .route("/v1/images/edits", post(images::edits))
-}
+pub(crate) use routes::routes;
