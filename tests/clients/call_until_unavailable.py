@@ -23,7 +23,9 @@ def call():
     while True:
         try:
             client.infer(model, [given])
-            print("answered", flush=True)
+            # One write: `print` writes the end of a line by itself, and another thread's line may come before it.
+            sys.stdout.write("answered\n")
+            sys.stdout.flush()
         except InferenceServerException as error:
             if "UNAVAILABLE" not in error.status():
                 failures.append(f"{error.status()} {error}")
