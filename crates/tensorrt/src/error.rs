@@ -98,6 +98,15 @@ pub enum Error {
         /// What was expected and what was found.
         reason: String,
     },
+    /// What a plan runs is written in another form than release 1.7.1 has.
+    #[error(
+        "what the plan runs is not known: expected the form of TensorRT for RTX {}, found {found}",
+        LibraryVersion::EXPECTED
+    )]
+    ProgramNotKnown {
+        /// What is in another form.
+        found: String,
+    },
 }
 
 fn list(capabilities: &[ComputeCapability]) -> String {

@@ -8,6 +8,8 @@
 //! A plan is for exactly one release of the library ([`Library::version`], [`PlanHeader::version`]) and for the
 //! capabilities that it was built for ([`PlanHeader::capabilities`]).
 //!
+//! What a plan runs, kernel by kernel, is read from its file without any library ([`Program`]).
+//!
 //! The bindings (crate `trtx`) are compiled in with the feature `rtx`, which needs libclang. Without it the crate has
 //! the same items, and [`Library::load`] says what is missing.
 //!
@@ -26,6 +28,7 @@ mod message;
 mod native;
 mod options;
 mod plan;
+mod program;
 mod release;
 #[cfg(feature = "rtx")]
 mod symbols;
@@ -36,4 +39,5 @@ pub use library::Library;
 pub use message::{Message, Refusal, Severity};
 pub use options::{BuildOptions, InputRange, Progress, Refit};
 pub use plan::{Plan, PlanHeader, Validity};
+pub use program::{ElementType, Kind, Operation, Program};
 pub use release::LibraryVersion;

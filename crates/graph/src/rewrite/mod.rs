@@ -14,7 +14,8 @@
 //! | `in_fp32` | nodes of such a graph in FP32, between Casts |
 //! | `rounding` | FP32 graphs that round as a graph in FP16 or BF16 does |
 //! | `quantise` | INT8 and FP8 by QuantizeLinear and DequantizeLinear |
-//! | `prelu`, `repeated_channels`, `upsampled` | forms for which ONNX Runtime's CPU provider has faster kernels |
+//! | `prelu` | PReLU in forms that ONNX Runtime's CPU provider and TensorRT for RTX compute with a convolution |
+//! | `repeated_channels`, `upsampled` | forms for which ONNX Runtime's CPU provider has faster kernels |
 //! | `segments` | a graph cut into pieces that follow each other |
 //!
 //! A rule only knows the graph and the numbers that it gets. The caller decides which precision a target needs, and
@@ -47,7 +48,7 @@ pub use layers::{is_layer, layers, only_moves};
 pub use lifted::{is_half, lifted_to_fp32};
 pub use opset::to_current_opset;
 pub use patch::{Names, Patch};
-pub use prelu::prelu_as_products;
+pub use prelu::{prelu_as_extremes, prelu_as_products};
 pub use quantise::{Quantisation, Scheme, quantise_layers, quantise_weights};
 pub use reading::{Readers, reads, reads_within, remove_unread};
 pub use repeated_channels::repeated_channels_as_convolutions;

@@ -1,11 +1,13 @@
-//! PReLU for ONNX Runtime's CPU provider, which has no PReLU kernel in 8 bits, and none in the blocked layout of FP32
-//! convolutions.
+//! PReLU for libraries that have no kernel for it where one is needed.
 //!
-//! In 8 bits, [`Stage`]s take the larger or the smaller of x and slope · x. Both share one scale and zero point, so
-//! quantised values have the same order as the values that they represent.
+//! [`Stage`]s take the larger or the smaller of x and slope · x. That is PReLU in every precision: a comparison rounds
+//! nothing. In 8 bits, where ONNX Runtime's CPU provider has no PReLU, both share one scale and zero point, so quantised
+//! values have the same order as the values that they represent. TensorRT for RTX makes a pass over memory of a PReLU,
+//! and none of [`prelu_as_extremes`]: it computes them where the convolution before them writes.
 //!
-//! In FP32, [`prelu_as_products`] computes (1 − slope) · relu(x) + slope · x: ONNX Runtime turns the products into 1×1
-//! convolutions, and fuses the sum into one of them.
+//! ONNX Runtime's CPU provider has no PReLU in the blocked layout of FP32 convolutions either. [`prelu_as_products`]
+//! computes (1 − slope) · relu(x) + slope · x there: it turns the products into 1×1 convolutions, and fuses the sum into
+//! one of them.
 
 use super::{Names, Patch, Readers, Rule, apply};
 use crate::{DataType, Model, Node, Result, Weight};
@@ -17,7 +19,7 @@ pub(super) struct Prelu {
     pub(super) slopes: Vec<f32>,
 }
 
-/// One step of PReLU in 8 bits: the extreme of a value and of its product with one factor for each channel.
+/// One step of PReLU: the extreme of a value and of its product with one factor for each channel.
 pub(super) struct Stage {
     pub(super) operator: &'static str,
     pub(super) factors: Vec<f32>,
@@ -36,16 +38,68 @@ impl Prelu {
         let per_channel = slope.dims() == [slope.elements(), 1, 1] && Some(slope.elements()) == filters;
         Ok(if per_channel { Some(Prelu { position, slopes: slope.to_f32s()? }) } else { None })
     }
+}
 
+impl Stage {
     /// PReLU is max(x, s · x) where the slope s is at most 1, and min(x, s · x) where it is at least 1. If there are
     /// channels of both kinds, each step leaves the others unchanged: their factor is 1, and a product with 1 is exact.
-    pub(super) fn stages(&self) -> Vec<Stage> {
+    pub(super) fn of(slopes: &[f32]) -> Vec<Stage> {
         let stage = |operator, clamped: fn(f32, f32) -> f32| Stage {
             operator,
-            factors: self.slopes.iter().map(|slope| clamped(*slope, 1.0)).collect::<Vec<_>>(),
+            factors: slopes.iter().map(|slope| clamped(*slope, 1.0)).collect::<Vec<_>>(),
         };
         let all = [stage("Max", f32::min), stage("Min", f32::max)];
         all.into_iter().filter(|stage| stage.factors.iter().any(|factor| *factor != 1.0)).collect()
+    }
+}
+
+/// Writes every PReLU of constant slopes as the larger or the smaller of x and slope · x, and says how many those were.
+/// Every value stays what it was, unless it is infinite and its slope is 0.
+///
+/// # Errors
+/// A slope cannot be read, or the result breaks the operators' rules.
+pub fn prelu_as_extremes(model: &mut Model) -> Result<usize> {
+    let mut rule = PreluAsExtremes { model: &*model };
+    let count = model.nodes.iter().filter(|node| rule.slope(node).is_some()).count();
+    if count > 0 {
+        *model = apply(model, &mut rule)?;
+    }
+    Ok(count)
+}
+
+struct PreluAsExtremes<'a> {
+    /// The original model.
+    model: &'a Model,
+}
+
+impl<'a> PreluAsExtremes<'a> {
+    /// The slopes of a PReLU that has constant ones.
+    fn slope(&self, node: &Node) -> Option<&'a Weight> {
+        self.model.weights.get(node.inputs.get(1)?).filter(|_| node.is("PRelu"))
+    }
+}
+
+impl Rule for PreluAsExtremes<'_> {
+    fn patch<'n>(&mut self, _: usize, node: &Node, names: &'n mut Names) -> Result<Option<Patch<'n>>> {
+        let Some(slope) = self.slope(node) else { return Ok(None) };
+        let mut patch = Patch::new(names);
+        let mut stages = Stage::of(&slope.to_f32s()?).into_iter().peekable();
+        let mut value = node.inputs[0].clone();
+        if stages.peek().is_none() {
+            patch.substitute(node, "Identity", &[&value], []);
+        }
+        while let Some(Stage { operator, factors }) = stages.next() {
+            let bytes: Vec<u8> = factors.iter().flat_map(|factor| factor.to_le_bytes()).collect();
+            let factors = Weight::from_bytes(DataType::F32, slope.dims().to_vec(), bytes)?.cast(slope.data_type())?;
+            let factors = patch.weight(&format!("{}/factors", node.name), factors);
+            let product = patch.node(&format!("{}/Mul", node.name), "Mul", &[&value, &factors], []);
+            if stages.peek().is_some() {
+                value = patch.node(&format!("{}/{operator}", node.name), operator, &[&value, &product], []);
+            } else {
+                patch.substitute(node, operator, &[&value, &product], []);
+            }
+        }
+        Ok(Some(patch))
     }
 }
 
@@ -95,8 +149,7 @@ mod tests {
 
     /// The result of the stages for a value in a channel.
     fn staged(slopes: &[f32], channel: usize, x: f32) -> f32 {
-        let prelu = Prelu { position: 0, slopes: slopes.to_vec() };
-        prelu.stages().into_iter().fold(x, |x, stage| {
+        Stage::of(slopes).into_iter().fold(x, |x, stage| {
             let product = x * stage.factors[channel];
             if stage.operator == "Max" { x.max(product) } else { x.min(product) }
         })
@@ -112,7 +165,7 @@ mod tests {
                 }
             }
         }
-        let stages = |slopes: &[f32]| Prelu { position: 0, slopes: slopes.to_vec() }.stages().len();
+        let stages = |slopes: &[f32]| Stage::of(slopes).len();
         assert_eq!((stages(&[0.1, -3.0]), stages(&[1.5]), stages(&[0.1, 1.5]), stages(&[1.0])), (1, 1, 2, 0));
     }
 }

@@ -1,7 +1,7 @@
 //! Layers in 8 bits: activations and weights.
 
 use super::super::layers::layer_weight;
-use super::super::prelu::Prelu;
+use super::super::prelu::{Prelu, Stage};
 use super::super::{Names, Patch, Readers, Rule, apply};
 use super::weights::{channel_axis, channel_scales, dequantised_weight};
 use super::{Quantisation, Scheme};
@@ -205,7 +205,7 @@ impl QuantiseLayers<'_> {
         convolution.outputs = vec![exact.clone()];
         patch.push(convolution);
         let mut quantised = self.quantise(patch, &exact, &node.name, by)?;
-        for stage in prelu.stages() {
+        for stage in Stage::of(&prelu.slopes) {
             let factors: Vec<u8> = stage.factors.iter().flat_map(|factor| factor.to_le_bytes()).collect();
             let channels = stage.factors.len();
             let weight = Weight::from_bytes(DataType::F32, vec![channels, 1, 1, 1], factors)?;

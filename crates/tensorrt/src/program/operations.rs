@@ -1,0 +1,165 @@
+//! What a program does, one kernel after the other.
+
+use super::notation::{Entry, Value};
+use super::tensors::{Tensor, product};
+use super::{Kind, Operation, not_known};
+use crate::Result;
+use std::collections::{BTreeSet, HashMap};
+
+/// One text: its tensors, and what it does with them.
+pub(super) struct Listing<'t> {
+    pub(super) tensors: HashMap<&'t str, Tensor>,
+    pub(super) entries: Vec<Entry<'t>>,
+}
+
+impl<'t> Listing<'t> {
+    pub(super) fn of(text: &Value<'t>) -> Result<Self> {
+        let section = |name: &str| text.get(name).ok_or_else(|| not_known(format!("a program without `{name}`")));
+        let tensors = super::tensors::read(section("descriptors")?)?;
+        let entries = section("main")?.entries().iter().filter(|entry| entry.key.is_some()).cloned().collect();
+        Ok(Listing { tensors, entries })
+    }
+
+    fn tensor(&self, name: &str) -> Result<&Tensor> {
+        self.tensors.get(name).ok_or_else(|| not_known(format!("a tensor `{name}` that nothing describes")))
+    }
+
+    fn tensors(&self, names: &[&str]) -> Result<Vec<&Tensor>> {
+        names.iter().map(|name| self.tensor(name)).collect()
+    }
+}
+
+/// The operations of `listing`. What is inside its fused kernels stands in `fused`.
+pub(super) fn read(listing: &Listing<'_>, fused: &[Listing<'_>]) -> Result<Vec<Operation>> {
+    listing.entries.iter().map(|entry| operation(listing, entry, fused)).collect()
+}
+
+fn operation(listing: &Listing<'_>, entry: &Entry<'_>, fused: &[Listing<'_>]) -> Result<Operation> {
+    let (word, record) = (entry.key.unwrap_or_default(), &entry.value);
+    let arguments = Arguments::of(record);
+    let bytes = |names: &[&str]| -> Result<u64> {
+        // What a kernel reads twice comes once from memory.
+        let names: BTreeSet<&str> = names.iter().copied().collect();
+        let tensors =
+            names.into_iter().map(|name| listing.tensor(name)).filter(|it| !it.as_ref().is_ok_and(|it| it.is_scratch));
+        let sum = tensors.map(|tensor| tensor.map(|tensor| tensor.bytes)).try_fold(0_u64, |sum, bytes| {
+            bytes.map(|bytes| sum.checked_add(bytes))?.ok_or_else(|| not_known("more bytes than a number holds".into()))
+        })?;
+        Ok(sum)
+    };
+    let inside = match record.word_of(if word == "runtime_function" { "runtime_binary" } else { "binary" }) {
+        Some(number) if word.starts_with("runtime_") => {
+            let listing = number.parse::<usize>().ok().and_then(|number| fused.get(number));
+            Some(listing.ok_or_else(|| not_known(format!("what is in the fused kernel {number}")))?)
+        }
+        _ => None,
+    };
+    let kernel = record.word_of("name").unwrap_or_default();
+    let (kind, element, multiply_adds) = match inside {
+        Some(inside) => products_inside(inside)?,
+        None => products(listing, word, kernel, &arguments)?,
+    };
+    let first = arguments.inputs.first().map(|name| listing.tensor(name)).transpose()?;
+    Ok(Operation {
+        kind,
+        kernel: if kernel.starts_with("__myl_") || kernel.starts_with('_') {
+            kernel.trim_start_matches("__myl").trim_start_matches('_').to_owned()
+        } else {
+            word.to_owned()
+        },
+        layers: layers(record),
+        element: element.or(first.map(|tensor| tensor.element)),
+        read_bytes: bytes(&arguments.inputs)?,
+        written_bytes: bytes(&arguments.outputs)?,
+        multiply_adds,
+    })
+}
+
+/// The nodes of the graph that went into an operation.
+fn layers(record: &Value<'_>) -> Vec<String> {
+    let name = |layer: &str| layer.trim_start_matches("[ONNX Layer: ").trim_end_matches(']').to_owned();
+    let layers = record.word_of("layers").unwrap_or_default().split('\u{1f}');
+    layers.filter(|layer| !layer.is_empty()).map(name).collect()
+}
+
+/// The names of what an operation reads and writes.
+struct Arguments<'t> {
+    inputs: Vec<&'t str>,
+    outputs: Vec<&'t str>,
+}
+
+impl<'t> Arguments<'t> {
+    fn of(record: &Value<'t>) -> Self {
+        let words = |keys: [&str; 2]| keys.into_iter().flat_map(|key| record.words_of(key)).collect();
+        Arguments { inputs: words(["input", "input_args"]), outputs: words(["output", "output_args"]) }
+    }
+}
+
+/// What kind of products there are, of which type, and how many: `None` where that is not known.
+type Products = (Kind, Option<super::ElementType>, Option<u64>);
+
+/// The products of a kernel that consists of several operations.
+fn products_inside(inside: &Listing<'_>) -> Result<Products> {
+    let mut all: Products = (Kind::Pass, None, Some(0));
+    for entry in &inside.entries {
+        let word = entry.key.unwrap_or_default();
+        let kernel = entry.value.word_of("name").unwrap_or_default();
+        let (kind, element, count) = products(inside, word, kernel, &Arguments::of(&entry.value))?;
+        if kind != Kind::Pass {
+            (all.0, all.1) = (kind, element);
+        }
+        all.2 = all.2.zip(count).and_then(|(sum, count)| sum.checked_add(count));
+    }
+    Ok(all)
+}
+
+fn products(listing: &Listing<'_>, word: &str, kernel: &str, arguments: &Arguments<'_>) -> Result<Products> {
+    let kind = match word {
+        "corrltn" => Kind::Convolution,
+        "deconvolution" => Kind::TransposedConvolution,
+        "fully_connected" => Kind::Product,
+        "function" if kernel.contains("_mha") => Kind::Attention,
+        _ => return Ok((Kind::Pass, None, Some(0))),
+    };
+    let (inputs, outputs) = (listing.tensors(&arguments.inputs)?, listing.tensors(&arguments.outputs)?);
+    let count = match (kind, inputs.as_slice(), outputs.as_slice()) {
+        (Kind::Convolution, [_, filters, ..], [output, ..]) => convolution(output, filters),
+        (Kind::TransposedConvolution, [input, filters, ..], _) => convolution(input, filters),
+        (Kind::Product, [left, right, ..], [output, ..]) => matrix_product(left, right, output),
+        (Kind::Attention, [queries, keys, ..], [output, ..]) => attention(queries, keys, output),
+        _ => None,
+    };
+    Ok((kind, inputs.first().map(|tensor| tensor.element), count))
+}
+
+/// Each filter's value meets each position of the image that has a channel for each filter: of the output of a
+/// convolution, of the input of a transposed one.
+fn convolution(image: &Tensor, filters: &Tensor) -> Option<u64> {
+    let ([batch, channels, sides @ ..], [count, ..]) = (image.dims.as_slice(), filters.dims.as_slice()) else {
+        return None;
+    };
+    let positions = product(sides)?.checked_mul(*batch)?;
+    (channels == count && filters.dims.len() >= 3).then(|| filters.elements()?.checked_mul(positions)).flatten()
+}
+
+/// [.., m, k] · [.., k, n] = [.., m, n], each of which may be written with more or fewer axes in front: the product of
+/// their sizes is (m · k · n)² for each matrix of a batch.
+fn matrix_product(left: &Tensor, right: &Tensor, output: &Tensor) -> Option<u64> {
+    let matrices = match right.dims.as_slice() {
+        [batch @ .., _, _] => product(batch)?,
+        _ => return None,
+    };
+    let sizes = [left, right, output].map(|tensor| tensor.elements().map(u128::from));
+    let all = sizes.into_iter().try_fold(1_u128, |all, size| all.checked_mul(size?))?;
+    let squared = all.checked_div(matrices.into())?;
+    let count = squared.isqrt();
+    (count * count == squared && all % u128::from(matrices) == 0).then(|| u64::try_from(count).ok()).flatten()
+}
+
+/// Queries [heads, m, d] and keys [heads, d, n] give weights of values [heads, n, e].
+fn attention(queries: &Tensor, keys: &Tensor, output: &Tensor) -> Option<u64> {
+    let ([heads, m, d], [also_heads, also_d, n]) = (queries.dims.as_slice(), keys.dims.as_slice()) else { return None };
+    let [heads_out, m_out, e] = output.dims.as_slice() else { return None };
+    let fits = [heads, heads, d, m] == [also_heads, heads_out, also_d, m_out];
+    fits.then(|| product(&[*heads, *m, *n, d.checked_add(*e)?])).flatten()
+}
