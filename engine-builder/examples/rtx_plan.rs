@@ -5,12 +5,13 @@
 //!         .onnxruntime/lib model-fp16.onnx 8.9 OUTPUT_FOLDER
 #![allow(clippy::print_stdout)]
 
+use std::io::Cursor;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::Instant;
 use tileforge_engine_builder::rtx::{PlanFacts, context_model, prepare};
 use tileforge_graph::{WeightStorage, load, save};
-use tileforge_tensorrt::{BuildOptions, ComputeCapability, Library};
+use tileforge_tensorrt::{BuildOptions, ComputeCapability, Library, Program};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -44,5 +45,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         plan.bytes().len(),
         peak.split_whitespace().collect::<Vec<_>>().join(" "),
     );
+    let program = Program::read(&mut Cursor::new(plan.bytes()))?;
+    let (moved, activations) = (program.moved_bytes() as f64 / 1e6, program.activation_bytes as f64 / 1e6);
+    let (kernels, products) = (program.operations.len(), program.multiply_adds() as f64 / 1e9);
+    println!("{kernels} kernels, {moved:.1} MB moved, {products:.2} G products, {activations:.1} MB of activations");
     Ok(())
 }

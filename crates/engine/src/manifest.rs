@@ -230,6 +230,32 @@ pub struct Plan {
     pub library: String,
     /// The compute capabilities that it was built for, such as "8.9".
     pub compute_capabilities: Vec<String>,
+    /// What a run of it takes, as its program says; `None` where that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub figures: Option<PlanFigures>,
+}
+
+/// What a run of a plan takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PlanFigures {
+    /// Kernels that run one after the other.
+    pub kernels: u64,
+    /// Bytes that they read and write.
+    pub moved_bytes: u64,
+    /// Products that convolutions, matrix products and attention add up, as far as they are known.
+    pub multiply_adds: u64,
+    /// Bytes of the GPU's memory for what is computed, beside inputs and outputs.
+    pub activation_bytes: u64,
+    /// Bytes of the GPU's memory for weights.
+    pub weight_bytes: u64,
+}
+
+impl PlanFigures {
+    /// Bytes of the GPU's memory that a session takes.
+    pub fn memory_bytes(&self) -> u64 {
+        self.weight_bytes.saturating_add(self.activation_bytes)
+    }
 }
 
 impl Plan {

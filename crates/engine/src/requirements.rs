@@ -89,9 +89,10 @@ impl Manifest {
         weights.saturating_add(graph.values_bytes.unwrap_or(0).max(4 * values))
     }
 
-    /// The memory of the graph that needs least.
+    /// The memory of the graph that needs least: of its plan, where that says it.
     fn least_memory(&self) -> u64 {
-        self.graphs.iter().map(|graph| self.memory_at_least(graph)).min().unwrap_or(0)
+        let planned = |graph: &Graph| graph.plan.as_ref()?.figures.map(|figures| figures.memory_bytes());
+        self.graphs.iter().map(|graph| planned(graph).unwrap_or_else(|| self.memory_at_least(graph))).min().unwrap_or(0)
     }
 }
 
@@ -126,6 +127,7 @@ mod tests {
             file: "tensorrt-rtx/x.plan".into(),
             library: library.into(),
             compute_capabilities: capabilities.iter().map(|&text| text.into()).collect(),
+            figures: None,
         })
     }
 

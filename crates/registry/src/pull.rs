@@ -254,6 +254,7 @@ pub(crate) mod tests {
             file: "tensorrt-rtx/a.plan".into(),
             library: "1.7.1.116".into(),
             compute_capabilities: vec!["8.6".into(), "8.9".into()],
+            figures: None,
         }
     }
 

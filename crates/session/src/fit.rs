@@ -264,6 +264,7 @@ mod tests {
             file: "tensorrt-rtx/model.plan".into(),
             library: "1.7.1.116".into(),
             compute_capabilities: vec!["8.6".into(), "8.9".into()],
+            figures: None,
         };
         let mut manifest = manifest();
         let none = on_tensorrt_rtx(&Requirements::of(&manifest), &gpu("8.9", 1), Some("1.7.1.116"));

@@ -196,6 +196,7 @@ mod tests {
             file: "tensorrt-rtx/a.plan".into(),
             library: library.into(),
             compute_capabilities: vec!["8.9".into()],
+            figures: None,
         };
         let gpu = |name: &str, capability: &str| Gpu {
             name: name.into(),

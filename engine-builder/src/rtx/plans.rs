@@ -6,9 +6,9 @@ use std::fs;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use tileforge_engine::manifest::{Graph, Plan};
+use tileforge_engine::manifest::{Graph, Plan, PlanFigures};
 use tileforge_graph::{DataType, Model, WeightStorage, load, save};
-use tileforge_tensorrt::{BuildOptions, ComputeCapability};
+use tileforge_tensorrt::{BuildOptions, ComputeCapability, Program};
 
 /// What plans are built with, and for which GPUs.
 #[derive(Debug, Clone)]
@@ -86,12 +86,21 @@ fn one(
     let stem = file.strip_suffix(".onnx").unwrap_or(file);
     let plan = Path::new(Plan::FOLDER).join(format!("{stem}.plan"));
     let path = engine.join(&plan);
-    let report = job
+    let mut report = job
         .builder
         .build(&prepared, file, job.capabilities, job.options, &path, &mut |step| shown.tell(file, step))
         .map_err(|error| with_nodes(error, &model))?;
     let capabilities: Vec<(u32, u32)> = job.capabilities.iter().map(|capability| capability.version()).collect();
     let sha256 = tileforge_engine::digest::sha256_file(&path)?.sha256;
+    let mut opened = fs::File::open(&path).map_err(|source| Error::file(&path, "read", source))?;
+    let figures = match Program::read(&mut opened) {
+        Ok(program) => Some(figures(&program)),
+        // It is as good a plan as another one.
+        Err(not_known) => {
+            report.messages.push(not_known.to_string());
+            None
+        }
+    };
     let facts = PlanFacts {
         plan: plan.file_name().map_or(Path::new(""), Path::new),
         graph: file,
@@ -107,8 +116,19 @@ fn one(
         file: text(&plan),
         library: job.builder.release().to_string(),
         compute_capabilities: job.capabilities.iter().map(ToString::to_string).collect(),
+        figures,
     };
     Ok((plan, report))
+}
+
+fn figures(program: &Program) -> PlanFigures {
+    PlanFigures {
+        kernels: program.operations.len() as u64,
+        moved_bytes: program.moved_bytes(),
+        multiply_adds: program.multiply_adds(),
+        activation_bytes: program.activation_bytes,
+        weight_bytes: program.weight_bytes,
+    }
 }
 
 /// A refusal of an element type, with the nodes that use it: the builder does not name them.

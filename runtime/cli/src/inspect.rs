@@ -9,10 +9,13 @@ use tileforge_terminal::{counted, print, print_json};
 use super::chosen::Chosen;
 use super::failure::CommandResult;
 
+mod kernels;
+
 const EXAMPLES: &str = "\
 Examples:
   runtime inspect --engine engines/compact-x4
-  runtime inspect --engine engines/compact-x4 --json | jq .gates";
+  runtime inspect --engine engines/compact-x4 --json | jq .gates
+  runtime inspect --engine engines/rtx4090/compact-x4 --kernels";
 
 /// Show what an engine is and what its model promises, after checking that its files are whole.
 #[derive(clap::Args)]
@@ -23,10 +26,17 @@ pub(crate) struct Arguments {
     /// Print the manifest as JSON; with the manifests of its parts, if it has any.
     #[arg(long)]
     json: bool,
+    /// Print what the plans for RTX GPUs run, read from the plans: their kernels, the nodes that went into each, and the
+    /// bytes and products of each.
+    #[arg(long)]
+    kernels: bool,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> CommandResult {
     let bundle = arguments.engine.open_bundle()?;
+    if arguments.kernels {
+        return kernels::run(&bundle, arguments.json);
+    }
     Ok(match &bundle {
         Bundle::Engine(engine) if arguments.json => print_json(engine.manifest()),
         Bundle::Pipeline(_) if arguments.json => print_json(&bundle.manifest_json()?),
@@ -133,7 +143,8 @@ fn graph_text(graph: &Graph, upscale: Option<&Upscale>) -> String {
     };
     let plan = graph.plan.as_ref().map_or(String::new(), |plan| {
         let capabilities = plan.compute_capabilities.join(", ");
-        format!(", plan of TensorRT for RTX {} for compute {capabilities}", plan.library)
+        let figures = plan.figures.map_or(String::new(), |figures| format!(": {}", kernels::figures_text(&figures)));
+        format!(", plan of TensorRT for RTX {} for compute {capabilities}{figures}", plan.library)
     });
     format!("{}: {takes}{optimised}{plan}", graph.file)
 }
