@@ -110,7 +110,7 @@ impl ElementType {
         (ElementType::Float, "float", 32),
         (ElementType::Half, "half", 16),
         (ElementType::Bf16, "bf16", 16),
-        (ElementType::Fp8, "fp8", 8),
+        (ElementType::Fp8, "fp8_e4m3", 8),
         (ElementType::Int8, "int8", 8),
         (ElementType::Uint8, "uint8", 8),
         (ElementType::Bool, "bool", 8),

@@ -7,14 +7,15 @@ use super::recipe::{Recipe, default_layers};
 use super::statistics::Statistics;
 use crate::rtx;
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::Cursor;
 use std::ops::ControlFlow;
 use std::path::Path;
 use tileforge_contract::{Precision, Provider};
 use tileforge_exporter::arch::{Entry, registry};
 use tileforge_exporter::{Checkpoint, export, synthesise};
-use tileforge_graph::{DataType, Model, Port, WeightStorage, save};
+use tileforge_graph::{DataType, Model, Node, Port, WeightStorage, save};
 use tileforge_tensorrt::ComputeCapability::{self, Sm86, Sm89, Sm120};
-use tileforge_tensorrt::{BuildOptions, Library};
+use tileforge_tensorrt::{BuildOptions, ElementType, Kind, Library, Program};
 
 /// What an input's dimension becomes that the graph leaves open.
 const OPEN_SIZE: usize = 64;
@@ -49,6 +50,22 @@ fn quantised(model: &Model, precision: Precision) -> Model {
     made
 }
 
+/// The layers that have 8-bit inputs and 8-bit weights in the graph, and that the plan computes in another type.
+fn widened(model: &Model, program: &Program) -> BTreeSet<String> {
+    let makers: BTreeMap<&str, &Node> =
+        model.nodes.iter().flat_map(|node| node.outputs.iter().map(move |output| (output.as_str(), node))).collect();
+    let is_8_bit = |node: &&Node| {
+        let from_8_bits = |input: &String| makers.get(input.as_str()).is_some_and(|node| node.is("DequantizeLinear"));
+        ["Conv", "MatMul", "Gemm"].contains(&node.operator.as_str()) && node.inputs.iter().take(2).all(from_8_bits)
+    };
+    let in_8_bits = program.operations.iter().filter(|operation| {
+        operation.kind != Kind::Pass && matches!(operation.element, Some(ElementType::Int8 | ElementType::Fp8))
+    });
+    let in_8_bits: BTreeSet<&str> = in_8_bits.flat_map(|operation| &operation.layers).map(String::as_str).collect();
+    let layers = model.nodes.iter().filter(is_8_bit).map(|node| node.name.clone());
+    layers.filter(|layer| !in_8_bits.contains(layer.as_str())).collect()
+}
+
 #[test]
 fn every_architecture_in_8_bits_is_built_for_every_rtx_gpu_that_computes_in_them() {
     let library = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.onnxruntime/lib");
@@ -67,7 +84,17 @@ fn every_architecture_in_8_bits_is_built_for_every_rtx_gpu_that_computes_in_them
             for capability in capabilities {
                 let options = BuildOptions::default();
                 match library.build(&graph, &[*capability], &options, &mut |_| ControlFlow::Continue(())) {
-                    Ok(_) => plans += 1,
+                    Ok(plan) => {
+                        plans += 1;
+                        let program = Program::read(&mut Cursor::new(plan.bytes())).unwrap();
+                        let widened = widened(&quantised, &program);
+                        if !widened.is_empty() {
+                            refusals.push(format!(
+                                "{} {precision} {capability}: not in 8 bits: {widened:?}",
+                                architecture.name
+                            ));
+                        }
+                    }
                     Err(error) => refusals.push(format!("{} {precision} {capability}: {error}", architecture.name)),
                 }
             }

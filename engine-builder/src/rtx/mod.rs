@@ -14,7 +14,7 @@ pub use process::serve_plan;
 
 use crate::Result;
 use tileforge_graph::Model;
-use tileforge_graph::rewrite::prelu_as_extremes;
+use tileforge_graph::rewrite::{concatenated_convolutions_as_sums, prelu_as_extremes};
 
 /// How many nodes were written in another form.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -25,10 +25,12 @@ pub struct Prepared {
     pub transposed_convolutions: usize,
     /// PReLUs, which would be a pass over memory each, as what is computed with the convolution before them.
     pub prelus: usize,
+    /// Convolutions of concatenated features, which would be copied together, as sums of convolutions.
+    pub sums: usize,
 }
 
-/// Writes what the builder refuses, or has slow kernels for, in forms that it takes. The result computes the same: in
-/// FP32 to the last bit, and no precision becomes lower. It is to be called when the graph has its precision, because
+/// Writes what the builder refuses, or has slow kernels for, in forms that it takes. The result computes the same, but
+/// for the rounding of sums, and no precision becomes lower. It is to be called when the graph has its precision, because
 /// that decides what is refused, and for plans alone: CPUs have faster kernels for the operators that go.
 ///
 /// # Errors
@@ -37,5 +39,57 @@ pub fn prepare(model: &mut Model) -> Result<Prepared> {
     let attentions = attention::written_out(model)?;
     let transposed_convolutions = transposed_convolution::in_fp32(model)?;
     let prelus = prelu_as_extremes(model)?;
-    Ok(Prepared { attentions, transposed_convolutions, prelus })
+    let sums = concatenated_convolutions_as_sums(model)?;
+    Ok(Prepared { attentions, transposed_convolutions, prelus, sums })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ndarray::ArrayD;
+    use std::collections::BTreeMap;
+    use tileforge_exporter::arch::registry;
+    use tileforge_exporter::{Checkpoint, export, synthesise};
+    use tileforge_graph::{DataType, WeightStorage, save};
+    use tileforge_session::{Cancel, Session, SessionOptions, Tensor};
+
+    /// The graph of a preset for a picture of 64×48 pixels.
+    fn graph(architecture: &str, preset: &str) -> Model {
+        let folder = tempfile::tempdir().unwrap();
+        let architecture = registry().iter().find(|entry| entry.name == architecture).unwrap();
+        let (_, network) = architecture.presets().into_iter().find(|(name, _)| *name == preset).unwrap();
+        let checkpoint = folder.path().join("checkpoint.safetensors");
+        synthesise(network.as_ref(), DataType::F32, 7, &checkpoint).unwrap();
+        let checkpoint = Checkpoint::open(&checkpoint).unwrap();
+        let model = export(&checkpoint, &network.example_shapes(), &BTreeMap::new()).unwrap().model;
+        model.specialised(&[("image".to_owned(), vec![1, 3, 48, 64])].into()).unwrap()
+    }
+
+    fn run(model: &Model) -> ArrayD<f32> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("model.onnx");
+        save(model, &path, WeightStorage::Inline).unwrap();
+        let mut session = Session::open(&crate::tests::environment(), &path, &SessionOptions::default()).unwrap();
+        let value = |index: usize| ((index * 7919) % 1009) as f32 / 1009.0;
+        let image = ArrayD::from_shape_vec(vec![1, 3, 48, 64], (0..3 * 48 * 64).map(value).collect()).unwrap();
+        let image: Tensor = image.into();
+        session.run(&[("image", &image)], &Cancel::new()).unwrap().remove(0).1.into_f32().unwrap()
+    }
+
+    /// The worst difference between a graph and its form for plans, and what was changed.
+    fn difference(model: &Model) -> (f32, Prepared) {
+        let mut other = model.clone();
+        let prepared = prepare(&mut other).unwrap();
+        let (expected, found) = (run(model), run(&other));
+        assert!(expected.iter().any(|value| value.abs() > 0.01));
+        ((expected - found).mapv(f32::abs).into_iter().fold(0.0, f32::max), prepared)
+    }
+
+    #[test]
+    fn what_a_plan_computes_is_what_the_graph_computes() {
+        let (worst, prepared) = difference(&graph("SRVGGNetCompact", "tiny"));
+        assert!(prepared.prelus > 0 && worst == 0.0, "{worst} {prepared:?}");
+        let (worst, prepared) = difference(&graph("RRDBNet", "tiny"));
+        assert!(prepared.sums > 0 && worst < 2e-6, "{worst} {prepared:?}");
+    }
 }

@@ -2,6 +2,7 @@
 
 use end_to_end::repository;
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::Cursor;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use tileforge_contract::Precision;
@@ -10,7 +11,7 @@ use tileforge_exporter::arch::registry;
 use tileforge_exporter::{Checkpoint, export, synthesise};
 use tileforge_graph::{Attribute, DataType, Model, Node, Opset, Port, TensorType, WeightStorage, load, save};
 use tileforge_tensorrt::ComputeCapability::{Sm86, Sm89, Sm120};
-use tileforge_tensorrt::{BuildOptions, ComputeCapability, Error, Library, PlanHeader};
+use tileforge_tensorrt::{BuildOptions, ComputeCapability, Error, Library, PlanHeader, Program};
 
 const CAPABILITIES: [ComputeCapability; 3] = [Sm86, Sm89, Sm120];
 
@@ -24,6 +25,9 @@ fn library() -> Library {
 fn build(library: &Library, graph: &Path, capabilities: &[ComputeCapability]) -> Result<usize, Error> {
     let plan = library.build(graph, capabilities, &BuildOptions::default(), &mut |_| ControlFlow::Continue(()))?;
     assert_eq!(PlanHeader::read(plan.bytes()).unwrap().capabilities, capabilities);
+    let program = Program::read(&mut Cursor::new(plan.bytes())).unwrap_or_else(|error| panic!("{graph:?}: {error}"));
+    let unknown: Vec<_> = program.operations.iter().filter(|operation| operation.multiply_adds.is_none()).collect();
+    assert!(unknown.is_empty(), "{graph:?}: how many products these have is not known: {unknown:#?}");
     Ok(plan.bytes().len())
 }
 

@@ -15,6 +15,7 @@
 //! | `rounding` | FP32 graphs that round as a graph in FP16 or BF16 does |
 //! | `quantise` | INT8 and FP8 by QuantizeLinear and DequantizeLinear |
 //! | `prelu` | PReLU in forms that ONNX Runtime's CPU provider and TensorRT for RTX compute with a convolution |
+//! | `concatenated` | convolutions of concatenated features as sums, for TensorRT for RTX |
 //! | `repeated_channels`, `upsampled` | forms for which ONNX Runtime's CPU provider has faster kernels |
 //! | `segments` | a graph cut into pieces that follow each other |
 //!
@@ -22,6 +23,7 @@
 //! calibrates.
 
 mod attention;
+mod concatenated;
 mod driver;
 mod half;
 mod in_fp32;
@@ -41,6 +43,7 @@ mod upsampled;
 mod weight_casts;
 
 pub use attention::attention_as_products;
+pub use concatenated::concatenated_convolutions_as_sums;
 pub use driver::{Rule, apply};
 pub use half::to_half;
 pub use in_fp32::in_fp32;

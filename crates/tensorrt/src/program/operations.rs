@@ -57,7 +57,7 @@ fn operation(listing: &Listing<'_>, entry: &Entry<'_>, fused: &[Listing<'_>]) ->
     let kernel = record.word_of("name").unwrap_or_default();
     let (kind, element, multiply_adds) = match inside {
         Some(inside) => products_inside(inside)?,
-        None => products(listing, word, kernel, &arguments)?,
+        None => products(listing, word, record)?,
     };
     let first = arguments.inputs.first().map(|name| listing.tensor(name)).transpose()?;
     Ok(Operation {
@@ -103,8 +103,7 @@ fn products_inside(inside: &Listing<'_>) -> Result<Products> {
     let mut all: Products = (Kind::Pass, None, Some(0));
     for entry in &inside.entries {
         let word = entry.key.unwrap_or_default();
-        let kernel = entry.value.word_of("name").unwrap_or_default();
-        let (kind, element, count) = products(inside, word, kernel, &Arguments::of(&entry.value))?;
+        let (kind, element, count) = products(inside, word, &entry.value)?;
         if kind != Kind::Pass {
             (all.0, all.1) = (kind, element);
         }
@@ -113,7 +112,8 @@ fn products_inside(inside: &Listing<'_>) -> Result<Products> {
     Ok(all)
 }
 
-fn products(listing: &Listing<'_>, word: &str, kernel: &str, arguments: &Arguments<'_>) -> Result<Products> {
+fn products(listing: &Listing<'_>, word: &str, record: &Value<'_>) -> Result<Products> {
+    let (kernel, arguments) = (record.word_of("name").unwrap_or_default(), Arguments::of(record));
     let kind = match word {
         "corrltn" => Kind::Convolution,
         "deconvolution" => Kind::TransposedConvolution,
@@ -125,7 +125,7 @@ fn products(listing: &Listing<'_>, word: &str, kernel: &str, arguments: &Argumen
     let count = match (kind, inputs.as_slice(), outputs.as_slice()) {
         (Kind::Convolution, [_, filters, ..], [output, ..]) => convolution(output, filters),
         (Kind::TransposedConvolution, [input, filters, ..], _) => convolution(input, filters),
-        (Kind::Product, [left, right, ..], [output, ..]) => matrix_product(left, right, output),
+        (Kind::Product, [left, right, ..], [output, ..]) => matrix_product(record, left, right, output),
         (Kind::Attention, [queries, keys, ..], [output, ..]) => attention(queries, keys, output),
         _ => None,
     };
@@ -142,18 +142,18 @@ fn convolution(image: &Tensor, filters: &Tensor) -> Option<u64> {
     (channels == count && filters.dims.len() >= 3).then(|| filters.elements()?.checked_mul(positions)).flatten()
 }
 
-/// [.., m, k] · [.., k, n] = [.., m, n], each of which may be written with more or fewer axes in front: the product of
-/// their sizes is (m · k · n)² for each matrix of a batch.
-fn matrix_product(left: &Tensor, right: &Tensor, output: &Tensor) -> Option<u64> {
-    let matrices = match right.dims.as_slice() {
-        [batch @ .., _, _] => product(batch)?,
-        _ => return None,
+/// [.., m, k] · [.., k, n] = [.., m, n]: k products for each value of the output. Either may be stored transposed.
+fn matrix_product(record: &Value<'_>, left: &Tensor, right: &Tensor, output: &Tensor) -> Option<u64> {
+    let is_transposed = |key: &str| match record.word_of(key) {
+        Some("true") => Some(true),
+        Some("false") => Some(false),
+        _ => None,
     };
-    let sizes = [left, right, output].map(|tensor| tensor.elements().map(u128::from));
-    let all = sizes.into_iter().try_fold(1_u128, |all, size| all.checked_mul(size?))?;
-    let squared = all.checked_div(matrices.into())?;
-    let count = squared.isqrt();
-    (count * count == squared && all % u128::from(matrices) == 0).then(|| u64::try_from(count).ok()).flatten()
+    let [.., left_rows, left_columns] = left.dims.as_slice() else { return None };
+    let [.., right_rows, right_columns] = right.dims.as_slice() else { return None };
+    let from_left = if is_transposed("trA")? { left_rows } else { left_columns };
+    let from_right = if is_transposed("trB")? { right_columns } else { right_rows };
+    (from_left == from_right).then(|| output.elements()?.checked_mul(*from_left)).flatten()
 }
 
 /// Queries [heads, m, d] and keys [heads, d, n] give weights of values [heads, n, e].

@@ -48,7 +48,10 @@ pub(super) fn read<'t>(descriptors: &Value<'t>) -> Result<HashMap<&'t str, Tenso
         // A view has the type of what it shows.
         let element = match tensor.word_of("base").filter(|_| is_view) {
             Some(base) => tensors.get(base).ok_or_else(|| missing("what is shown"))?.element,
-            None => tensor.word_of("type").and_then(ElementType::of).ok_or_else(|| missing("the type"))?,
+            None => {
+                let word = tensor.word_of("type").unwrap_or_default();
+                ElementType::of(word).ok_or_else(|| missing(&format!("the type `{word}`")))?
+            }
         };
         let bits = product(&dims).and_then(|elements| elements.checked_mul(element.bits()));
         let number =

@@ -52,7 +52,7 @@ const MAIN: &str = "header {\n  version = 5\n  region = { name=devmem size=7000 
     main {\n label bb1: \n  \
     runtime_fusion={ name=__myl_CorrRelu input_args={ \"x\" \"filters\" } output_args={ \"y\" } binary=0 \
     scratchspace={\"scratch\" } layers=\"[ONNX Layer: body/Conv]\u{1f}[ONNX Layer: body/Relu]\" backbone=conv }\n  \
-    fully_connected={ name=\"head/MatMul\" output={\"z\" } input={\"y^deref\" \"matrix\" } \
+    fully_connected={ name=\"head/MatMul\" output={\"z\" } input={\"y^deref\" \"matrix\" } trA=false trB=false \
     layers=\"[ONNX Layer: head/MatMul]\" }\n  \
     function={ name=_gemm_mha_v2 input_args={ \"q\" \"k\" \"v\" } output_args={ \"seen\" } layers=\"\" }\n  \
     function={ name=__myl_Cast input_args={ \"z\" \"z\" } output_args={ \"wide\" } binary = 3 layers=\"\" }\n\
@@ -103,7 +103,7 @@ fn what_is_in_another_form_is_not_known() {
         MAIN.replace(from, to)
     };
     for (from, to, word) in [
-        ("type=float", "type=fp3", "type of the tensor `wide`"),
+        ("type=float", "type=fp3", "type `fp3` of the tensor `wide`"),
         ("dims={ 30 4 } name=\"z\"", "dims={ 30 -4 } name=\"z\"", "sizes of the tensor `z`"),
         ("dims={ 30 4 } name=\"z\"", "dims={ 4294967296 4294967296 } name=\"z\"", "sizes of the tensor `z`"),
         ("name=\"wide\" type", "name=\"z\" type", "second description of the tensor `z`"),
