@@ -42,10 +42,12 @@ pub(super) fn run(bundle: &Bundle, json: bool) -> CommandResult {
                       as rtx4090";
         return Err(Failure::Usage(reason.into()));
     }
-    Ok(match json {
-        true => print_json(&plans)?,
-        false => print(&plans.iter().map(Shown::text).collect::<Vec<_>>().join("\n\n"))?,
-    })
+    if json {
+        print_json(&plans)?;
+    } else {
+        print(&plans.iter().map(Shown::text).collect::<Vec<_>>().join("\n\n"))?;
+    }
+    Ok(())
 }
 
 fn add(plans: &mut Vec<Shown>, part: &str, engine: &Engine) -> CommandResult {
