@@ -94,6 +94,8 @@ fn an_engine_has_plans_and_is_the_same_in_every_build() {
         assert_eq!(named, &Attribute::Text(name.into()));
     }
 
+    what_its_plans_run_is_shown(&engine, &report["graphs"]);
+
     // Several at the same time give the same plans.
     let again = work.path().join("second").join("engine");
     let parallel = build_line(&demo(), &profile, &again).into_iter().chain(["--jobs".into(), "2".into()]);
@@ -106,6 +108,47 @@ fn an_engine_has_plans_and_is_the_same_in_every_build() {
     }
     assert_eq!(names_in(work.path()), ["first", "second", "small-rtx.yaml"]);
     assert_eq!(names_in(&work.path().join("first")), ["engine"]);
+}
+
+fn what_its_plans_run_is_shown(engine: &Path, graphs: &Json) {
+    let inspect = |more: &[&str]| {
+        run("runtime", words(&[&"inspect", &"--engine", &engine]).into_iter().chain(more.iter().map(Into::into)))
+    };
+    let plans = inspect(&["--kernels", "--json"]).success().json();
+    assert_eq!(plans.as_array().unwrap().len(), 2);
+    for (plan, graph) in plans.as_array().unwrap().iter().zip(graphs.as_array().unwrap()) {
+        assert_eq!(plan["plan"], graph["plan"]["file"]);
+        let kernels = plan["program"]["operations"].as_array().unwrap();
+        let of = |kind: &str| kernels.iter().filter(|kernel| kernel["kind"] == kind).collect::<Vec<_>>();
+        // Every PReLU is computed where the convolution before it writes. What is left moves pixels.
+        assert_eq!((of("convolution").len(), of("pass").len()), (18, 2), "{plan}");
+        assert_eq!(kernels[1]["kernel"], "CorrMulMax");
+        assert_eq!(kernels[1]["layers"][1], "body.1/PRelu");
+        // Filters of 32 channels, of which the picture has four in memory; the last ones make 48.
+        let pixels: u64 =
+            graph["inputs"]["image"].as_array().unwrap()[2..].iter().map(|side| side.as_u64().unwrap()).product();
+        let products = (32 * 4 + 16 * 32 * 32 + 48 * 32) * 9 * pixels;
+        let figures = &graph["plan"]["figures"];
+        assert_eq!((figures["kernels"].as_u64(), figures["multiply_adds"].as_u64()), (Some(20), Some(products)));
+        let moved = kernels
+            .iter()
+            .map(|kernel| kernel["read_bytes"].as_u64().unwrap() + kernel["written_bytes"].as_u64().unwrap());
+        assert_eq!(figures["moved_bytes"].as_u64(), Some(moved.sum()));
+        assert!(figures["weight_bytes"].as_u64().unwrap() > 300_000, "{figures}");
+    }
+    let text = inspect(&["--kernels"]).success().stdout;
+    assert!(text.contains("20 kernels") && text.contains("CorrMulMax: body.0/Conv + body.1/PRelu"), "{text}");
+    assert!(inspect(&[]).success().stdout.contains("20 kernels"));
+}
+
+#[test]
+fn an_engine_without_plans_says_so_where_kernels_are_asked_for() {
+    let work = tempfile::tempdir().unwrap();
+    let engine = work.path().join("engine");
+    let build = words(&[&"build", &demo(), &"--profile", &"cpu", &"-o", &engine]);
+    let _ = run("engine-builder", build).success();
+    let asked = run("runtime", words(&[&"inspect", &"--engine", &engine, &"--kernels"]));
+    let _ = asked.failure(2, &["expected an engine with plans for RTX GPUs", "rtx4090"]);
 }
 
 #[test]
