@@ -13,3 +13,4 @@ mod pictures;
 mod safety;
 mod sdapi;
 mod shutdown;
+mod worker;
