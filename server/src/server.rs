@@ -173,9 +173,7 @@ impl Server {
         let http_router = if lane.is_some() { routes::watching(&app) } else { routes::http(&app) };
         let (health, grpc_router) = grpc::router(&app);
         let mut doors = Vec::new();
-        for (address, protocol, router) in
-            [(http, Protocol::Http, http_router), (grpc, Protocol::Grpc, grpc_router)]
-        {
+        for (address, protocol, router) in [(http, Protocol::Http, http_router), (grpc, Protocol::Grpc, grpc_router)] {
             let Some(address) = address else { continue };
             let door = Door::open(address, protocol, router, app.clone()).await;
             doors.push((protocol, door.map_err(|source| Error::Address { address, source })?));

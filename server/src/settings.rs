@@ -79,7 +79,11 @@ pub struct WorkSettings {
 impl fmt::Debug for WorkSettings {
     /// Without what may be secret.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("WorkSettings").field("queue", &self.queue).field("stores", &self.stores).finish_non_exhaustive()
+        formatter
+            .debug_struct("WorkSettings")
+            .field("queue", &self.queue)
+            .field("stores", &self.stores)
+            .finish_non_exhaustive()
     }
 }
 

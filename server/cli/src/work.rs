@@ -23,7 +23,8 @@ pub(crate) fn run(arguments: &Work, ort_lib: Option<PathBuf>) -> CommandResult {
     let engines = &arguments.engines;
     let broker = arguments.broker.clone().or_else(|| env::var(BROKER).ok()).ok_or(Error::NoBroker)?;
     let is_for_stores = |name: &str| STORES.iter().any(|begin| name.starts_with(begin));
-    let variables = env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    let variables =
+        env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
     let work = WorkSettings {
         broker,
         queue: arguments.queue_name.clone(),

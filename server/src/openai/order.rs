@@ -67,13 +67,7 @@ impl Order {
         Self::check(app, product, Received::of_upload(upload)?, held, caller).await
     }
 
-    async fn check(
-        app: &App,
-        product: Product,
-        received: Received,
-        held: Arc<Held>,
-        caller: Caller,
-    ) -> Result<Self> {
+    async fn check(app: &App, product: Product, received: Received, held: Arc<Held>, caller: Caller) -> Result<Self> {
         let Received { asked, mut pictures, mask } = received;
         let format = format_named(asked.output_format.as_deref())?;
         if asked.response_format.as_deref().is_some_and(|format| format != "b64_json") {

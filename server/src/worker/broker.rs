@@ -119,10 +119,16 @@ mod tests {
             serde_json::from_str::<Value>(&text).unwrap_or_default()
         };
         let whole = letter(b"{}", 1 << 20);
-        assert_eq!([&whole["message"], &whole["reason"], &whole["truncated"]], [&json!("{}"), &json!("why"), &json!(false)]);
+        assert_eq!(
+            [&whole["message"], &whole["reason"], &whole["truncated"]],
+            [&json!("{}"), &json!("why"), &json!(false)]
+        );
         assert_eq!(letter(b"\xff\x00", 1 << 20)["message_base64"], "/wA=");
         let escaped = letter(&[1; BYTES_MAXIMUM], 1 << 20);
-        assert_eq!((escaped["message"].as_str().map(str::len), &escaped["truncated"]), (Some(BYTES_MAXIMUM / 8), &json!(true)));
+        assert_eq!(
+            (escaped["message"].as_str().map(str::len), &escaped["truncated"]),
+            (Some(BYTES_MAXIMUM / 8), &json!(true))
+        );
         let huge = letter(&[b'x'; BYTES_MAXIMUM * 2], 1 << 20);
         assert_eq!((huge["message"].as_str().map(str::len), &huge["truncated"]), (Some(BYTES_MAXIMUM), &json!(true)));
         assert_eq!(letter(&[b'x'; 1000], 200)["message"].as_str().map(str::len), Some(15));

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use async_nats::jetstream::consumer::{AckPolicy, PullConsumer, pull};
-use async_nats::jetstream::context::Publish;
+use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::stream::{Config, RetentionPolicy, Stream};
 use async_nats::jetstream::{AckKind, Context};
 use async_nats::{Client, ConnectOptions, ServerAddr};
@@ -160,9 +160,10 @@ impl Broker for Nats {
         // Told twice, it is there once. The end of the token is the time and what waits behind the message.
         let id: Vec<&str> = delivery.lease.token.split('.').collect();
         let id = id[..id.len().saturating_sub(2)].join(".");
-        let publish = Publish::build().message_id(id).payload(letter.into());
+        let publish = PublishMessage::build().message_id(id).payload(letter.into());
         let context = self.context().await?;
-        let sent = context.send_publish(format!("{}.dead", self.queue), publish).await.map_err(|error| failed(&error))?;
+        let sent =
+            context.send_publish(format!("{}.dead", self.queue), publish).await.map_err(|error| failed(&error))?;
         sent.await.map_err(|error| failed(&error))?;
         self.acknowledge(&delivery.lease, AckKind::Ack).await
     }

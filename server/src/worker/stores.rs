@@ -252,10 +252,7 @@ fn is_within(path: &FilePath, folder: &FilePath, reads: bool) -> io::Result<bool
 fn parts(text: &str) -> std::result::Result<(String, Option<String>, Path), String> {
     let url = Url::parse(text).map_err(|error| error.to_string())?;
     let host = url.host_str().filter(|host| !host.is_empty()).map(str::to_owned);
-    let named = matches!(
-        (url.scheme(), &host),
-        ("s3" | "gs" | "az", Some(_)) | ("file", None)
-    );
+    let named = matches!((url.scheme(), &host), ("s3" | "gs" | "az", Some(_)) | ("file", None));
     if !named {
         return Err("expected s3://BUCKET/…, gs://BUCKET/…, az://CONTAINER/… or file:///…".into());
     }

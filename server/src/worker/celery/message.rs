@@ -128,7 +128,9 @@ impl Envelope {
         }
         let has = |entries: &Option<HasEntries>| entries.is_some_and(|entries| entries.0);
         if has(&after.callbacks) || has(&after.errbacks) || has(&after.chain) || after.chord.is_some() {
-            return Err(Failure::invalid("link, link_error, chain, chord: expected none; nothing is called afterwards"));
+            return Err(Failure::invalid(
+                "link, link_error, chain, chord: expected none; nothing is called afterwards",
+            ));
         }
         Job::of(&id, kind, fields)
     }

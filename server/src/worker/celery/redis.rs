@@ -145,7 +145,9 @@ impl Celery {
         for key in ["taken", "messages", "tries", "number"] {
             call.key(self.key(key));
         }
-        self.lists().for_each(|list| drop(call.key(list)));
+        for list in self.lists() {
+            call.key(list);
+        }
         // One byte more than is read: what is too large is seen.
         call.arg(milliseconds(self.lease)).arg(BYTES_MAXIMUM + 1);
         let mut connection = self.connection().await?;
@@ -212,7 +214,9 @@ impl Broker for Celery {
 
     async fn depth(&self) -> Result<Depth> {
         let mut asked = redis::pipe();
-        self.lists().for_each(|list| drop(asked.llen(list)));
+        for list in self.lists() {
+            asked.llen(list);
+        }
         asked.zcard(self.key("taken"));
         let mut connection = self.connection().await?;
         let numbers: Vec<u64> = asked.query_async(&mut connection).await.map_err(failed)?;

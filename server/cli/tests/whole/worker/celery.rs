@@ -28,7 +28,12 @@ fn tasks_of_celery_are_jobs() {
     let one = task(&pictures, "one", "in.png");
     broker.send(&[one.clone(), urgent, one]);
     let (state, result) = got(&broker, "one");
-    assert_eq!((state.as_str(), &result["output"]), ("SUCCESS", &json!(pictures.url("out/one.png"))), "{}", worker.log());
+    assert_eq!(
+        (state.as_str(), &result["output"]),
+        ("SUCCESS", &json!(pictures.url("out/one.png"))),
+        "{}",
+        worker.log()
+    );
     assert_eq!(got(&broker, "urgent").0, "SUCCESS");
     worker.wait_until("the second delivery is done", |worker| ended(worker, "done") == 3.0);
     assert_eq!(pictures.names("out").len(), 4);
@@ -40,7 +45,9 @@ fn tasks_of_celery_are_jobs() {
     let mut linked = task(&pictures, "unknown", "in.png");
     linked["kind"] = "shell".into();
     broker.send(&[missing, late, linked]);
-    for (id, expected) in [("missing", "there is no such object"), ("late", "eta, countdown"), ("unknown", "kind: expected")] {
+    for (id, expected) in
+        [("missing", "there is no such object"), ("late", "eta, countdown"), ("unknown", "kind: expected")]
+    {
         let (state, reason) = got(&broker, id);
         assert!(state == "FAILURE" && reason.as_str().unwrap().contains(expected), "{id}: {state} {reason}");
     }
@@ -57,7 +64,8 @@ fn tasks_of_celery_are_jobs() {
 fn tasks_survive_a_worker_and_the_broker() {
     let (engines, mut broker, pictures) = (engines(), Broker::redis(), Pictures::new());
     let _ = write_picture(&pictures.path("large.png"), "600x400");
-    let start = |broker: &Broker| worker(engines.path(), broker, &pictures.url(""), &["--lease", "1.5", "--at-once", "2"]);
+    let start =
+        |broker: &Broker| worker(engines.path(), broker, &pictures.url(""), &["--lease", "1.5", "--at-once", "2"]);
     let (first, second) = (start(&broker), start(&broker));
     let ids: Vec<String> = (0..6).map(|number| format!("task-{number}")).collect();
     let tasks: Vec<Value> = ids.iter().map(|id| task(&pictures, id, "large.png")).collect();

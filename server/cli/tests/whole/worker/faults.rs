@@ -70,7 +70,10 @@ fn a_job_that_kills_its_workers_becomes_a_dead_letter() {
     let last = start();
     last.wait_until("it is a dead letter", |worker| ended(worker, "set_aside") == 1.0);
     let [letter] = <[Value; 1]>::try_from(broker.dead()).unwrap();
-    assert!(letter["reason"].as_str().unwrap().contains("delivered 2 times, and no worker came to its end"), "{letter}");
+    assert!(
+        letter["reason"].as_str().unwrap().contains("delivered 2 times, and no worker came to its end"),
+        "{letter}"
+    );
     assert_eq!((letter["id"].as_str(), pictures.names("out").len()), (Some("job-0"), 0));
 }
 

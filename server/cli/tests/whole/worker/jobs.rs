@@ -17,12 +17,11 @@ fn jobs_become_objects() {
     let worker = worker(pipelines(), &broker, &pictures.url(""), &[]);
     let generation = json!({ "prompt": "a fox", "steps": 3, "seed": 7, "engine": "sd" });
     let mut inline = pictures.job("inline", "in.png", "out/inline.png");
-    inline["inputs"]["image"] = format!("data:image/png;base64,{}", end_to_end_base64(&picture(&server, "40x30"))).into();
+    inline["inputs"]["image"] =
+        format!("data:image/png;base64,{}", end_to_end_base64(&picture(&server, "40x30"))).into();
     let mut webp = pictures.job("webp", "in.png", "out/webp");
     webp["options"]["output_format"] = "webp".into();
-    let made = |id: &str, options: &Value| {
-        json!({ "id": id, "kind": "generations", "output": pictures.url(&format!("out/{id}.png")), "options": options })
-    };
+    let made = |id: &str, options: &Value| json!({ "id": id, "kind": "generations", "output": pictures.url(&format!("out/{id}.png")), "options": options });
     let unseeded = json!({ "prompt": "a fox", "steps": 3 });
     let mut edit = made("edit", &json!({ "prompt": "a fox", "steps": 3, "seed": 7 }));
     edit["kind"] = "edits".into();
@@ -32,7 +31,8 @@ fn jobs_become_objects() {
     broker.send(&[upscale, inline, webp, made("made", &generation), made("one", &unseeded), edit]);
     worker.wait_until("all are done", |worker| ended(worker, "done") == 6.0);
 
-    let expected = server.request("POST", "/v1/upscale?engine=model", &[], &fs::read(pictures.path("in.png")).unwrap()).2;
+    let expected =
+        server.request("POST", "/v1/upscale?engine=model", &[], &fs::read(pictures.path("in.png")).unwrap()).2;
     assert!(fs::read(pictures.path("out/upscale.png")).unwrap() == expected);
     assert!(fs::read(pictures.path("out/inline.png")).unwrap() == expected);
     assert!(fs::read(pictures.path("out/webp")).unwrap().starts_with(b"RIFF"));
@@ -76,7 +76,8 @@ fn a_result_is_made_once() {
         pictures.job("over", "in.png", "in.png"),
     ]);
     worker.wait_until("both are refused", |worker| ended(worker, "set_aside") == 2.0);
-    let mut reasons: Vec<String> = broker.dead().iter().map(|letter| letter["reason"].as_str().unwrap().into()).collect();
+    let mut reasons: Vec<String> =
+        broker.dead().iter().map(|letter| letter["reason"].as_str().unwrap().into()).collect();
     reasons.sort_unstable();
     assert!(reasons[0].contains("the output belongs to the job one"), "{reasons:?}");
     assert!(reasons[1].contains("there is an object at the output already"), "{reasons:?}");
@@ -98,7 +99,8 @@ fn what_is_no_job_becomes_a_dead_letter() {
     symlink(outside.path("new.png"), pictures.path("jobs/dangling.png")).unwrap();
     assert!(Command::new("mkfifo").arg(pictures.path("jobs/pipe.png")).status().unwrap().success());
     fs::create_dir(pictures.path("jobs/empty.png")).unwrap();
-    let worker = worker(engines.path(), &broker, &inside, &["--tries", "2", "--retry-delay", "0.1", "--max-body", "1M"]);
+    let worker =
+        worker(engines.path(), &broker, &inside, &["--tries", "2", "--retry-delay", "0.1", "--max-body", "1M"]);
     fs::write(pictures.path("jobs/large.png"), vec![0; (1 << 20) + 1]).unwrap();
 
     let reads = |input: &str| pictures.job("a", "x", "jobs/out/x.png").with("inputs", json!({ "image": input }));
@@ -211,7 +213,11 @@ fn what_cannot_start_says_why() {
         (nats.to_vec(), 2, "--store <URL>"),
         (vec!["--broker", "amqp://user:secret@h", "--store", "file:///tmp"], 1, "expected nats://"),
         (vec!["--broker", "redis://[", "--store", "file:///tmp"], 1, "not the URL of a broker"),
-        ([&nats[..], &["--store", "file:///nowhere/at/all"]].concat(), 1, "file:///nowhere/at/all: not an object store"),
+        (
+            [&nats[..], &["--store", "file:///nowhere/at/all"]].concat(),
+            1,
+            "file:///nowhere/at/all: not an object store",
+        ),
         ([&nats[..], &["--store", "ftp://x/y"]].concat(), 1, "ftp://x/y: not an object store"),
         ([&nats[..], &["--store", "file:///tmp", "--queue-name", "a.b"]].concat(), 1, "letters, digits, `_` and `-`"),
         ([&nats[..], &["--store", "file:///tmp", "--lease", "0"]].concat(), 2, "expected at least 1 second"),

@@ -56,7 +56,10 @@ fn jobs_wait_for_a_store_that_refuses() {
     broker.send(&[job("f")]);
     strict.wait_until("it is a dead letter", |worker| ended(worker, "set_aside") == 1.0);
     let [letter] = <[Value; 1]>::try_from(broker.dead()).unwrap();
-    assert!(letter["tries"] == 2 && letter["reason"].as_str().unwrap().contains("s3://bucket/jobs/out/f.png"), "{letter}");
+    assert!(
+        letter["tries"] == 2 && letter["reason"].as_str().unwrap().contains("s3://bucket/jobs/out/f.png"),
+        "{letter}"
+    );
     assert_eq!(broker.left(), 0);
     for id in ["a", "b", "c", "d", "e"] {
         assert_eq!(s3.request("GET", &format!("/bucket/jobs/out/{id}.png"), b"").1, made);
