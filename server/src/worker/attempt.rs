@@ -31,7 +31,9 @@ pub(super) async fn run(app: &App, stores: &Stores, job: &Job) -> Result<Done> {
 
 /// Frees the output of a job that is not tried again.
 pub(super) async fn give_up(stores: &Stores, job: &Job) -> Result<()> {
-    Marker::new(stores.place(&job.output)?, &job.id).give_up().await
+    // What is no place was never claimed.
+    let Ok(output) = stores.place(&job.output) else { return Ok(()) };
+    Marker::new(output, &job.id).give_up().await
 }
 
 /// The files of a job with its settings, as a form would bring them.

@@ -68,6 +68,8 @@ pub(super) struct Delivery {
 pub(super) struct Lease {
     /// What the broker calls the delivery.
     pub(super) token: String,
+    /// What it calls the message, whenever that is delivered.
+    pub(super) message: String,
     /// How often the message was delivered, with this time.
     pub(super) tries: u64,
     /// The job's id as the client waits for it, where the broker has answers.
@@ -111,7 +113,7 @@ mod tests {
 
     #[test]
     fn a_dead_letter_keeps_what_fits() {
-        let lease = || Lease { token: String::new(), tries: 2, reply: None };
+        let lease = || Lease { token: String::new(), message: String::new(), tries: 2, reply: None };
         let letter = |message: &[u8], most: usize| {
             let delivery = Delivery::new(lease(), &Bytes::copy_from_slice(message), Job::parse);
             let text = delivery.dead_letter("why", most);

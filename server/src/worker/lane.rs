@@ -140,7 +140,7 @@ impl Lane {
     /// One delivery.
     async fn handle(&self, delivery: Delivery, stages: watch::Receiver<Stage>) {
         let running = self.figures.runs();
-        let outcome = self.outcome(&delivery, &stages).await;
+        let outcome = self.kept(&delivery, self.outcome(&delivery, &stages)).await;
         let (id, kind) = delivery.job.as_ref().map_or(("", ""), |job| (job.id.as_str(), job.kind));
         let (name, tries) = (outcome.name(), delivery.lease.tries);
         let milliseconds = running.began.elapsed().as_secs_f64() * 1e3;
@@ -168,7 +168,7 @@ impl Lane {
             let message = format!("it was delivered {} times, and no worker came to its end", tries - 1);
             Err(Failure::invalid(message))
         } else {
-            self.result(delivery, job).await
+            self.result(job).await
         };
         let failure = match result {
             Ok(done) => return Outcome::Done(done),
@@ -186,29 +186,36 @@ impl Lane {
         Outcome::SetAside(failure.message)
     }
 
-    /// Works on a job while its lease is kept.
-    async fn result(&self, delivery: &Delivery, job: &Job) -> Result<Done> {
-        // A store that says a byte now and then does not keep a slot forever.
-        let most = self.app.limits.request_time + self.settings.store_patience * 4;
-        let attempt = AssertUnwindSafe(attempt::run(&self.app, &self.stores, job)).catch_unwind();
-        let mut attempt = std::pin::pin!(timeout(most, attempt));
+    /// Waits for the end of a delivery, and keeps its lease meanwhile.
+    async fn kept(&self, delivery: &Delivery, outcome: impl Future<Output = Outcome>) -> Outcome {
+        let mut outcome = std::pin::pin!(outcome);
         let mut period = interval(self.settings.lease / 3);
         period.set_missed_tick_behavior(MissedTickBehavior::Delay);
         period.tick().await;
         loop {
             tokio::select! {
-                result = &mut attempt => return match result {
-                    Ok(Ok(result)) => result,
-                    Ok(Err(_)) => Err(Failure::internal("the job failed here")),
-                    Err(_) => Err(Failure::new(FailureKind::Deadline, "the job's time is over")),
-                },
-                () = cancelled(&self.app) => return Err(Failure::new(FailureKind::NotReady, "the worker ends")),
+                outcome = &mut outcome => return outcome,
                 _ = period.tick() => {
                     if let Err(Error(error)) = self.broker.progress(&delivery.lease).await {
-                        tracing::warn!(job = job.id, error, "the broker cannot be told that a job goes on");
+                        tracing::warn!(error, "the broker cannot be told that a job goes on");
                     }
                 }
             }
+        }
+    }
+
+    /// Works on a job.
+    async fn result(&self, job: &Job) -> Result<Done> {
+        // A store that says a byte now and then does not keep a slot forever.
+        let most = self.app.limits.request_time + self.settings.store_patience * 4;
+        let attempt = AssertUnwindSafe(attempt::run(&self.app, &self.stores, job)).catch_unwind();
+        tokio::select! {
+            result = timeout(most, attempt) => match result {
+                Ok(Ok(result)) => result,
+                Ok(Err(_)) => Err(Failure::internal("the job failed here")),
+                Err(_) => Err(Failure::new(FailureKind::Deadline, "the job's time is over")),
+            },
+            () = cancelled(&self.app) => Err(Failure::new(FailureKind::NotReady, "the worker ends")),
         }
     }
 

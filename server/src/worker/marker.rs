@@ -98,8 +98,10 @@ impl Marker {
 
     /// Gives the output up, where there is no result.
     pub(super) async fn give_up(&self) -> Result<()> {
-        match self.find().await? {
-            Some(Text { done: None, .. }) if !self.output.exists().await? => self.place.remove().await,
+        match self.find().await {
+            Ok(Some(Text { done: None, .. })) if !self.output.exists().await? => self.place.remove().await,
+            // It was never this job's.
+            Err(failure) if failure.kind != FailureKind::Conflict => Err(failure),
             _ => Ok(()),
         }
     }

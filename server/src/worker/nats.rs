@@ -134,7 +134,8 @@ impl Broker for Nats {
             let info = message.info().map_err(|error| Error(error.to_string()))?;
             let tries = u64::try_from(info.delivered).unwrap_or(1);
             let token = message.reply.as_ref().map(ToString::to_string).unwrap_or_default();
-            let lease = Lease { token, tries, reply: None };
+            let number = format!("{}.{}", info.stream, info.stream_sequence);
+            let lease = Lease { token, message: number, tries, reply: None };
             Ok(Some(Delivery::new(lease, &message.payload, Job::parse)))
         };
         self.answered(receive).await
@@ -157,10 +158,8 @@ impl Broker for Nats {
     async fn set_aside(&self, delivery: &Delivery, reason: &str) -> Result<()> {
         let most = self.client().await?.server_info().max_payload.saturating_sub(HEADERS);
         let letter = delivery.dead_letter(reason, most);
-        // Told twice, it is there once. The end of the token is the time and what waits behind the message.
-        let id: Vec<&str> = delivery.lease.token.split('.').collect();
-        let id = id[..id.len().saturating_sub(2)].join(".");
-        let publish = PublishMessage::build().message_id(id).payload(letter.into());
+        // Told twice, it is there once.
+        let publish = PublishMessage::build().message_id(&delivery.lease.message).payload(letter.into());
         let context = self.context().await?;
         let sent =
             context.send_publish(format!("{}.dead", self.queue), publish).await.map_err(|error| failed(&error))?;

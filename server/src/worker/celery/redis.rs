@@ -154,7 +154,11 @@ impl Celery {
         let found: Option<(String, u64, Vec<u8>)> = call.invoke_async(&mut connection).await.map_err(failed)?;
         let Some((token, tries, message)) = found else { return Ok(None) };
         let Task { id, job } = Task::parse(&message, Utc::now());
-        Ok(Some(Delivery::new(Lease { token, tries, reply: id }, &Bytes::from(message), |_| job)))
+        Ok(Some(Delivery::new(
+            Lease { message: token.clone(), token, tries, reply: id },
+            &Bytes::from(message),
+            |_| job,
+        )))
     }
 
     async fn extended(&self, lease: &Lease, time: Duration) -> Result<()> {
