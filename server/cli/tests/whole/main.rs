@@ -7,6 +7,7 @@ mod exchange;
 mod generate;
 mod harness;
 mod jobs;
+mod kubernetes;
 mod overload;
 mod page;
 mod pictures;
