@@ -33,7 +33,7 @@ async def main(url, queue, action):
             await stream.publish(f"{queue}.jobs", message(line))
     elif action == "dead":
         number = (await stream.stream_info(f"{queue}-dead")).state
-        for sequence in range(number.first_seq, number.last_seq + 1):
+        for sequence in range(number.first_seq, number.last_seq + 1) if number.messages else ():
             print((await stream.get_msg(f"{queue}-dead", sequence)).data.decode())
     else:
         print((await stream.stream_info(queue)).state.messages)

@@ -15,7 +15,7 @@ use crate::watcher::Watcher;
 pub(super) async fn run(app: &App, stores: &Stores, job: &Job) -> Result<Done> {
     // The server waits for it before it ends.
     let _accepted = app.admission.enter()?;
-    let marker = Marker::new(stores.place(&job.output)?, &job.id);
+    let marker = Marker::new(stores.place(&job.output)?, &job.id)?;
     let most = app.limits.result_bytes;
     if let Claim::Done(done) = marker.claim(most).await? {
         return Ok(done);
@@ -32,8 +32,11 @@ pub(super) async fn run(app: &App, stores: &Stores, job: &Job) -> Result<Done> {
 /// Frees the output of a job that is not tried again.
 pub(super) async fn give_up(stores: &Stores, job: &Job) -> Result<()> {
     // What is no place was never claimed.
-    let Ok(output) = stores.place(&job.output) else { return Ok(()) };
-    Marker::new(output, &job.id).give_up().await
+    let marker = stores.place(&job.output).and_then(|output| Marker::new(output, &job.id));
+    match marker {
+        Ok(marker) => marker.give_up().await,
+        Err(_) => Ok(()),
+    }
 }
 
 /// The files of a job with its settings, as a form would bring them.

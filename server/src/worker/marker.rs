@@ -54,9 +54,13 @@ pub(super) enum Claim {
 }
 
 impl Marker {
-    pub(super) fn new(output: Place, id: &str) -> Self {
-        let place = output.beside(SUFFIX);
-        Self { output, place, id: id.to_owned() }
+    pub(super) fn new(output: Place, id: &str) -> Result<Self> {
+        // It would be the marker of another job.
+        if output.ends_with(SUFFIX) {
+            return Err(Failure::invalid(format!("output: expected a name that does not end with {SUFFIX}")));
+        }
+        let place = output.beside(SUFFIX)?;
+        Ok(Self { output, place, id: id.to_owned() })
     }
 
     /// Claims the output for the job. `most`: bytes of a result that an earlier try may have left.
@@ -159,7 +163,7 @@ mod tests {
     fn marker(folder: &tempfile::TempDir, id: &str) -> Marker {
         let prefix = format!("file://{}", folder.path().display());
         let stores = Stores::open(std::slice::from_ref(&prefix), &[], Duration::from_secs(1)).unwrap();
-        Marker::new(stores.place(&format!("{prefix}/new/x.png")).unwrap(), id)
+        Marker::new(stores.place(&format!("{prefix}/new/x.png")).unwrap(), id).unwrap()
     }
 
     #[tokio::test]

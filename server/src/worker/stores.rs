@@ -123,10 +123,16 @@ impl Place {
         &self.url
     }
 
+    /// Whether its name ends with this, however the job writes it.
+    pub(super) fn ends_with(&self, suffix: &str) -> bool {
+        self.path.as_ref().ends_with(suffix)
+    }
+
     /// The object beside it whose name ends with this.
-    pub(super) fn beside(&self, suffix: &str) -> Self {
-        let path = Path::from(format!("{}{suffix}", self.path));
-        Self { store: self.store.clone(), path, url: format!("{}{suffix}", self.url) }
+    pub(super) fn beside(&self, suffix: &str) -> Result<Self> {
+        let wrong = |error| Failure::invalid(format!("{}: {error}", shown(&self.url)));
+        let path = Path::parse(format!("{}{suffix}", self.path)).map_err(wrong)?;
+        Ok(Self { store: self.store.clone(), path, url: format!("{}{suffix}", self.url) })
     }
 
     /// All bytes of the object, which has at most so many; `None` if it is not there.

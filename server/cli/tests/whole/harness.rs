@@ -156,7 +156,7 @@ impl Server {
 
     /// Waits until something holds.
     pub(crate) fn wait_until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
-        let until = Instant::now() + Duration::from_secs(30);
+        let until = Instant::now() + Duration::from_secs(120);
         while !holds(self) {
             assert!(Instant::now() < until, "{what}: {}", self.log());
             std::thread::sleep(Duration::from_millis(20));

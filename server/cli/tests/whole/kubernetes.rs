@@ -6,7 +6,8 @@ use crate::harness::{program, repository};
 
 #[test]
 fn manifests_follow_their_schemas_and_name_options_that_exist() {
-    let files: Vec<_> = repository("packaging/kubernetes").read_dir().unwrap().map(|entry| entry.unwrap().path()).collect();
+    let files: Vec<_> =
+        repository("packaging/kubernetes").read_dir().unwrap().map(|entry| entry.unwrap().path()).collect();
     assert_eq!(files.len(), 4);
     let mut commands = Vec::new();
     for version in ["1.30", "1.37"] {

@@ -63,7 +63,7 @@ fn tasks_of_celery_are_jobs() {
 #[test]
 fn tasks_survive_a_worker_and_the_broker() {
     let (engines, mut broker, pictures) = (engines(), Broker::redis(), Pictures::new());
-    let _ = write_picture(&pictures.path("large.png"), "600x400");
+    let _ = write_picture(&pictures.path("large.png"), "300x200");
     let start =
         |broker: &Broker| worker(engines.path(), broker, &pictures.url(""), &["--lease", "1.5", "--at-once", "2"]);
     let (first, second) = (start(&broker), start(&broker));
