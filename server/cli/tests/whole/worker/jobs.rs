@@ -126,7 +126,16 @@ fn what_is_no_job_becomes_a_dead_letter() {
         (good.clone().with("options", json!({ "output_format": "exe" })).to_string(), "output_format: expected png"),
         (good.clone().with("options", json!({ "timeout": "soon" })).to_string(), "timeout: expected seconds"),
         (good.clone().with("options", json!({ "timeout": 0.001 })).to_string(), "the deadline has passed"),
-        (good.clone().with("kind", "generations".into()).to_string(), "there is no engine for texts"),
+        (good.clone().with("kind", "generations".into()).to_string(), "image: expected none"),
+        (
+            pictures
+                .job("a", "x", "jobs/out/x.png")
+                .with("kind", "generations".into())
+                .with("inputs", json!({}))
+                .with("options", json!({ "prompt": "a fox" }))
+                .to_string(),
+            "there is no engine for texts",
+        ),
         (reads("/etc/passwd").to_string(), "inputs.image: expected a URL"),
         (reads("file:///etc/passwd").to_string(), "expected an object below a prefix"),
         (reads("http://127.0.0.1/x").to_string(), "expected s3://"),
@@ -163,24 +172,23 @@ fn what_is_no_job_becomes_a_dead_letter() {
         (writes(&inside("in.png/x.png")).to_string(), "jobs/in.png/x.png"),
         (writes(&inside("")).to_string(), "expected an object below a prefix"),
     ];
-    let mut found = Vec::new();
-    // One after the other, so that the letters are in this order.
-    for (message, _) in &cases {
-        broker.run(&["send"], &format!("{message}\n"));
-        worker.wait_until("it is a dead letter", |worker| ended(worker, "set_aside") == (found.len() + 1) as f64);
-        found.push(());
-    }
+    let lines: Vec<&str> = cases.iter().map(|(message, _)| message.as_str()).collect();
+    broker.run(&["send"], &format!("{}\n", lines.join("\n")));
+    worker.wait_until("all are dead letters", |worker| ended(worker, "set_aside") == cases.len() as f64);
     let letters = broker.dead();
-    for ((message, expected), letter) in cases.iter().zip(&letters) {
-        let reason = letter["reason"].as_str().unwrap();
+    for (message, expected) in &cases {
+        let is_its = |letter: &&Value| match message.strip_prefix("base64:") {
+            Some(coded) => letter["message_base64"] == coded,
+            None if message.starts_with('x') => letter["truncated"] == true,
+            None => letter["message"] == **message,
+        };
+        let found: Vec<&Value> = letters.iter().filter(is_its).collect();
         let shown: String = message.chars().take(200).collect();
+        let [letter] = found[..] else { panic!("{shown}: {} letters", found.len()) };
+        let reason = letter["reason"].as_str().unwrap();
         assert!(reason.contains(expected), "{shown}: expected {expected}, found {reason}");
-        if message.starts_with('{') && message.len() > 1 {
-            assert_eq!(letter["message"], **message);
-        }
     }
-    assert_eq!(letters[4]["message_base64"], "//79AP8=");
-    assert_eq!([&letters[5]["truncated"], &letters[5]["tries"]], [&json!(true), &json!(1)]);
+    assert_eq!(letters.len(), cases.len());
     assert_eq!((broker.left(), outside.names("").len()), (0, 1), "{:?}", outside.names(""));
     // No output is claimed by what has failed.
     assert!(!pictures.has("jobs/out/x.png.job.json"));
