@@ -204,10 +204,10 @@ pub(crate) struct Work {
     #[arg(long, value_name = "URL", required = true, help_heading = "Jobs")]
     pub(crate) store: Vec<String>,
     /// Jobs at the same time.
-    #[arg(long, value_name = "NUMBER", default_value = "4", value_parser = clap::value_parser!(u64).range(1..=256), help_heading = "Jobs")]
+    #[arg(long, value_name = "NUMBER", default_value = "4", value_parser = number::<256>, help_heading = "Jobs")]
     pub(crate) at_once: u64,
     /// How often a job is delivered before it becomes a dead letter.
-    #[arg(long, value_name = "NUMBER", default_value = "5", value_parser = clap::value_parser!(u64).range(1..=1000), help_heading = "Jobs")]
+    #[arg(long, value_name = "NUMBER", default_value = "5", value_parser = number::<1000>, help_heading = "Jobs")]
     pub(crate) tries: u64,
     /// Seconds after which the jobs of a worker that says nothing go to another one. The same for all workers.
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = lease, help_heading = "Jobs")]
@@ -270,6 +270,12 @@ fn seconds(text: &str) -> Result<Duration, String> {
     let wrong = || "expected seconds, from 0 to 86400".to_owned();
     let seconds: f64 = text.parse().map_err(|_| wrong())?;
     if (0.0..=86400.0).contains(&seconds) { Ok(Duration::from_secs_f64(seconds)) } else { Err(wrong()) }
+}
+
+/// A number from 1.
+fn number<const MOST: u64>(text: &str) -> Result<u64, String> {
+    let number = text.parse().ok().filter(|number| (1..=MOST).contains(number));
+    number.ok_or_else(|| format!("expected a number from 1 to {MOST}"))
 }
 
 /// A lease is told to the broker three times while it lasts.

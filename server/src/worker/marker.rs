@@ -18,6 +18,9 @@ use crate::failure::{Failure, FailureKind, Result};
 /// What the name of a marker ends with.
 const SUFFIX: &str = ".job.json";
 
+/// How often an output is claimed that others claim and give up at the same time.
+const CLAIMS: u32 = 8;
+
 /// Most bytes of a marker.
 const BYTES_MAXIMUM: u64 = 64 << 10;
 
@@ -65,20 +68,20 @@ impl Marker {
 
     /// Claims the output for the job. `most`: bytes of a result that an earlier try may have left.
     pub(super) async fn claim(&self, most: u64) -> Result<Claim> {
-        if let Some(text) = self.find().await? {
-            return self.of_ours(text, most).await;
+        let own = json(&Text { id: self.id.clone(), done: None })?;
+        for _ in 0..CLAIMS {
+            if let Some(text) = self.find().await? {
+                return self.of_ours(text, most).await;
+            }
+            if self.output.exists().await? {
+                return Err(conflict("there is an object at the output already, and it is not overwritten"));
+            }
+            if self.place.create(own.clone()).await? {
+                return Ok(Claim::Open);
+            }
+            // Another worker was faster; whose marker it is, is seen above.
         }
-        if self.output.exists().await? {
-            return Err(conflict("there is an object at the output already, and it is not overwritten"));
-        }
-        let own = Text { id: self.id.clone(), done: None };
-        if self.place.create(json(&own)?).await? {
-            return Ok(Claim::Open);
-        }
-        match self.find().await? {
-            Some(text) => self.of_ours(text, most).await,
-            None => Err(Failure::new(FailureKind::Busy, "the output was given up just now; try again")),
-        }
+        Err(Failure::new(FailureKind::Busy, "others claim the output, and give it up; try again"))
     }
 
     async fn of_ours(&self, text: Text, most: u64) -> Result<Claim> {

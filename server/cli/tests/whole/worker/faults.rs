@@ -90,8 +90,24 @@ fn jobs_survive_a_broker_that_starts_again() {
     broker.program.restart(Duration::from_secs(3));
     worker.wait_until("nothing is left", |_| broker.left() == 0);
     assert_eq!((pictures.names("out"), broker.dead()), (outputs(3), vec![]));
-    // A worker also starts before its broker.
-    assert!(worker.figure("tileforge_broker_connected") == 1.0);
+}
+
+#[test]
+fn a_worker_waits_for_its_broker() {
+    let engines = engines();
+    for broker in [Broker::nats(), Broker::redis()] {
+        let (mut broker, pictures) = (broker, Pictures::new());
+        broker.program.kill();
+        let (url, store) = (broker.url(), pictures.url(""));
+        let worker = Server::start_worker(engines.path(), &["--broker", &url, "--store", &store], |_| {});
+        worker.wait_until("it says so", |worker| worker.log().contains("the broker does not answer"));
+        assert_eq!(worker.figure("tileforge_broker_connected"), 0.0);
+        broker.program.start_again();
+        worker.wait_until("it is there", |worker| worker.figure("tileforge_broker_connected") == 1.0);
+        let mut worker = worker;
+        worker.signal("TERM");
+        assert_eq!(worker.exit_code(), 0, "{}", worker.log());
+    }
 }
 
 #[test]

@@ -99,8 +99,12 @@ fn what_is_no_job_becomes_a_dead_letter() {
     symlink(outside.path("new.png"), pictures.path("jobs/dangling.png")).unwrap();
     assert!(Command::new("mkfifo").arg(pictures.path("jobs/pipe.png")).status().unwrap().success());
     fs::create_dir(pictures.path("jobs/empty.png")).unwrap();
-    let worker =
-        worker(engines.path(), &broker, &inside, &["--tries", "2", "--retry-delay", "0.1", "--max-body", "1M"]);
+    let worker = worker(
+        engines.path(),
+        &broker,
+        &inside,
+        &["--tries", "2", "--retry-delay", "0.1", "--max-body", "1M", "--at-once", "1"],
+    );
     fs::write(pictures.path("jobs/large.png"), vec![0; (1 << 20) + 1]).unwrap();
 
     let reads = |input: &str| pictures.job("a", "x", "jobs/out/x.png").with("inputs", json!({ "image": input }));

@@ -43,9 +43,17 @@ impl Program {
 
     /// Kills it, and starts it again after a while at the same port with the same files.
     pub(super) fn restart(&mut self, away: Duration) {
+        self.kill();
+        thread::sleep(away);
+        self.start_again();
+    }
+
+    pub(super) fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
-        thread::sleep(away);
+    }
+
+    pub(super) fn start_again(&mut self) {
         self.child = self.command.spawn().unwrap();
         assert!(answers(self.port, &mut self.child));
     }
