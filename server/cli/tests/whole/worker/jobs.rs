@@ -161,7 +161,7 @@ fn what_is_no_job_becomes_a_dead_letter() {
         (reads(&inside("nothing.png")).to_string(), "there is no such object"),
         (reads(&inside("large.png")).to_string(), "expected at most 1048576 bytes"),
         (reads(&inside("text.png")).to_string(), "expected a PNG, JPEG"),
-        (reads(&inside("bomb.png")).to_string(), "16 million"),
+        (reads(&inside("bomb.png")).to_string(), "expected at most 16 megapixels"),
         (reads("data:image/png;base64,%%%").to_string(), "inputs.image: expected data:"),
         (reads("data:image/png;base64,").to_string(), "expected a picture, found nothing"),
         (writes("file:///tmp/x.png").to_string(), "expected an object below a prefix"),
