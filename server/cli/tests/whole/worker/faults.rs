@@ -38,7 +38,7 @@ fn a_long_job_is_delivered_once() {
     let (engines, broker, pictures) = (engines(), Broker::nats(), Pictures::new());
     let start = || worker(engines.path(), &broker, &pictures.url(""), &["--lease", "1"]);
     let workers = [start(), start()];
-    let _ = write_picture(&pictures.path("large.png"), "500x300");
+    let _ = write_picture(&pictures.path("large.png"), "1000x600");
     broker.send(&[pictures.job("long", "large.png", "out/0.png")]);
     let began = Instant::now();
     workers[0].wait_until("it is done", |_| workers.iter().any(|worker| ended(worker, "done") == 1.0));
