@@ -30,8 +30,10 @@ KEY ?=
 BASELINE ?=
 # Seconds for each fuzz target.
 SECONDS ?= 20
+# Clients of the server that are not ours, and what its tests and try-cluster take from PyPI.
+SERVER_CLIENTS := target/server-venv/installed
 
-.PHONY: help setup build demo serve engines engines-of-models engines-of-profile test conformance gpu-check lint format fuzz bench docs dist package semver clean
+.PHONY: help setup build demo serve try-cluster engines engines-of-models engines-of-profile test conformance gpu-check lint format fuzz bench docs dist package semver clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -56,6 +58,11 @@ serve: setup build ## Build the demo engine, and serve the engines of engines/cp
 	|| $(BIN)/engine-builder build models/compact-x4.yaml --profile cpu -o engines/cpu/compact-x4
 	$(BIN)/tileforge-server serve --engines engines/cpu --log text
 
+try-cluster: setup build $(SERVER_CLIENTS) ## Show workers on a broker: NATS, S3, 100 jobs, a worker that is killed (needs nats-server)
+	@test -e engines/cpu/compact-x4/manifest.json \
+	|| $(BIN)/engine-builder build models/compact-x4.yaml --profile cpu -o engines/cpu/compact-x4
+	target/server-venv/bin/python scripts/try_cluster.py $(BIN)/tileforge-server engines/cpu
+
 engines: setup build ## Build engines: GPU=rtx4090, GPU=all (else for this machine), MODELS="a b" (else all whose weights are here)
 	@$(MAKE) --no-print-directory engines-of-models
 
@@ -79,9 +86,6 @@ $(ORAS): tests/clients/oras-requirements.txt
 	python3 -m venv target/oras-venv
 	target/oras-venv/bin/pip install --quiet -r $<
 	touch $@
-
-# Clients of the server that are not ours.
-SERVER_CLIENTS := target/server-venv/installed
 
 $(SERVER_CLIENTS): tests/clients/server-requirements.txt
 	python3 -m venv target/server-venv

@@ -13,6 +13,7 @@
 //! | `pictures`, `coding` | pictures in and out |
 //! | `openai` | pictures as OpenAI's clients ask for them |
 //! | `jobs` | long work that is looked at while it runs, and fetched when it is done |
+//! | `worker` | the same work as jobs of a broker, with pictures in object stores |
 //! | `sdapi` | the part of AUTOMATIC1111's API that other programs call |
 //! | `page` | the web page |
 //! | `caller`, `size` | who asks, and sizes as clients write them |
@@ -65,7 +66,8 @@ mod size;
 mod tls;
 mod watched;
 mod watcher;
+mod worker;
 
 pub use keys::new_key;
 pub use server::{Error, Handle, Result, Server};
-pub use settings::{Limits, NamedModel, Settings, TlsFiles};
+pub use settings::{Limits, NamedModel, Settings, TlsFiles, WorkSettings};

@@ -90,6 +90,11 @@ impl Metrics {
         })
     }
 
+    /// Where more is counted.
+    pub(crate) fn registry(&self) -> &Registry {
+        &self.registry
+    }
+
     /// A request to a model has ended.
     pub(crate) fn ended(&self, model: &str, samples: usize, took: Duration, failure: Option<&Failure>) {
         let labels = &[model];

@@ -13,12 +13,22 @@ use crate::{context, jobs, openai, page, pictures, rest, sdapi};
 
 /// Everything that is served over HTTP.
 pub(crate) fn http(app: &Arc<App>) -> Router {
-    rest::routes()
+    let routes = rest::routes()
         .merge(pictures::routes())
         .merge(openai::routes())
         .merge(jobs::routes())
         .merge(sdapi::routes())
-        .merge(page::routes())
+        .merge(page::routes());
+    finished(app, routes)
+}
+
+/// What a worker serves: its health and its figures.
+pub(crate) fn watching(app: &Arc<App>) -> Router {
+    finished(app, rest::watching())
+}
+
+fn finished(app: &Arc<App>, routes: Router<Arc<App>>) -> Router {
+    routes
         .fallback(no_such_path)
         .method_not_allowed_fallback(no_such_method)
         // Bodies have the limit of the settings, in every place.

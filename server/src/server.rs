@@ -25,6 +25,7 @@ use crate::origin::Names;
 use crate::repository::{Repository, is_name};
 use crate::settings::{NamedModel, Settings};
 use crate::tls::Tls;
+use crate::worker::{Lane, OpenError};
 use crate::{grpc, routes, sdapi};
 
 /// A result of this crate.
@@ -67,6 +68,20 @@ pub enum Error {
         /// Why.
         problem: String,
     },
+    /// A queue cannot have this name.
+    #[error("the name of the queue: expected letters, digits, `_` and `-`")]
+    Queue,
+    /// The broker's URL, which may have a password, and is not shown.
+    #[error("not the URL of a broker: {0}")]
+    Broker(String),
+    /// An object store cannot be used.
+    #[error("{prefix}: not an object store: {problem}")]
+    Store {
+        /// The prefix that was given.
+        prefix: String,
+        /// Why.
+        problem: String,
+    },
     /// Figures cannot be counted.
     #[error("cannot count figures")]
     Metrics(#[from] prometheus::Error),
@@ -80,6 +95,7 @@ const LAST: Duration = Duration::from_secs(2);
 pub struct Server {
     app: Arc<App>,
     doors: Vec<Door>,
+    lane: Option<Lane>,
     addresses: Vec<(Protocol, SocketAddr)>,
     health: Health,
     poll: Duration,
@@ -129,7 +145,7 @@ impl Server {
     /// # Errors
     /// An address is in use; the settings do not go together.
     pub async fn open(host: &Host, settings: Settings) -> Result<Self> {
-        let Settings { engines, models, http, grpc, poll, tls, keys, hosts, limits } = settings;
+        let Settings { engines, models, http, grpc, poll, tls, keys, hosts, work, limits } = settings;
         check_names(&models)?;
         if let Some(folder) = engines.as_ref().filter(|folder| !folder.is_dir()) {
             return Err(Error::Folder(folder.clone()));
@@ -153,18 +169,18 @@ impl Server {
             names: Names::new(http, hosts),
             cancel: Cancel::new(),
         });
+        let lane = work.map(|work| Lane::open(app.clone(), work)).transpose()?;
+        let http_router = if lane.is_some() { routes::watching(&app) } else { routes::http(&app) };
         let (health, grpc_router) = grpc::router(&app);
         let mut doors = Vec::new();
-        for (address, protocol, router) in
-            [(http, Protocol::Http, routes::http(&app)), (grpc, Protocol::Grpc, grpc_router)]
-        {
+        for (address, protocol, router) in [(http, Protocol::Http, http_router), (grpc, Protocol::Grpc, grpc_router)] {
             let Some(address) = address else { continue };
             let door = Door::open(address, protocol, router, app.clone()).await;
             doors.push((protocol, door.map_err(|source| Error::Address { address, source })?));
         }
         let addresses = doors.iter().filter_map(|(protocol, door)| Some((*protocol, door.address().ok()?))).collect();
         let doors = doors.into_iter().map(|(_, door)| door).collect();
-        Ok(Self { app, doors, addresses, health, poll, keys })
+        Ok(Self { app, doors, lane, addresses, health, poll, keys })
     }
 
     /// Where HTTP is served.
@@ -191,7 +207,7 @@ impl Server {
     ///
     /// [`Limits::grace`]: crate::Limits::grace
     pub async fn run(self, end: impl Future<Output = ()>, ready: impl FnOnce(), ending: impl FnOnce()) -> bool {
-        let Self { app, doors, health, poll, .. } = self;
+        let Self { app, doors, lane, health, poll, .. } = self;
         let (stage, stages) = watch::channel(Stage::Serving);
         let mut serving = JoinSet::new();
         for door in doors {
@@ -202,6 +218,10 @@ impl Server {
             app.admission.set_ready(true);
             health.set(true).await;
             ready();
+            // Jobs are taken when there is somebody to work on them.
+            if let Some(lane) = lane {
+                serving.spawn(lane.serve(stages));
+            }
             look(&app, poll).await;
         };
         tokio::select! {
@@ -269,6 +289,17 @@ async fn scan(app: &Arc<App>) {
     let app = app.clone();
     // A panic there has told so, and the server goes on.
     let _ = tokio::task::spawn_blocking(move || app.repository.scan(false)).await;
+}
+
+impl From<OpenError> for Error {
+    fn from(error: OpenError) -> Self {
+        match error {
+            OpenError::Queue => Self::Queue,
+            OpenError::Broker(problem) => Self::Broker(problem),
+            OpenError::Store(prefix, problem) => Self::Store { prefix, problem },
+            OpenError::Figures(error) => Self::Metrics(error),
+        }
+    }
 }
 
 fn check_names(models: &[NamedModel]) -> Result<()> {

@@ -1,5 +1,6 @@
 //! What a server is told when it starts.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -44,8 +45,46 @@ pub struct Settings {
     /// Names that clients may call the server by, beside those of this machine, where it listens on a loopback address
     /// without keys.
     pub hosts: Vec<String>,
+    /// Where jobs come from; `None`: from clients of the protocols alone. With this, HTTP serves health and figures,
+    /// and nothing else.
+    pub work: Option<WorkSettings>,
     /// How much clients may ask for.
     pub limits: Limits,
+}
+
+/// Where a worker takes jobs from, and where their pictures are.
+#[derive(Clone, PartialEq, Eq)]
+pub struct WorkSettings {
+    /// The URL of the broker: `nats://` or `tls://` for NATS, `redis://` or `rediss://` for Celery's protocol. It may
+    /// have a user and a password.
+    pub broker: String,
+    /// The name of the queue: letters, digits, `_` and `-`.
+    pub queue: String,
+    /// The URLs below which jobs may name objects.
+    pub stores: Vec<String>,
+    /// Names and values as the environment of the stores' own tools has them, such as `AWS_ACCESS_KEY_ID`.
+    pub store_options: Vec<(String, String)>,
+    /// How long a store that fails is asked again.
+    pub store_patience: Duration,
+    /// Jobs at the same time.
+    pub at_once: usize,
+    /// How often a job is delivered before it becomes a dead letter.
+    pub tries: u64,
+    /// How long a worker may say nothing before its job goes to another one.
+    pub lease: Duration,
+    /// The time until the second try; it doubles with each.
+    pub retry_delay: Duration,
+}
+
+impl fmt::Debug for WorkSettings {
+    /// Without what may be secret.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("WorkSettings")
+            .field("queue", &self.queue)
+            .field("stores", &self.stores)
+            .finish_non_exhaustive()
+    }
 }
 
 /// How much clients may ask for.

@@ -10,7 +10,7 @@ use crate::failure::Error;
 impl Failure for Error {
     fn exit(&self) -> Exit {
         match self {
-            Self::Nothing => Exit::Usage,
+            Self::Nothing | Self::NoBroker => Exit::Usage,
             _ => Exit::Failed,
         }
     }
@@ -30,6 +30,12 @@ fn on(error: &Error) -> Option<String> {
         }
         Error::Server(Server::Folder(_)) => {
             "give the folder that holds the engines' folders with `--engines`; `engine-builder build` makes engines"
+                .into()
+        }
+        Error::NoBroker => "give `--broker URL`, or set TILEFORGE_BROKER".into(),
+        Error::Server(Server::Store { .. }) => {
+            "give `--store` with s3://BUCKET/…, gs://BUCKET/…, az://CONTAINER/… or file:///FOLDER, and the store's \
+             variables in the environment, such as AWS_REGION"
                 .into()
         }
         Error::Ended => "give more time with `--grace`".into(),

@@ -1,4 +1,4 @@
-//! The arguments of `serve`.
+//! The arguments of `serve` and `work`.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -20,19 +20,8 @@ Examples:
   tileforge-server serve --model-name photo=oci://registry.example/compact-x4:1.0 --grpc off
   tileforge-server serve --engines /srv/engines --http 0.0.0.0:8000 --grpc 0.0.0.0:8001 --log text")]
 pub(crate) struct Serve {
-    /// The folder whose engines are served, under the names of their folders. New, exchanged and removed engines are
-    /// noticed.
-    #[arg(long, value_name = "DIR", help_heading = "Engines")]
-    pub(crate) engines: Option<PathBuf>,
-    /// An engine under a name: a folder, an archive, or oci://HOST/NAME:TAG. Can be given several times.
-    #[arg(long, value_name = "NAME=SOURCE", value_parser = named_model, help_heading = "Engines")]
-    pub(crate) model_name: Vec<NamedModel>,
-    /// A TOML file whose table `models` has more sources by name; SIGHUP reads it again.
-    #[arg(long, value_name = "FILE", help_heading = "Engines")]
-    pub(crate) config: Option<PathBuf>,
-    /// Seconds between two looks at the folders.
-    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds, help_heading = "Engines")]
-    pub(crate) poll: Duration,
+    #[command(flatten)]
+    pub(crate) engines: Engines,
     /// Where HTTP is served: ADDRESS:PORT, or `off`. Port 0 takes a free one.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8000", value_parser = place)]
     pub(crate) http: Place,
@@ -57,21 +46,8 @@ pub(crate) struct Serve {
     /// How the log is written.
     #[arg(long, value_enum, value_name = "FORMAT", default_value = "json")]
     pub(crate) log: LogFormat,
-    /// Bytes of this machine's memory that open engines may take, such as 4G. Without it: what the system gives.
-    #[arg(long, value_name = "BYTES", value_parser = bytes, help_heading = "Limits")]
-    pub(crate) memory: Option<u64>,
-    /// Most bytes of the body of a request.
-    #[arg(long, value_name = "BYTES", default_value = "64M", value_parser = bytes, help_heading = "Limits")]
-    pub(crate) max_body: u64,
-    /// Most bytes of all bodies together.
-    #[arg(long, value_name = "BYTES", default_value = "1G", value_parser = bytes, help_heading = "Limits")]
-    pub(crate) max_bodies: u64,
-    /// Most pixels of a picture, in millions.
-    #[arg(long, value_name = "NUMBER", default_value = "16", help_heading = "Limits")]
-    pub(crate) max_megapixels: u32,
-    /// Most steps of a picture that is made from a text.
-    #[arg(long, value_name = "NUMBER", default_value = "150", help_heading = "Limits")]
-    pub(crate) max_steps: usize,
+    #[command(flatten)]
+    pub(crate) load: Load,
     /// Most pictures of one request.
     #[arg(long, value_name = "NUMBER", default_value = "10", help_heading = "Limits")]
     pub(crate) max_pictures: usize,
@@ -113,6 +89,64 @@ pub(crate) struct Serve {
     pub(crate) drain: Duration,
 }
 
+/// Which engines there are.
+#[derive(clap::Args)]
+pub(crate) struct Engines {
+    /// The folder whose engines are served, under the names of their folders. New, exchanged and removed engines are
+    /// noticed.
+    #[arg(long, value_name = "DIR", help_heading = "Engines")]
+    pub(crate) engines: Option<PathBuf>,
+    /// An engine under a name: a folder, an archive, or oci://HOST/NAME:TAG. Can be given several times.
+    #[arg(long, value_name = "NAME=SOURCE", value_parser = named_model, help_heading = "Engines")]
+    pub(crate) model_name: Vec<NamedModel>,
+    /// A TOML file whose table `models` has more sources by name; SIGHUP reads it again.
+    #[arg(long, value_name = "FILE", help_heading = "Engines")]
+    pub(crate) config: Option<PathBuf>,
+    /// Seconds between two looks at the folders.
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds, help_heading = "Engines")]
+    pub(crate) poll: Duration,
+}
+
+impl Engines {
+    /// Whether there may be any.
+    pub(crate) fn are_named(&self) -> bool {
+        self.engines.is_some() || !self.model_name.is_empty() || self.config.is_some()
+    }
+}
+
+/// How large the work may be, wherever it comes from.
+#[derive(clap::Args)]
+pub(crate) struct Load {
+    /// Bytes of this machine's memory that open engines may take, such as 4G. Without it: what the system gives.
+    #[arg(long, value_name = "BYTES", value_parser = bytes, help_heading = "Limits")]
+    pub(crate) memory: Option<u64>,
+    /// Most bytes of the body of a request.
+    #[arg(long, value_name = "BYTES", default_value = "64M", value_parser = bytes, help_heading = "Limits")]
+    pub(crate) max_body: u64,
+    /// Most bytes of all bodies together.
+    #[arg(long, value_name = "BYTES", default_value = "1G", value_parser = bytes, help_heading = "Limits")]
+    pub(crate) max_bodies: u64,
+    /// Most pixels of a picture, in millions.
+    #[arg(long, value_name = "NUMBER", default_value = "16", help_heading = "Limits")]
+    pub(crate) max_megapixels: u32,
+    /// Most steps of a picture that is made from a text.
+    #[arg(long, value_name = "NUMBER", default_value = "150", help_heading = "Limits")]
+    pub(crate) max_steps: usize,
+}
+
+impl Load {
+    /// The limits that are set here.
+    pub(crate) fn limits(&self) -> Limits {
+        Limits {
+            body_bytes: self.max_body,
+            memory_bytes: self.max_bodies,
+            megapixels: self.max_megapixels,
+            steps: self.max_steps,
+            ..Limits::default()
+        }
+    }
+}
+
 impl Serve {
     /// The files of the certificate.
     pub(crate) fn tls(&self) -> Option<TlsFiles> {
@@ -122,10 +156,6 @@ impl Serve {
     /// How much clients may ask for.
     pub(crate) fn limits(&self) -> Limits {
         Limits {
-            body_bytes: self.max_body,
-            memory_bytes: self.max_bodies,
-            megapixels: self.max_megapixels,
-            steps: self.max_steps,
             pictures: self.max_pictures,
             jobs: self.max_jobs,
             result_bytes: self.max_results,
@@ -139,6 +169,82 @@ impl Serve {
             request_time: self.request_timeout,
             grace: self.grace,
             drain: self.drain,
+            ..self.load.limits()
+        }
+    }
+}
+
+/// Work on jobs of a broker until Ctrl-C or SIGTERM.
+///
+/// A message names the kind of a job, its pictures as URLs in object stores, and the URL that the result is written to.
+/// Jobs whose worker dies are given to another one, and each result is written once. docs/worker.md says how messages
+/// look. SIGHUP reads the configuration again. SIGTERM and Ctrl-C end the worker when its jobs have ended or were given
+/// back.
+///
+/// Stores read their credentials from the environment: AWS_ACCESS_KEY_ID, AWS_REGION, AWS_ENDPOINT and so on, GOOGLE_…,
+/// AZURE_….
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  tileforge-server work --engines engines/cpu --broker nats://127.0.0.1:4222 --store s3://pictures/jobs
+  tileforge-server work --engines engines/cpu --broker redis://127.0.0.1:6379/0 --store file:///srv/pictures
+  TILEFORGE_BROKER=nats://worker:secret@broker.example tileforge-server work --engines /engines --store s3://pictures")]
+pub(crate) struct Work {
+    #[command(flatten)]
+    pub(crate) engines: Engines,
+    /// The broker: nats://HOST:PORT or tls://HOST:PORT for NATS JetStream, redis://HOST:PORT/DATABASE or rediss:// for
+    /// Celery's tasks. Without it: the environment variable TILEFORGE_BROKER, which other users do not see.
+    #[arg(long, value_name = "URL", help_heading = "Jobs")]
+    pub(crate) broker: Option<String>,
+    /// The name of the queue.
+    #[arg(long, value_name = "NAME", default_value = "tileforge", help_heading = "Jobs")]
+    pub(crate) queue_name: String,
+    /// A URL below which jobs may read and write objects: s3://BUCKET/…, gs://BUCKET/…, az://CONTAINER/…, or
+    /// file:///FOLDER. Can be given several times.
+    #[arg(long, value_name = "URL", required = true, help_heading = "Jobs")]
+    pub(crate) store: Vec<String>,
+    /// Jobs at the same time.
+    #[arg(long, value_name = "NUMBER", default_value = "4", value_parser = number::<256>, help_heading = "Jobs")]
+    pub(crate) at_once: u64,
+    /// How often a job is delivered before it becomes a dead letter.
+    #[arg(long, value_name = "NUMBER", default_value = "5", value_parser = number::<1000>, help_heading = "Jobs")]
+    pub(crate) tries: u64,
+    /// Seconds after which the jobs of a worker that says nothing go to another one. The same for all workers.
+    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = lease, help_heading = "Jobs")]
+    pub(crate) lease: Duration,
+    /// Seconds until the second try of a job; they double with each.
+    #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = seconds, help_heading = "Jobs")]
+    pub(crate) retry_delay: Duration,
+    /// Seconds that a store which fails is asked again before the job is given back.
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds, help_heading = "Jobs")]
+    pub(crate) store_timeout: Duration,
+    /// Where health and figures are served over HTTP: ADDRESS:PORT, or `off`. Port 0 takes a free one.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8000", value_parser = place)]
+    pub(crate) http: Place,
+    /// How the log is written.
+    #[arg(long, value_enum, value_name = "FORMAT", default_value = "json")]
+    pub(crate) log: LogFormat,
+    #[command(flatten)]
+    pub(crate) load: Load,
+    /// Most bytes of a result.
+    #[arg(long, value_name = "BYTES", default_value = "256M", value_parser = bytes, help_heading = "Limits")]
+    pub(crate) max_result: u64,
+    /// Seconds that one try of a job may compute.
+    #[arg(long, value_name = "SECONDS", default_value = "300", value_parser = seconds, help_heading = "Limits")]
+    pub(crate) job_timeout: Duration,
+    /// Seconds that jobs may go on after SIGTERM, before they are given back.
+    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds, help_heading = "Shutdown")]
+    pub(crate) grace: Duration,
+}
+
+impl Work {
+    /// How much jobs may ask for.
+    pub(crate) fn limits(&self) -> Limits {
+        Limits {
+            result_bytes: self.max_result,
+            request_time: self.job_timeout,
+            grace: self.grace,
+            ..self.load.limits()
         }
     }
 }
@@ -164,6 +270,18 @@ fn seconds(text: &str) -> Result<Duration, String> {
     let wrong = || "expected seconds, from 0 to 86400".to_owned();
     let seconds: f64 = text.parse().map_err(|_| wrong())?;
     if (0.0..=86400.0).contains(&seconds) { Ok(Duration::from_secs_f64(seconds)) } else { Err(wrong()) }
+}
+
+/// A number from 1.
+fn number<const MOST: u64>(text: &str) -> Result<u64, String> {
+    let number = text.parse().ok().filter(|number| (1..=MOST).contains(number));
+    number.ok_or_else(|| format!("expected a number from 1 to {MOST}"))
+}
+
+/// A lease is told to the broker three times while it lasts.
+fn lease(text: &str) -> Result<Duration, String> {
+    let lease = seconds(text)?;
+    if lease.as_secs() < 1 { Err("expected at least 1 second".into()) } else { Ok(lease) }
 }
 
 fn bytes(text: &str) -> Result<u64, String> {

@@ -1,11 +1,11 @@
 //! The file of settings that can change while the server runs.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use serde::Deserialize;
 use tileforge_server::NamedModel;
 
+use crate::arguments::Engines;
 use crate::failure::{CommandResult, Error};
 
 /// Larger files are refused.
@@ -20,9 +20,9 @@ struct Configuration {
 }
 
 /// The models that a file names; those that are given win.
-pub(crate) fn models(path: Option<&Path>, given: &[NamedModel]) -> CommandResult<Vec<NamedModel>> {
-    let mut models = given.to_vec();
-    let Some(path) = path else { return Ok(models) };
+pub(crate) fn models(Engines { config, model_name: given, .. }: &Engines) -> CommandResult<Vec<NamedModel>> {
+    let mut models = given.clone();
+    let Some(path) = config else { return Ok(models) };
     let failed = |source| Error::Configuration { path: path.to_owned(), source };
     if path.metadata().map_err(failed)?.len() > BYTES_MAXIMUM {
         return Err(failed(std::io::Error::other(format!("expected at most {BYTES_MAXIMUM} bytes"))));

@@ -34,6 +34,9 @@ pub(crate) enum Error {
     /// Nothing is to be served.
     #[error("nothing to serve: no engines are named, and no addresses or no folder")]
     Nothing,
+    /// No broker is named.
+    #[error("no broker: there is nothing to take jobs from")]
+    NoBroker,
     /// Requests had to be ended.
     #[error("requests were ended, because the grace time was over")]
     Ended,

@@ -5,7 +5,9 @@ mod arguments;
 mod configuration;
 mod failure;
 mod log;
+mod running;
 mod serve;
+mod work;
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -18,7 +20,7 @@ use tileforge_terminal::{self as terminal, Exit};
 
 use failure::{CommandResult, Error};
 
-/// Serves engines of image models over HTTP and gRPC.
+/// Serves engines of image models over HTTP and gRPC, and works on jobs of a broker.
 #[derive(Parser)]
 #[command(name = "tileforge-server", version, after_help = Exit::help(&EXITS), arg_required_else_help = true)]
 struct Cli {
@@ -39,6 +41,7 @@ const EXITS: [Exit; 4] = [Exit::Done, Exit::Failed, Exit::Usage, Exit::Stopped];
 #[derive(Subcommand)]
 enum Command {
     Serve(Box<arguments::Serve>),
+    Work(Box<arguments::Work>),
     Key(Key),
     Completions(Completions),
     /// Print all manual pages as one JSON object, from file names to texts; releases are made with it.
@@ -78,6 +81,7 @@ fn main() -> ExitCode {
 fn run(cli: Cli) -> CommandResult {
     match cli.command {
         Command::Serve(arguments) => serve::run(&arguments, cli.ort_lib),
+        Command::Work(arguments) => work::run(&arguments, cli.ort_lib),
         Command::Key(arguments) => key(&arguments),
         Command::Completions(arguments) => Ok(terminal::print_completions(arguments.shell, Cli::command())?),
         Command::Manual => Ok(terminal::print_manual(Cli::command())?),

@@ -1,152 +1,30 @@
-//! `serve`: a server from its arguments to its end.
+//! `serve`: a server from its arguments to its settings.
 
 use std::path::PathBuf;
-use std::{env, thread};
 
-use sd_notify::NotifyState;
-use tileforge::{HostOptions, Setup};
-use tileforge_server::{Server, Settings};
-use tileforge_terminal::{self as terminal, Exit, Failure};
-use tokio::runtime;
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tileforge_server::Settings;
 
 use crate::arguments::Serve;
 use crate::configuration;
 use crate::failure::{CommandResult, Error};
-use crate::log;
-
-/// Threads for connections. The host has its own for everything else.
-const THREADS_MAXIMUM: usize = 4;
-
-/// Threads for work that reads files, and for large bodies.
-const BLOCKING_MAXIMUM: usize = 64;
+use crate::running::{self, Start};
 
 pub(crate) fn run(arguments: &Serve, ort_lib: Option<PathBuf>) -> CommandResult {
-    if arguments.http.0.is_none() && arguments.grpc.0.is_none()
-        || arguments.engines.is_none() && arguments.model_name.is_empty() && arguments.config.is_none()
-    {
+    if arguments.http.0.is_none() && arguments.grpc.0.is_none() || !arguments.engines.are_named() {
         return Err(Error::Nothing);
     }
-    log::start(arguments.log);
-    let models = configuration::models(arguments.config.as_deref(), &arguments.model_name)?;
-    let onnxruntime = ort_lib.or_else(|| env::var_os("ORT_DYLIB_PATH").map(PathBuf::from));
-    let memory = HostOptions { memory: arguments.memory, ..HostOptions::default() };
-    let setup =
-        Setup { onnxruntime, cache: terminal::cache_folder(), memory, returns_large_blocks: true, ..Setup::default() };
-    let host = setup.host()?;
+    let engines = &arguments.engines;
     let settings = Settings {
-        engines: arguments.engines.clone(),
-        models,
+        engines: engines.engines.clone(),
+        models: configuration::models(engines)?,
         http: arguments.http.0,
         grpc: arguments.grpc.0,
-        poll: arguments.poll,
+        poll: engines.poll,
         tls: arguments.tls(),
         keys: arguments.keys.clone(),
         hosts: arguments.allow_host.clone(),
+        work: None,
         limits: arguments.limits(),
     };
-    let threads = thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAXIMUM);
-    let mut builder = runtime::Builder::new_multi_thread();
-    let builder = builder.worker_threads(threads).max_blocking_threads(BLOCKING_MAXIMUM).enable_all();
-    let runtime = builder.build()?;
-    let served = runtime.block_on(async {
-        let mut signals = Signals::new()?;
-        let server = Server::open(&host, settings).await?;
-        let secure = if arguments.tls_certificate.is_some() { "s" } else { "" };
-        for (scheme, address) in [("http", server.http()), ("grpc", server.grpc())] {
-            if let Some(address) = address {
-                terminal::print(&format!("{scheme}{secure}://{address}"))?;
-            }
-        }
-        let handle = server.handle();
-        let end = async {
-            loop {
-                match signals.next().await {
-                    Heard::End => break,
-                    Heard::Reload => {
-                        notify(&reloading());
-                        reload(arguments, &handle).await;
-                        notify(&[NotifyState::Ready]);
-                    }
-                }
-            }
-            // A second one ends the program at once.
-            tokio::spawn(async move {
-                while signals.next().await == Heard::Reload {}
-                terminal::end_at_once(Exit::Stopped);
-            });
-        };
-        Ok::<_, Error>(server.run(end, || notify(&[NotifyState::Ready]), || notify(&[NotifyState::Stopping])).await)
-    });
-    // Reading files may go on for a while.
-    runtime.shutdown_background();
-    let result = served.and_then(|whole| if whole { Ok(()) } else { Err(Error::Ended) });
-    // Threads of the host that still compute go with the process.
-    let exit = match result {
-        Ok(()) => Exit::Done,
-        Err(error) => {
-            error.text().iter().for_each(|text| terminal::report_error(text));
-            error.exit()
-        }
-    };
-    terminal::end_at_once(exit)
-}
-
-async fn reload(arguments: &Serve, handle: &tileforge_server::Handle) {
-    let models = configuration::models(arguments.config.as_deref(), &arguments.model_name);
-    let reloaded = match models {
-        Ok(models) => handle.reload(models).await.map_err(Error::from),
-        Err(error) => Err(error),
-    };
-    match reloaded {
-        Ok(()) => tracing::info!("reloaded"),
-        Err(error) => {
-            let error = terminal::chain(&error);
-            tracing::error!(error, "the configuration cannot be reloaded, and stays as it was");
-        }
-    }
-}
-
-/// What systemd wants to know of a reload: also when it began.
-fn reloading() -> Vec<NotifyState<'static>> {
-    [Ok(NotifyState::Reloading), NotifyState::monotonic_usec_now()].into_iter().flatten().collect()
-}
-
-/// Tells systemd, where it has started this program.
-fn notify(states: &[NotifyState<'_>]) {
-    if let Err(error) = sd_notify::notify(false, states) {
-        tracing::warn!(error = error.to_string(), "systemd cannot be told");
-    }
-}
-
-/// What a signal wants.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Heard {
-    End,
-    Reload,
-}
-
-/// The signals that a server listens to.
-struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
-    hang_up: Signal,
-}
-
-impl Signals {
-    fn new() -> std::io::Result<Self> {
-        Ok(Self {
-            terminate: signal(SignalKind::terminate())?,
-            interrupt: signal(SignalKind::interrupt())?,
-            hang_up: signal(SignalKind::hangup())?,
-        })
-    }
-
-    async fn next(&mut self) -> Heard {
-        tokio::select! {
-            _ = self.terminate.recv() => Heard::End,
-            _ = self.interrupt.recv() => Heard::End,
-            _ = self.hang_up.recv() => Heard::Reload,
-        }
-    }
+    running::run(Start { engines, log: arguments.log, memory: arguments.load.memory, settings }, ort_lib)
 }

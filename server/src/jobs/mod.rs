@@ -12,3 +12,4 @@ mod work;
 
 pub(crate) use routes::routes;
 pub(crate) use store::{Jobs, Keep};
+pub(crate) use work::{KINDS, Work};

@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
+use super::work::File;
 use crate::caller::Caller;
 use crate::failure::{Failure, FailureKind, Result};
 use crate::watcher::Seen;
@@ -51,13 +51,6 @@ pub(super) enum Outcome {
     Done(File),
     Failed(Failure),
     Cancelled,
-}
-
-/// A result.
-#[derive(Clone, Debug)]
-pub(super) struct File {
-    pub(super) media: &'static str,
-    pub(super) bytes: Bytes,
 }
 
 impl Outcome {

@@ -3,24 +3,31 @@
 use std::sync::Arc;
 
 use axum::extract::Request;
+use bytes::Bytes;
 
-use super::store::File;
 use crate::app::App;
 use crate::failure::{Failure, Result};
 use crate::openai::{Order, Product};
-use crate::pictures::{DepthWork, UpscaleWork};
+use crate::pictures::{DepthWork, Upload, UpscaleWork, format_named};
 use crate::watcher::Watcher;
 
 /// What a job does.
 #[derive(Debug)]
-pub(super) enum Work {
+pub(crate) enum Work {
     Upscale(UpscaleWork),
     Depth(DepthWork),
     Images(Box<Order>),
 }
 
+/// A result.
+#[derive(Clone, Debug)]
+pub(crate) struct File {
+    pub(crate) media: &'static str,
+    pub(crate) bytes: Bytes,
+}
+
 /// The kinds of jobs, as paths name them.
-pub(super) const KINDS: [&str; 4] = ["upscale", "depth", "generations", "edits"];
+pub(crate) const KINDS: [&str; 4] = ["upscale", "depth", "generations", "edits"];
 
 impl Work {
     /// Reads all of a request.
@@ -33,15 +40,40 @@ impl Work {
         })
     }
 
+    /// The same of pictures with their settings, whose result is one picture.
+    pub(crate) async fn of_upload(app: &App, kind: &str, upload: Upload) -> Result<Self> {
+        let product = match kind {
+            "upscale" => {
+                let format = format_named(upload.text("output_format"))?;
+                return Ok(Self::Upscale(UpscaleWork::of(app, upload, format)?));
+            }
+            "depth" => return Ok(Self::Depth(DepthWork::of(app, upload)?)),
+            "generations" => Product::Generation,
+            _ => Product::Edit,
+        };
+        if upload.text("n").is_some_and(|n| n != "1") {
+            return Err(Failure::invalid("n: expected 1; each picture is a job of its own"));
+        }
+        Ok(Self::Images(Box::new(Order::of(app, product, upload).await?)))
+    }
+
+    /// What the path without a job answers.
     pub(super) async fn result(self, app: Arc<App>, watcher: Watcher) -> Result<File> {
+        let Self::Images(order) = self else { return self.picture(&app, &watcher).await };
+        let images = order.made(&app, &watcher).await?;
+        let text = serde_json::to_vec(&images.answer())
+            .map_err(|error| Failure::internal(format!("the answer cannot be written: {error}")))?;
+        Ok(File { media: "application/json", bytes: text.into() })
+    }
+
+    /// The picture, or the depth of one, as a file.
+    pub(crate) async fn picture(self, app: &App, watcher: &Watcher) -> Result<File> {
         let (media, bytes) = match self {
-            Self::Upscale(work) => work.file(&app, &watcher).await?,
-            Self::Depth(work) => work.file(&app, &watcher).await?,
+            Self::Upscale(work) => work.file(app, watcher).await?,
+            Self::Depth(work) => work.file(app, watcher).await?,
             Self::Images(order) => {
-                let images = order.made(&app, &watcher).await?;
-                let text = serde_json::to_vec(&images.answer())
-                    .map_err(|error| Failure::internal(format!("the answer cannot be written: {error}")))?;
-                ("application/json", text)
+                let (media, bytes) = order.made(app, watcher).await?.only()?;
+                return Ok(File { media, bytes });
             }
         };
         Ok(File { media, bytes: bytes.into() })

@@ -129,7 +129,8 @@ impl Received {
         Self { asked, pictures, mask: mask.map(|mask| Sent::Text(mask.0)) }
     }
 
-    fn of_upload(upload: Upload) -> Result<Self> {
+    /// What a form says.
+    pub(super) fn of_upload(upload: Upload) -> Result<Self> {
         fn number<T: std::str::FromStr>(upload: &Upload, name: &str) -> Result<Option<T>> {
             let wrong = |_| Failure::invalid(format!("{name}: expected a number or `true`, `false`"));
             upload.text(name).map(|text| text.parse().map_err(wrong)).transpose()

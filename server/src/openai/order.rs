@@ -18,7 +18,7 @@ use crate::failure::{Failure, Result};
 use crate::generate::{self, MaskOf, Wanted, decode_text};
 use crate::inference::Options;
 use crate::model::Model;
-use crate::pictures::media_of;
+use crate::pictures::{Upload, format_named, media_of};
 use crate::size::{shown, size_of};
 use crate::watcher::Watcher;
 
@@ -58,13 +58,18 @@ impl Order {
     pub(crate) async fn read(app: &App, product: Product, request: Request) -> Result<Self> {
         let held = request.extensions().get::<Arc<Held>>().cloned().unwrap_or_else(|| app.budget.open());
         let caller = request.extensions().get::<Caller>().copied().unwrap_or_default();
-        let Received { asked, mut pictures, mask } = Received::read(request).await?;
-        let format = match asked.output_format.as_deref() {
-            None | Some("png") => Format::Png,
-            Some("jpeg") => Format::Jpeg,
-            Some("webp") => Format::WebP,
-            Some(_) => return Err(Failure::invalid("output_format: expected png, jpeg or webp")),
-        };
+        Self::check(app, product, Received::read(request).await?, held, caller).await
+    }
+
+    /// Checks pictures with their settings.
+    pub(crate) async fn of(app: &App, product: Product, upload: Upload) -> Result<Self> {
+        let (held, caller) = (upload.held.clone().unwrap_or_else(|| app.budget.open()), upload.caller);
+        Self::check(app, product, Received::of_upload(upload)?, held, caller).await
+    }
+
+    async fn check(app: &App, product: Product, received: Received, held: Arc<Held>, caller: Caller) -> Result<Self> {
+        let Received { asked, mut pictures, mask } = received;
+        let format = format_named(asked.output_format.as_deref())?;
         if asked.response_format.as_deref().is_some_and(|format| format != "b64_json") {
             return Err(Failure::invalid("response_format: expected b64_json; there are no addresses of pictures"));
         }
@@ -179,6 +184,14 @@ pub(crate) struct Images {
 }
 
 impl Images {
+    /// The only picture, with the name of its format.
+    pub(crate) fn only(self) -> Result<(&'static str, Bytes)> {
+        let media = media_of(self.format);
+        let several = || Failure::invalid("n: expected 1; each picture is a job of its own");
+        let [file] = <[Bytes; 1]>::try_from(self.files).map_err(|_| several())?;
+        Ok((media, file))
+    }
+
     /// The answer as a whole.
     pub(crate) fn answer(&self) -> Value {
         let data: Vec<Value> = self.files.iter().map(|file| json!({ "b64_json": STANDARD.encode(file) })).collect();

@@ -32,7 +32,11 @@ pub(crate) struct DepthWork {
 impl DepthWork {
     /// Reads all of a request.
     pub(crate) async fn read(app: &App, request: Request) -> Result<Self> {
-        let upload = Upload::read(request).await?;
+        Self::of(app, Upload::read(request).await?)
+    }
+
+    /// Checks a picture with its settings.
+    pub(crate) fn of(app: &App, upload: Upload) -> Result<Self> {
         let format = match upload.text("format") {
             None => DepthFormat::Png,
             Some(text) => text.parse().map_err(|error: String| Failure::invalid(format!("format: {error}")))?,

@@ -34,7 +34,11 @@ impl UpscaleWork {
     /// Reads all of a request.
     pub(crate) async fn read(app: &App, request: Request) -> Result<Self> {
         let format = media::wanted(request.headers())?;
-        let upload = Upload::read(request).await?;
+        Self::of(app, Upload::read(request).await?, format)
+    }
+
+    /// Checks a picture with its settings.
+    pub(crate) fn of(app: &App, upload: Upload, format: Format) -> Result<Self> {
         let model =
             app.repository.choose(upload.engine(), |task| task == Some(Task::Upscale), "pictures to pictures")?;
         Ok(Self { upload, format, model })

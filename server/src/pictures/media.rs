@@ -14,6 +14,16 @@ pub(crate) fn name_of(format: Format) -> &'static str {
     WRITTEN.iter().find(|(_, other)| *other == format).map_or("application/octet-stream", |(name, _)| name)
 }
 
+/// The format that a setting names.
+pub(crate) fn named(text: Option<&str>) -> Result<Format> {
+    match text {
+        None | Some("png") => Ok(Format::Png),
+        Some("jpeg") => Ok(Format::Jpeg),
+        Some("webp") => Ok(Format::WebP),
+        Some(_) => Err(Failure::invalid("output_format: expected png, jpeg or webp")),
+    }
+}
+
 /// The format that a client prefers (RFC 9110, 12.5.1); PNG where it takes anything.
 pub(super) fn wanted(headers: &HeaderMap) -> Result<Format> {
     let texts: Vec<&str> = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok()).collect();

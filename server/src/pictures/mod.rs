@@ -20,7 +20,7 @@ use crate::app::App;
 
 pub(crate) use depth::DepthWork;
 pub(crate) use enlarge::{UpscaleWork, enlarge};
-pub(crate) use media::name_of as media_of;
+pub(crate) use media::{name_of as media_of, named as format_named};
 pub(crate) use upload::Upload;
 
 /// The paths for pictures.

@@ -26,7 +26,8 @@ const TEXT_MAXIMUM: usize = 64 << 10;
 pub(crate) struct Upload {
     /// Files, by the names of their fields.
     pub(crate) files: Vec<(String, Bytes)>,
-    texts: BTreeMap<String, String>,
+    /// Settings, by their names.
+    pub(crate) texts: BTreeMap<String, String>,
     /// Memory of the request.
     pub(crate) held: Option<Arc<Held>>,
     pub(crate) caller: Caller,

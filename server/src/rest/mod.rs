@@ -23,14 +23,19 @@ use crate::context;
 pub(crate) use answer::json;
 pub(crate) use models::{change, check_no_parameters, check_version, described};
 
-/// The paths of the protocol.
-pub(crate) fn routes() -> Router<Arc<App>> {
+/// Health and figures.
+pub(crate) fn watching() -> Router<Arc<App>> {
     Router::new()
         .route("/metrics", get(models::metrics))
-        .route("/openapi.json", get(models::openapi))
-        .route("/v2", get(models::server))
         .route("/v2/health/live", get(models::live))
         .route("/v2/health/ready", get(models::ready))
+}
+
+/// The paths of the protocol.
+pub(crate) fn routes() -> Router<Arc<App>> {
+    watching()
+        .route("/openapi.json", get(models::openapi))
+        .route("/v2", get(models::server))
         .route("/v2/models/{name}", get(models::metadata))
         .route("/v2/models/{name}/ready", get(models::model_ready))
         .route("/v2/models/{name}/infer", post(infer::infer))

@@ -72,9 +72,13 @@ pub(crate) fn pipelines() -> &'static Path {
 
 /// A PNG of this size.
 pub(crate) fn picture(server: &Server, size: &str) -> Vec<u8> {
-    let path = server.folder().join(format!("{size}.png"));
+    write_picture(&server.folder().join(format!("{size}.png")), size)
+}
+
+/// Writes a PNG of this size.
+pub(crate) fn write_picture(path: &Path, size: &str) -> Vec<u8> {
     let script = repository("tests/clients/write_png.py");
-    let made = Command::new("python3").arg(script).arg(&path).arg(size).status().unwrap();
+    let made = Command::new("python3").arg(script).arg(path).arg(size).status().unwrap();
     assert!(made.success());
     fs::read(path).unwrap()
 }
@@ -115,27 +119,44 @@ impl Server {
     }
 
     fn open(engines: &Path, more: &[&str], change: impl FnOnce(&mut Command), secure: &str) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let log = folder.path().join("log");
         let mut command = Command::new(program("tileforge-server"));
         command.args(["serve", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--poll", "0.1", "--engines"]);
-        command.arg(engines).args(more).env("CUDA_VISIBLE_DEVICES", "").env("XDG_CACHE_HOME", folder.path());
+        command.arg(engines).args(more);
+        Self::spawn(command, change, &[&format!("http{secure}://"), &format!("grpc{secure}://")])
+    }
+
+    /// Starts a worker for the engines of a folder, and waits until it is ready.
+    pub(crate) fn start_worker(engines: &Path, more: &[&str], change: impl FnOnce(&mut Command)) -> Self {
+        let mut command = Command::new(program("tileforge-server"));
+        command.args(["work", "--http", "127.0.0.1:0", "--poll", "0.1", "--engines"]).arg(engines).args(more);
+        let worker = Self::spawn(command, change, &["http://"]);
+        worker.wait_until("ready", |worker| worker.get("/v2/health/ready").0 == 200);
+        worker
+    }
+
+    /// Starts a command that prints an address for each of these.
+    fn spawn(command: Command, change: impl FnOnce(&mut Command), schemes: &[&str]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("log");
+        let mut command = command;
+        command.env("CUDA_VISIBLE_DEVICES", "").env("XDG_CACHE_HOME", folder.path());
         command.stdout(Stdio::piped()).stderr(fs::File::create(&log).unwrap());
         change(&mut command);
         let mut child = command.spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let mut address = |scheme: &str| {
+        let mut address = |scheme: &&str| {
             let line = lines.next().map(Result::unwrap);
             let found = line.as_deref().and_then(|line| line.strip_prefix(scheme)).map(str::to_owned);
             found.unwrap_or_else(|| panic!("{line:?}: {}", fs::read_to_string(&log).unwrap()))
         };
-        let (http, grpc) = (address(&format!("http{secure}://")), address(&format!("grpc{secure}://")));
-        Self { child, http, grpc, log, folder }
+        let mut addresses: Vec<String> = schemes.iter().map(&mut address).collect();
+        let http = addresses.remove(0);
+        Self { child, http, grpc: addresses.pop().unwrap_or_default(), log, folder }
     }
 
     /// Waits until something holds.
     pub(crate) fn wait_until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
-        let until = Instant::now() + Duration::from_secs(30);
+        let until = Instant::now() + Duration::from_secs(120);
         while !holds(self) {
             assert!(Instant::now() < until, "{what}: {}", self.log());
             std::thread::sleep(Duration::from_millis(20));

@@ -1,0 +1,181 @@
+#!/usr/bin/env python3
+"""Shows that a queue of jobs loses nothing: NATS, S3 and two workers, of which one is killed.
+
+    target/server-venv/bin/python scripts/try_cluster.py PROGRAM ENGINES [--jobs 100]
+
+PROGRAM is tileforge-server, ENGINES a folder with the engine compact-x4. Starts nats-server, moto's S3 and two workers
+on free ports of this machine, sends jobs, kills the worker that has done some of them (SIGKILL), and counts the results.
+`make try-cluster` makes everything that it needs.
+"""
+
+import argparse
+import asyncio
+import hashlib
+import json
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+
+import boto3
+import nats
+from botocore.config import Config
+from nats.js.api import RetentionPolicy, StreamConfig
+
+BUCKET = "pictures"
+QUEUE = "tileforge"
+
+parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+parser.add_argument("program", type=pathlib.Path)
+parser.add_argument("engines", type=pathlib.Path)
+parser.add_argument("--jobs", type=int, default=100)
+arguments = parser.parse_args()
+
+processes = []
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def start(folder, name, command, environment=None):
+    log = open(folder / f"{name}.log", "wb")
+    process = subprocess.Popen(
+        command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env={**os.environ, **(environment or {})}
+    )
+    processes.append(process)
+    return process
+
+
+def wait_for(what, holds, seconds=120):
+    until = time.monotonic() + seconds
+    while True:
+        try:
+            if value := holds():
+                return value
+        except OSError:
+            pass
+        if time.monotonic() > until:
+            sys.exit(f"{what}: not within {seconds} seconds")
+        time.sleep(0.1)
+
+
+def connected(port):
+    with socket.create_connection(("127.0.0.1", port), timeout=1):
+        return True
+
+
+def figure(port, name):
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+        lines = answer.read().decode().splitlines()
+    return next((float(line.split()[-1]) for line in lines if line.startswith(name + " ")), 0.0)
+
+
+async def send(url, jobs):
+    client = await nats.connect(url)
+    stream = client.jetstream()
+    config = StreamConfig(name=QUEUE, subjects=[f"{QUEUE}.jobs"], retention=RetentionPolicy.WORK_QUEUE)
+    await stream.add_stream(config)
+    for job in jobs:
+        await stream.publish(f"{QUEUE}.jobs", json.dumps(job).encode())
+    await client.close()
+
+
+async def left(url):
+    client = await nats.connect(url)
+    stream = client.jetstream()
+    messages = [(await stream.stream_info(name)).state.messages for name in (QUEUE, f"{QUEUE}-dead")]
+    await client.close()
+    return messages
+
+
+def run(folder):
+    broker_port, store_port = free_port(), free_port()
+    broker = f"nats://127.0.0.1:{broker_port}"
+    start(folder, "nats", ["nats-server", "-a", "127.0.0.1", "-p", str(broker_port), "-js", "-sd", str(folder / "nats")])
+    start(folder, "s3", [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(store_port)])
+    for name, port in (("nats-server", broker_port), ("moto", store_port)):
+        wait_for(name, lambda: connected(port))
+    keys = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "us-east-1"}
+    os.environ.update(keys)
+    store = boto3.client(
+        "s3", endpoint_url=f"http://127.0.0.1:{store_port}", region_name="us-east-1",
+        config=Config(retries={"max_attempts": 5}),
+    )
+    store.create_bucket(Bucket=BUCKET)
+    picture = subprocess.run(
+        [sys.executable, "tests/clients/write_png.py", str(folder / "in.png"), "64x48"], check=True
+    ) and (folder / "in.png").read_bytes()
+    store.put_object(Bucket=BUCKET, Key="in.png", Body=picture)
+    print(f"nats-server at {broker}, moto's S3 at 127.0.0.1:{store_port}")
+
+    ports = [free_port(), free_port()]
+    workers = [
+        start(
+            folder,
+            f"worker-{number}",
+            [str(arguments.program), "work", "--engines", str(arguments.engines), "--http", f"127.0.0.1:{port}",
+             "--store", f"s3://{BUCKET}", "--lease", "5", "--log", "text"],
+            {"TILEFORGE_BROKER": broker, "AWS_ENDPOINT": f"http://127.0.0.1:{store_port}", "AWS_ALLOW_HTTP": "true"},
+        )
+        for number, port in enumerate(ports)
+    ]
+    for port in ports:
+        wait_for("a worker", lambda: figure(port, "tileforge_broker_connected") == 1)
+    print(f"two workers, processes {workers[0].pid} and {workers[1].pid}")
+
+    names = [f"out/{number:03}.png" for number in range(arguments.jobs)]
+    jobs = [
+        {
+            "id": f"job-{number}", "kind": "upscale", "inputs": {"image": f"s3://{BUCKET}/in.png"},
+            "output": f"s3://{BUCKET}/{name}", "options": {"engine": "compact-x4"},
+        }
+        for number, name in enumerate(names)
+    ]
+    began = time.monotonic()
+    asyncio.run(send(broker, jobs))
+    print(f"{len(jobs)} jobs sent")
+
+    def done(port):
+        return figure(port, 'tileforge_jobs{outcome="done"}')
+
+    # In the middle of its work, with jobs in its hands.
+    wait_for("the first worker", lambda: done(ports[0]) >= len(jobs) / 5 and figure(ports[0], "tileforge_jobs_running"))
+    before, hands = done(ports[0]), figure(ports[0], "tileforge_jobs_running")
+    workers[0].kill()
+    print(f"worker {workers[0].pid} killed: it had done {before:.0f} jobs and was at {hands:.0f}")
+
+    wait_for("all jobs", lambda: asyncio.run(left(broker))[0] == 0, seconds=600)
+    waiting, dead = asyncio.run(left(broker))
+    print(f"the queue is empty after {time.monotonic() - began:.1f} s; the second worker did {done(ports[1]):.0f} jobs")
+
+    pages = store.get_paginator("list_objects_v2").paginate(Bucket=BUCKET, Prefix="out/")
+    found = {entry["Key"] for page in pages for entry in page.get("Contents", [])}
+    expected = {key for name in names for key in (name, f"{name}.job.json")}
+    digests = set()
+    for number, name in enumerate(names):
+        result = store.get_object(Bucket=BUCKET, Key=name)["Body"].read()
+        marker = json.loads(store.get_object(Bucket=BUCKET, Key=f"{name}.job.json")["Body"].read())
+        digest = hashlib.sha256(result).hexdigest()
+        assert marker["id"] == f"job-{number}" and marker["done"]["sha256"] == digest, marker
+        digests.add(digest)
+    print(f"{len(found & set(names))} results, each there once; {dead} dead letters")
+    return found == expected and len(digests) == 1 and dead == 0
+
+
+with tempfile.TemporaryDirectory() as temporary:
+    try:
+        whole = run(pathlib.Path(temporary))
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+if not whole:
+    sys.exit("a result is missing, or is there twice")
+print("nothing was lost")

@@ -1,0 +1,145 @@
+//! A server or a worker as a process: its runtime, signals, systemd, and its exit code.
+
+use std::path::PathBuf;
+use std::{env, thread};
+
+use sd_notify::NotifyState;
+use tileforge::{HostOptions, Setup};
+use tileforge_server::{Server, Settings};
+use tileforge_terminal::{self as terminal, Exit, Failure};
+use tokio::runtime;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::arguments::Engines;
+use crate::configuration;
+use crate::failure::{CommandResult, Error};
+use crate::log::{self, LogFormat};
+
+/// Threads for connections. The host has its own for everything else.
+const THREADS_MAXIMUM: usize = 4;
+
+/// Threads for work that reads files, and for large bodies.
+const BLOCKING_MAXIMUM: usize = 64;
+
+/// What is started.
+pub(crate) struct Start<'a> {
+    /// Read again at SIGHUP.
+    pub(crate) engines: &'a Engines,
+    pub(crate) log: LogFormat,
+    pub(crate) memory: Option<u64>,
+    pub(crate) settings: Settings,
+}
+
+pub(crate) fn run(start: Start<'_>, ort_lib: Option<PathBuf>) -> CommandResult {
+    let Start { engines, log, memory, settings } = start;
+    log::start(log);
+    let onnxruntime = ort_lib.or_else(|| env::var_os("ORT_DYLIB_PATH").map(PathBuf::from));
+    let memory = HostOptions { memory, ..HostOptions::default() };
+    let setup =
+        Setup { onnxruntime, cache: terminal::cache_folder(), memory, returns_large_blocks: true, ..Setup::default() };
+    let host = setup.host()?;
+    let secure = if settings.tls.is_some() { "s" } else { "" };
+    let threads = thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAXIMUM);
+    let mut builder = runtime::Builder::new_multi_thread();
+    let builder = builder.worker_threads(threads).max_blocking_threads(BLOCKING_MAXIMUM).enable_all();
+    let runtime = builder.build()?;
+    let served = runtime.block_on(async {
+        let mut signals = Signals::new()?;
+        let server = Server::open(&host, settings).await?;
+        for (scheme, address) in [("http", server.http()), ("grpc", server.grpc())] {
+            if let Some(address) = address {
+                terminal::print(&format!("{scheme}{secure}://{address}"))?;
+            }
+        }
+        let handle = server.handle();
+        let end = async {
+            loop {
+                match signals.next().await {
+                    Heard::End => break,
+                    Heard::Reload => {
+                        notify(&reloading());
+                        reload(engines, &handle).await;
+                        notify(&[NotifyState::Ready]);
+                    }
+                }
+            }
+            // A second one ends the program at once.
+            tokio::spawn(async move {
+                while signals.next().await == Heard::Reload {}
+                terminal::end_at_once(Exit::Stopped);
+            });
+        };
+        Ok::<_, Error>(server.run(end, || notify(&[NotifyState::Ready]), || notify(&[NotifyState::Stopping])).await)
+    });
+    // Reading files may go on for a while.
+    runtime.shutdown_background();
+    let result = served.and_then(|whole| if whole { Ok(()) } else { Err(Error::Ended) });
+    // Threads of the host that still compute go with the process.
+    let exit = match result {
+        Ok(()) => Exit::Done,
+        Err(error) => {
+            error.text().iter().for_each(|text| terminal::report_error(text));
+            error.exit()
+        }
+    };
+    terminal::end_at_once(exit)
+}
+
+async fn reload(engines: &Engines, handle: &tileforge_server::Handle) {
+    let models = configuration::models(engines);
+    let reloaded = match models {
+        Ok(models) => handle.reload(models).await.map_err(Error::from),
+        Err(error) => Err(error),
+    };
+    match reloaded {
+        Ok(()) => tracing::info!("reloaded"),
+        Err(error) => {
+            let error = terminal::chain(&error);
+            tracing::error!(error, "the configuration cannot be reloaded, and stays as it was");
+        }
+    }
+}
+
+/// What systemd wants to know of a reload: also when it began.
+fn reloading() -> Vec<NotifyState<'static>> {
+    [Ok(NotifyState::Reloading), NotifyState::monotonic_usec_now()].into_iter().flatten().collect()
+}
+
+/// Tells systemd, where it has started this program.
+fn notify(states: &[NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(false, states) {
+        tracing::warn!(error = error.to_string(), "systemd cannot be told");
+    }
+}
+
+/// What a signal wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Heard {
+    End,
+    Reload,
+}
+
+/// The signals that a server listens to.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hang_up: Signal,
+}
+
+impl Signals {
+    fn new() -> std::io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hang_up: signal(SignalKind::hangup())?,
+        })
+    }
+
+    async fn next(&mut self) -> Heard {
+        tokio::select! {
+            _ = self.terminate.recv() => Heard::End,
+            _ = self.interrupt.recv() => Heard::End,
+            _ = self.hang_up.recv() => Heard::Reload,
+        }
+    }
+}

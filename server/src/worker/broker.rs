@@ -1,0 +1,138 @@
+//! What a broker does for the worker.
+
+use std::fmt::Debug;
+use std::time::{Duration, SystemTime};
+
+use async_trait::async_trait;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use serde_json::{Value, json};
+
+use super::job::{BYTES_MAXIMUM, Job};
+use super::marker::Done;
+use crate::failure;
+
+/// Why a broker does not do what it should, for the log.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(super) struct Error(pub(super) String);
+
+pub(super) type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// A broker with one queue of jobs. A message that was received is the receiver's for a lease; then the broker
+/// delivers it again. Every method may be called while the broker is away: it fails then within seconds.
+#[async_trait]
+pub(super) trait Broker: Debug + Send + Sync {
+    /// The next message; `None` if none comes for about a second.
+    async fn receive(&self) -> Result<Option<Delivery>>;
+
+    /// Begins the lease anew.
+    async fn progress(&self, lease: &Lease) -> Result<()>;
+
+    /// The job is done: its message is removed.
+    async fn done(&self, lease: &Lease, done: &Done) -> Result<()>;
+
+    /// The message is delivered again after this time.
+    async fn give_back(&self, lease: &Lease, after: Duration) -> Result<()>;
+
+    /// The message is moved to the dead letters, with the reason.
+    async fn set_aside(&self, delivery: &Delivery, reason: &str) -> Result<()>;
+
+    /// How many messages there are.
+    async fn depth(&self) -> Result<Depth>;
+}
+
+/// How many messages there are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Depth {
+    /// No worker has them.
+    pub(super) waiting: u64,
+    /// Workers have them, or they were given back for later.
+    pub(super) taken: u64,
+}
+
+/// A message that was received.
+#[derive(Debug)]
+pub(super) struct Delivery {
+    pub(super) lease: Lease,
+    /// Its beginning, at most [`BYTES_MAXIMUM`].
+    pub(super) message: Bytes,
+    /// Whether there is more of it.
+    pub(super) truncated: bool,
+    pub(super) job: failure::Result<Job>,
+}
+
+/// The right to a message that was received.
+#[derive(Clone, Debug)]
+pub(super) struct Lease {
+    /// What the broker calls the delivery.
+    pub(super) token: String,
+    /// What it calls the message, whenever that is delivered.
+    pub(super) message: String,
+    /// How often the message was delivered, with this time.
+    pub(super) tries: u64,
+    /// The job's id as the client waits for it, where the broker has answers.
+    pub(super) reply: Option<String>,
+}
+
+impl Delivery {
+    /// A delivery of a message, of which no more is kept than a job may have.
+    pub(super) fn new(lease: Lease, message: &Bytes, job: impl FnOnce(&[u8]) -> failure::Result<Job>) -> Self {
+        let kept = message.slice(..message.len().min(BYTES_MAXIMUM));
+        Self { lease, job: job(message), truncated: kept.len() < message.len(), message: kept }
+    }
+
+    /// The message with the reason why it is not tried again, as JSON of at most so many bytes. It is `message`, or
+    /// `message_base64` where it is no text.
+    pub(super) fn dead_letter(&self, reason: &str, most: usize) -> String {
+        let seconds = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+        let id = self.job.as_ref().map_or(Value::Null, |job| job.id.clone().into());
+        let mut kept = self.message.clone();
+        loop {
+            let truncated = self.truncated || kept.len() < self.message.len();
+            let mut letter = json!({ "id": id, "reason": reason, "tries": self.lease.tries, "time": seconds });
+            letter["truncated"] = truncated.into();
+            match std::str::from_utf8(&kept) {
+                Ok(text) => letter["message"] = text.into(),
+                Err(_) => letter["message_base64"] = STANDARD.encode(&kept).into(),
+            }
+            let text = letter.to_string();
+            if text.len() <= most || kept.is_empty() {
+                return text;
+            }
+            // What is escaped takes up to six times its bytes.
+            kept.truncate(kept.len() / 8);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dead_letter_keeps_what_fits() {
+        let lease = || Lease { token: String::new(), message: String::new(), tries: 2, reply: None };
+        let letter = |message: &[u8], most: usize| {
+            let delivery = Delivery::new(lease(), &Bytes::copy_from_slice(message), Job::parse);
+            let text = delivery.dead_letter("why", most);
+            assert!(text.len() <= most, "{} bytes", text.len());
+            serde_json::from_str::<Value>(&text).unwrap_or_default()
+        };
+        let whole = letter(b"{}", 1 << 20);
+        assert_eq!(
+            [&whole["message"], &whole["reason"], &whole["truncated"]],
+            [&json!("{}"), &json!("why"), &json!(false)]
+        );
+        assert_eq!(letter(b"\xff\x00", 1 << 20)["message_base64"], "/wA=");
+        let escaped = letter(&[1; BYTES_MAXIMUM], 1 << 20);
+        assert_eq!(
+            (escaped["message"].as_str().map(str::len), &escaped["truncated"]),
+            (Some(BYTES_MAXIMUM / 8), &json!(true))
+        );
+        let huge = letter(&[b'x'; BYTES_MAXIMUM * 2], 1 << 20);
+        assert_eq!((huge["message"].as_str().map(str::len), &huge["truncated"]), (Some(BYTES_MAXIMUM), &json!(true)));
+        assert_eq!(letter(&[b'x'; 1000], 200)["message"].as_str().map(str::len), Some(15));
+    }
+}
