@@ -76,7 +76,7 @@ struct Source {
     /// Frames are nothing but samples: the format, by ffmpeg's name, and the size (rgb24:1920x1080).
     #[arg(long, value_name = "FORMAT:WxH", value_parser = str::parse::<RawFrames>)]
     raw: Option<RawFrames>,
-    /// What .y4m frames were made with, which they do not say: bt601 or bt709 [default: bt601 up to 576 lines].
+    /// What .y4m frames were made with, which they do not say: bt601, bt709 or bt2020 [default: bt601 up to 576 lines].
     #[arg(long, value_name = "MATRIX", value_parser = str::parse::<Matrix>)]
     matrix: Option<Matrix>,
     /// Refuse larger inputs.

@@ -82,7 +82,7 @@ pub(crate) struct Arguments {
     /// Frames are nothing but samples: the format, by ffmpeg's name, and the size (rgb24:1920x1080).
     #[arg(long, help_heading = "Inputs", value_name = "FORMAT:WxH", value_parser = str::parse::<RawFrames>)]
     pub(super) raw: Option<RawFrames>,
-    /// What .y4m frames were made with, which they do not say: bt601 or bt709 [default: bt601 up to 576 lines].
+    /// What .y4m frames were made with, which they do not say: bt601, bt709 or bt2020 [default: bt601 up to 576 lines].
     #[arg(long, help_heading = "Inputs", value_name = "MATRIX", value_parser = str::parse::<Matrix>)]
     pub(super) matrix: Option<Matrix>,
     /// Go on with damaged pictures, with a warning for each. What is missing of them is black or grey.
