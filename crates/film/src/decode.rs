@@ -2,21 +2,17 @@
 
 use std::io::{self, BufReader};
 use std::process::{ChildStdout, Stdio};
-use std::sync::{Arc, OnceLock};
 
-use tileforge_image::Limits;
+use tileforge_image::{Limits, Size};
 use tileforge_image::frames::{FrameReader, FrameSource, StoredFrame};
 
 use crate::child::Running;
 use crate::error::{Error, Result};
 use crate::film::{Described, Film, only_this_file, url};
-use crate::nut::{NutReader, Track};
+use crate::nut::{MILLISECONDS, NutReader, Track};
 
 /// Frames are read in pieces of this size, so that the pipe is seldom empty.
 const BUFFER: usize = 1 << 20;
-
-/// Units of time, and the pixel's shape, which are known when the first frame is there.
-pub(crate) type FirstTrack = Arc<OnceLock<Track>>;
 
 impl Film {
     /// Begins to decode. `after` so many frames, which are decoded and dropped.
@@ -51,22 +47,19 @@ impl Film {
         let mut running = Running::start(command, "ffmpeg")?;
         let missing = || Error::film(path, "ffmpeg has no output");
         let output = BufReader::with_capacity(BUFFER, running.stdout().ok_or_else(missing)?);
-        let mut source =
-            Source { film: self.clone(), running: Some(running), reader: None, track: FirstTrack::default() };
-        source.reader = match NutReader::new(output, limits.decoded_bytes) {
-            Ok(Some(reader)) => {
-                let _ = source.track.set(reader.track());
-                Some(reader)
-            }
-            Ok(None) => {
-                source.end()?;
-                None
-            }
+        let mut source = Source { film: self.clone(), running: Some(running), reader: None };
+        match NutReader::new(output, limits.decoded_bytes) {
+            Ok(reader) => source.reader = reader,
             Err(error) => return Err(source.failed(error)),
-        };
-        let size = source.track.get().map_or(described.size, |track| track.size());
-        let track = source.track.clone();
-        let reader = FrameReader::of_container(Box::new(source), path, self.layout(), size, limits);
+        }
+        let track = source.reader.as_ref().map(NutReader::track);
+        if track.is_none() {
+            source.end()?;
+        }
+        // Without a frame, nothing has another size or unit of time.
+        let Size { width, height } = described.size;
+        let track = track.unwrap_or(Track { width, height, pixel: [0, 0], time_base: MILLISECONDS });
+        let reader = FrameReader::of_container(Box::new(source), path, self.layout(), track.size(), limits);
         Ok(Frames { reader: reader.map_err(|error| Error::film(path, error.to_string()))?, track })
     }
 }
@@ -75,14 +68,8 @@ impl Film {
 pub struct Frames {
     /// The frames.
     pub reader: FrameReader,
-    track: FirstTrack,
-}
-
-impl Frames {
-    /// The track of the frames; `None` where there are none.
-    pub fn track(&self) -> Option<Track> {
-        self.track.get().copied()
-    }
+    /// Their size, and the unit of their times.
+    pub track: Track,
 }
 
 struct Source {
@@ -90,7 +77,6 @@ struct Source {
     /// `None` when it has ended.
     running: Option<Running>,
     reader: Option<NutReader<BufReader<ChildStdout>>>,
-    track: FirstTrack,
 }
 
 impl Source {

@@ -16,7 +16,7 @@
 //! let plan = Plan::new(programs, to, &Encoding::default(), Some(&film), Colours::Kept, film.size())?;
 //! plan.check(film.size())?;
 //! let frames = film.decode(0, &Limits::default())?;
-//! let target = plan.write(frames.track().ok_or("no frames")?)?;
+//! let target = plan.write(frames.track)?;
 //! let writer = FrameWriter::to_container(target, to, plan.layout(), plan.layout().header(film.size()))?;
 //! # Ok(())
 //! # }

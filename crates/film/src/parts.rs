@@ -13,7 +13,7 @@ use tileforge_image::frames::FrameTarget;
 
 use crate::child::Running;
 use crate::error::{Error, Result};
-use crate::nut::{FILE_ID, TimeBase, Track};
+use crate::nut::{FILE_ID, Track};
 use crate::plan::{Picture, Plan};
 use crate::write::Encoding;
 
@@ -70,7 +70,9 @@ impl Parts {
         // Parts behind one that is missing or has another length are made again.
         let is_there = |(number, part): &(usize, &Part)| kept.length(&name(*number)) == part.bytes;
         let whole = state.parts.iter().enumerate().take_while(is_there).count();
-        state.parts.truncate(whole);
+        // The last one is made again, too: there is always a frame left, and after a power cut its file may be short of
+        // what was noted.
+        state.parts.truncate(whole.saturating_sub(1));
         Ok(Self { plan: plan.clone(), kept, state })
     }
 
@@ -79,14 +81,8 @@ impl Parts {
         self.state.parts.iter().map(|part| part.frames).sum()
     }
 
-    /// Begins to write the frames behind the finished parts. `track` is that of the frames; `None` where there are none.
-    pub fn write(self, track: Option<Track>) -> Box<dyn FrameTarget> {
-        let track = track.unwrap_or(Track {
-            width: 1,
-            height: 1,
-            pixel: [0, 0],
-            time_base: TimeBase { numerator: 1, denominator: 1000 },
-        });
+    /// Begins to write the frames behind the finished parts. `track` is that of the frames.
+    pub fn write(self, track: Track) -> Box<dyn FrameTarget> {
         Box::new(Writing { parts: self, track, part: None })
     }
 

@@ -13,7 +13,7 @@ use crate::container::{Container, WRITTEN};
 use crate::encoder::{Encoder, Encoding};
 use crate::error::{Error, Result};
 use crate::film::{Film, name_of_track, only_this_file, url};
-use crate::nut::{NutWriter, TimeBase, Track};
+use crate::nut::{MILLISECONDS, NutWriter, Track};
 use crate::pixel_format::Samples;
 use crate::programs::Programs;
 
@@ -137,8 +137,7 @@ impl Plan {
     /// [`Error::Output`] with ffmpeg's reason; [`Error::File`], [`Error::Start`].
     pub fn check(&self, size: Size) -> Result<()> {
         let file = self.unfinished()?;
-        let time_base = TimeBase { numerator: 1, denominator: 1000 };
-        let track = Track { width: size.width, height: size.height, pixel: [0, 0], time_base };
+        let track = Track { width: size.width, height: size.height, pixel: [0, 0], time_base: MILLISECONDS };
         let mut command = self.start_of_command();
         self.add_tracks(&mut command, Picture::Encoded, true);
         command.arg("-f").arg(self.container.muxer()).arg(url(file.path())).stdout(Stdio::null());

@@ -23,6 +23,9 @@ pub struct TimeBase {
     pub denominator: u32,
 }
 
+/// The unit where nothing else is known.
+pub(crate) const MILLISECONDS: TimeBase = TimeBase { numerator: 1, denominator: 1000 };
+
 /// Begins a file.
 pub(crate) const FILE_ID: &[u8] = b"nut/multimedia container\0";
 
