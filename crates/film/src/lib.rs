@@ -22,6 +22,11 @@
 //! # }
 //! ```
 
+/// The examples of the README are compiled with the tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 mod child;
 mod colour;
 mod container;

@@ -20,6 +20,7 @@ mod examples;
 mod facade;
 mod foreign;
 mod frames;
+mod films;
 mod fusions;
 mod generate;
 mod hostile;

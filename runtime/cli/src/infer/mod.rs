@@ -3,6 +3,7 @@
 mod arguments;
 mod depth;
 mod depth_arguments;
+mod depth_frames;
 mod depth_map;
 mod each;
 mod feed;
@@ -72,7 +73,9 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
     let (inputs, piped) = piped(arguments, gives_depth)?;
     let ending = |input: &Path| {
         let format = arguments.format;
-        if gives_depth { depth::ending(arguments).into() } else { ending_for(input, arguments.raw, format) }
+        if gives_depth && !has_frames(input, arguments.raw) {
+            depth::ending(arguments).into()
+        } else { ending_for(input, arguments.raw, format) }
     };
     let scale = Upscale::of(contract).ok().map(|upscale| match arguments.outscale {
         Some(factor) => factor.to_string(),
@@ -134,7 +137,7 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
         }
     }
     let films = {
-        let factor = Upscale::of(contract).ok().map(|upscale| arguments.outscale.unwrap_or(f64::from(upscale.scale)));
+        let factor = Upscale::of(contract).ok().map(|upscale| arguments.outscale.unwrap_or(upscale.scale as f64));
         let size = |size: Size| factor.and_then(|factor| outscaled(size, factor).ok()).unwrap_or(size);
         let colours = if gives_depth { Colours::New } else { Colours::Kept };
         let with = arguments.resume.then(|| with_of(arguments, &engine)).transpose()?;
@@ -145,6 +148,9 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
     let engine_seconds = started.elapsed().as_secs_f64();
     let environment = environment()?;
     let cancel = stopped_by_signals();
+    if let Some(frames) = assignments.iter().find(|pair| gives_depth && has_frames(&pair.input, arguments.raw)) {
+        return depth_frames::run(arguments, &engine, &environment, frames, &films, &cancel, started);
+    }
     if gives_depth {
         let (fail_fast, json) = (arguments.fail_fast, arguments.json);
         let work = Each { arguments, assignments: &assignments, all, cancel: &cancel, fail_fast, json, record };
