@@ -19,9 +19,6 @@ pub(crate) struct ColourTags {
     pub(crate) location: Option<String>,
 }
 
-/// The options of ffmpeg's raw decoder that say what frames are, with the tag for each.
-type Options<'t> = [(&'static str, &'t Option<String>); 5];
-
 impl ColourTags {
     /// The same tags, without those that say that nothing is known, and those that are no names.
     pub(crate) fn known(self) -> Self {
@@ -41,14 +38,18 @@ impl ColourTags {
         }
     }
 
-    pub(crate) fn options(&self) -> Options<'_> {
-        [
+    /// The options of ffmpeg's decoders and encoders that say the same, with their values.
+    pub(crate) fn options(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        let all = [
             ("-color_range", &self.range),
             ("-colorspace", &self.matrix),
             ("-color_primaries", &self.primaries),
             ("-color_trc", &self.transfer),
             ("-chroma_sample_location", &self.location),
-        ]
+        ];
+        // ffprobe and the options have two names for the matrix of red, green and blue.
+        let named = |tag: &'static str, value| (tag, if value == "gbr" { "rgb" } else { value });
+        all.into_iter().filter_map(move |(option, tag)| Some(named(option, tag.as_deref()?)))
     }
 
     /// How luma and chroma were made of red, green and blue.

@@ -208,9 +208,7 @@ impl Plan {
         let mut command = self.programs.ffmpeg();
         command.arg("-y").arg("-copyts");
         for (option, tag) in self.tags.options() {
-            if let Some(tag) = tag {
-                command.arg(option).arg(tag);
-            }
+            command.arg(option).arg(tag);
         }
         command.args(["-f", "nut", "-i", "pipe:0"]).stdin(Stdio::piped());
         command
@@ -218,9 +216,7 @@ impl Plan {
 
     fn add_tags(&self, command: &mut Command, track: usize) {
         for (option, tag) in self.tags.options() {
-            if let Some(tag) = tag {
-                command.arg(format!("{option}:{track}")).arg(tag);
-            }
+            command.arg(format!("{option}:{track}")).arg(tag);
         }
     }
 

@@ -70,7 +70,7 @@ fn a_film_without_frames_is_an_error() {
 fn odd_sizes_go_where_the_encoder_takes_them() {
     let work = Work::new();
     // The engine that takes four pixels for one gives even sizes; a factor of three does not.
-    let input = work.film("in.mkv", "-f lavfi -i testsrc2=size=61x45:rate=25:duration=0.2 -pix_fmt yuv420p -c:v ffv1");
+    let input = work.film("in.mkv", "-f lavfi -i testsrc=size=61x45:rate=25:duration=0.2 -pix_fmt yuv420p -c:v ffv1");
     let output = work.enlarged(&input, "even.mp4", &["--encoder-options", "preset=ultrafast"]);
     assert_eq!((&picture(&output)["width"], &picture(&output)["height"]), (&244.into(), &180.into()));
     let refused = work.enlarge(&input, "odd.mp4", &["--outscale", "3"]);

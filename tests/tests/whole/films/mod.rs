@@ -6,7 +6,6 @@ mod refused;
 mod resumed;
 mod times;
 mod tracks;
-mod work;
 
 use end_to_end::{Outcome, command, demo_engine, words};
 use serde_json::Value as Json;
