@@ -11,6 +11,9 @@ use crate::error::{Error, Result};
 /// Bytes of messages that are kept from the beginning, and as many from the end.
 const MESSAGES: usize = 4096;
 
+/// SIGXFSZ of Linux.
+const SIZE_SIGNAL: i32 = 25;
+
 /// A running program. It is killed when this is dropped before it has ended.
 pub(crate) struct Running {
     child: Child,
@@ -71,6 +74,7 @@ impl Ended {
     /// How it ended, for an error: `ffmpeg` is the program.
     pub(crate) fn reason(&self, program: &str) -> String {
         let end = match (self.status.signal(), self.status.code()) {
+            (Some(SIZE_SIGNAL), _) => format!("{program} stopped: the file became larger than this process may write"),
             (Some(signal), _) => format!("{program} was ended by signal {signal}"),
             (None, Some(0)) => format!("{program} reports"),
             (None, code) => format!("{program} ended with exit code {}", code.unwrap_or(-1)),

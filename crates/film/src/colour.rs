@@ -47,9 +47,14 @@ impl ColourTags {
             ("-color_trc", &self.transfer),
             ("-chroma_sample_location", &self.location),
         ];
-        // ffprobe and the options have two names for the matrix of red, green and blue.
-        let named = |tag: &'static str, value| (tag, if value == "gbr" { "rgb" } else { value });
-        all.into_iter().filter_map(move |(option, tag)| Some(named(option, tag.as_deref()?)))
+        // ffprobe and the options have two names for some.
+        let named = |option, value| match (option, value) {
+            ("-colorspace", "gbr") => "rgb",
+            ("-color_trc", "bt470m") => "gamma22",
+            ("-color_trc", "bt470bg") => "gamma28",
+            (_, same) => same,
+        };
+        all.into_iter().filter_map(move |(option, tag)| Some((option, named(option, tag.as_deref()?))))
     }
 
     /// How luma and chroma were made of red, green and blue.

@@ -3,8 +3,8 @@
 use std::io::{self, BufReader};
 use std::process::{ChildStdout, Stdio};
 
-use tileforge_image::{Limits, Size};
 use tileforge_image::frames::{FrameReader, FrameSource, StoredFrame};
+use tileforge_image::{Limits, Size};
 
 use crate::child::Running;
 use crate::error::{Error, Result};

@@ -68,7 +68,10 @@ impl Encoder {
                     // An encoder that takes any format names none.
                     None if formats.is_empty() => source.name(),
                     None => {
-                        return refused(format!("{name} takes {} alone; choose one with --pixel-format", formats.join(", ")));
+                        return refused(format!(
+                            "{name} takes {} alone; choose one with --pixel-format",
+                            formats.join(", ")
+                        ));
                     }
                     Some(nearest) => nearest.clone(),
                 }
@@ -80,7 +83,8 @@ impl Encoder {
         let mut options = encoding.options.clone();
         if name == LOSSLESS && options.is_empty() {
             // Version 3 has slices for threads and checksums; frames that stand alone can be cut everywhere.
-            options = [("level", "3"), ("g", "1"), ("slicecrc", "1")].map(|(name, value)| (name.into(), value.into())).into();
+            options =
+                [("level", "3"), ("g", "1"), ("slicecrc", "1")].map(|(name, value)| (name.into(), value.into())).into();
         }
         let crf = encoding.crf.or(default_crf(&name).filter(|_| !chooses_rate(&options)));
         Ok(Self { name, pixel_format, samples, crf, options })
@@ -185,7 +189,10 @@ mod tests {
                     libx264 AVOptions:\n\nEncoder h264_v4l2m2m [V4L2]:\n    Supported pixel formats: vaapi\n";
         assert_eq!(listed(help), Some(vec!["yuv420p".into(), "nv12".into()]));
         assert_eq!(listed("Encoder v [x]:\n"), Some(Vec::new()));
-        assert_eq!(listed("Encoder aac [x]:\n    Supported sample rates: 1 2\n    Supported sample formats: fltp\n"), None);
+        assert_eq!(
+            listed("Encoder aac [x]:\n    Supported sample rates: 1 2\n    Supported sample formats: fltp\n"),
+            None
+        );
         assert_eq!(listed("Codec 'nope' is not recognized by FFmpeg.\n"), None);
         assert_eq!(listed(""), None);
     }

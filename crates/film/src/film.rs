@@ -151,7 +151,8 @@ impl Film {
             ));
         };
         let tags = picture.colour.clone().known();
-        let size = if picture.rotation() % 180 == 0 { Size { width, height } } else { Size { width: height, height: width } };
+        let size =
+            if picture.rotation() % 180 == 0 { Size { width, height } } else { Size { width: height, height: width } };
         let matrix = match tags.matrix(size, reading.matrix) {
             Ok(matrix) => matrix,
             Err(_) if samples.is_rgb() => Matrix::likely(size),

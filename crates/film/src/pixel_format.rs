@@ -114,13 +114,13 @@ impl Samples {
 
     /// How such frames are converted to red, green and blue, and back.
     pub(crate) fn layout(self, full_range: bool, location: ChromaLocation, matrix: Matrix) -> FrameLayout {
-        let raw = |depth| FrameLayout::Raw(RawFormat { colour: Colour::Rgb, depth, little_endian: true });
+        let raw = |depth, little_endian| FrameLayout::Raw(RawFormat { colour: Colour::Rgb, depth, little_endian });
         match self {
             Self::Planar(sampling, bits) => {
                 FrameLayout::Planar(PlanarFormat::new(sampling, bits, full_range, location), matrix)
             }
-            Self::Rgb8 => raw(Depth::Eight),
-            Self::Rgb16 => raw(Depth::Sixteen),
+            Self::Rgb8 => raw(Depth::Eight, false),
+            Self::Rgb16 => raw(Depth::Sixteen, true),
         }
     }
 
@@ -148,8 +148,11 @@ impl Samples {
         let (mine, others) = (chroma(self), chroma(other));
         let lost = |mine: u32, other: u32| mine.saturating_sub(other);
         let other_model = u32::from(self.is_rgb() != other.is_rgb());
-        lost(mine, others) * 1000 + lost(self.bits(), other.bits()) * 100 + other_model * 50
-            + lost(others, mine) * 10 + lost(other.bits(), self.bits())
+        lost(mine, others) * 1000
+            + lost(self.bits(), other.bits()) * 100
+            + other_model * 50
+            + lost(others, mine) * 10
+            + lost(other.bits(), self.bits())
     }
 }
 
@@ -172,7 +175,8 @@ mod tests {
         ] {
             assert_eq!(Samples::of_name(name).map(Samples::name).as_deref(), Some(pipe), "{name}");
         }
-        for other in ["yuva420p", "rgba", "pal8", "yuv411p", "yuv420p11le", "yuv420p", "", "le", "10le", "bayer_rggb8"] {
+        for other in ["yuva420p", "rgba", "pal8", "yuv411p", "yuv420p11le", "yuv420p", "", "le", "10le", "bayer_rggb8"]
+        {
             let known = other == "yuv420p";
             assert_eq!(Samples::of_name(other).is_some(), known, "{other}");
         }
@@ -181,9 +185,8 @@ mod tests {
     #[test]
     fn the_nearest_format_loses_least() {
         let of = |name| Samples::of_name(name).unwrap();
-        let nearest = |name, all: &[&'static str]| {
-            *all.iter().min_by_key(|other| of(name).distance(of(other))).unwrap()
-        };
+        let nearest =
+            |name, all: &[&'static str]| *all.iter().min_by_key(|other| of(name).distance(of(other))).unwrap();
         assert_eq!(nearest("yuv420p12le", &["yuv420p", "yuv444p", "yuv420p10le", "yuv444p10le"]), "yuv420p10le");
         assert_eq!(nearest("gray", &["yuv420p", "yuv444p"]), "yuv420p");
         assert_eq!(nearest("rgb24", &["yuv420p", "yuv444p", "yuv444p10le"]), "yuv444p");

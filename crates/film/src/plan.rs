@@ -17,6 +17,9 @@ use crate::nut::{MILLISECONDS, NutWriter, Track};
 use crate::pixel_format::Samples;
 use crate::programs::Programs;
 
+/// When the frames of a trial are shown, in milliseconds. ffmpeg 5.1 cannot write some films of one or two frames.
+const TRIAL_TIMES: [i64; 5] = [0, 40, 80, 120, 160];
+
 /// What the colours of a new film are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Colours {
@@ -66,7 +69,8 @@ impl Plan {
         let container = Container::of_name(output)
             .ok_or_else(|| Error::output(output, format!("expected a film's name that ends in {WRITTEN}")))?;
         let described = source.map(Film::described_by);
-        let like = described.map_or(Samples::Planar(tileforge_image::frames::ChromaSampling::Quarter, 8), |film| film.samples);
+        let like =
+            described.map_or(Samples::Planar(tileforge_image::frames::ChromaSampling::Quarter, 8), |film| film.samples);
         let encoder = Encoder::choose(programs, output, container, encoding, like)?;
         let mut notes = Vec::new();
         if encoder.samples.bits() < like.bits() && encoding.pixel_format.is_none() && !like.is_rgb() {
@@ -77,7 +81,8 @@ impl Plan {
                 like.bits()
             ));
         }
-        let kept = described.filter(|film| colours == Colours::Kept && film.samples.is_rgb() == encoder.samples.is_rgb());
+        let kept =
+            described.filter(|film| colours == Colours::Kept && film.samples.is_rgb() == encoder.samples.is_rgb());
         let (matrix, tags, full_range) = match kept {
             Some(film) => (film.matrix, film.tags.resized(film.size, size, film.matrix), film.full_range),
             // Made of red, green and blue, or for them.
@@ -95,7 +100,8 @@ impl Plan {
                 (matrix, tags, false)
             }
         };
-        let light = described.filter(|_| colours == Colours::Kept).map(|film| &film.light).filter(|light| light.is_said());
+        let light =
+            described.filter(|_| colours == Colours::Kept).map(|film| &film.light).filter(|light| light.is_said());
         if light.is_some() && !encoder.says_light() {
             notes.push(format!(
                 "{} does not write what the film says about its display and light; libx264 and libx265 do",
@@ -130,7 +136,7 @@ impl Plan {
         self.source.as_ref()
     }
 
-    /// Writes one frame of `size` and the first tracks into a file that is removed again, so that what the container or
+    /// Writes a few frames of `size` and the first tracks into a file that is removed again, so that what the container or
     /// the encoder does not take is known before any work.
     ///
     /// # Errors
@@ -145,7 +151,8 @@ impl Plan {
         let bytes = self.layout.frame_bytes(size).and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(0);
         let sent = running.stdin().map(|stdin| {
             let mut writer = NutWriter::new(stdin, track, self.encoder.samples.code())?;
-            writer.write(0, &vec![0; bytes])?;
+            let frame = vec![0; bytes];
+            TRIAL_TIMES.into_iter().try_for_each(|time| writer.write(time, &frame))?;
             writer.flush()
         });
         let ended = running.end()?;
@@ -159,13 +166,19 @@ impl Plan {
     /// Why ffmpeg does not write this film, and what may help.
     pub(crate) fn refusal(&self, reason: &str) -> Error {
         let mut advice = String::new();
-        let unknown = ["not currently supported in container", "Could not find tag for codec", "Only VP8 or VP9", "incorrect codec parameters"];
+        let unknown = [
+            "not currently supported in container",
+            "Could not find tag for codec",
+            "Only VP8 or VP9",
+            "incorrect codec parameters",
+        ];
         if unknown.iter().any(|words| reason.contains(words)) && self.container != Container::Matroska {
             let tracks = self.source.iter().flat_map(|film| &film.described_by().tracks).map(name_of_track);
             let tracks = tracks.collect::<Vec<_>>().join("; ");
             advice = format!("\n  a container that takes more tracks and codecs is .mkv; the film has {tracks}");
         } else if reason.contains("not divisible by") {
-            advice = "\n  frames of an odd size need another format, such as --pixel-format yuv444p or --lossless".into();
+            advice =
+                "\n  frames of an odd size need another format, such as --pixel-format yuv444p or --lossless".into();
         }
         Error::output(&self.output, format!("cannot be written: {reason}{advice}"))
     }

@@ -106,7 +106,14 @@ impl Probe {
     pub(crate) fn changing_light(&self, stream: &ProbedStream) -> Option<String> {
         let kinds = stream.side_data.iter().chain(self.frames.iter().flat_map(|frame| &frame.side_data));
         let mut kinds = kinds.filter_map(|data| data.kind.as_deref());
-        kinds.find(|kind| kind.contains("DOVI") || kind.contains("Dolby Vision") || kind.contains("HDR10+") || kind.contains("HDR Dynamic")).map(str::to_owned)
+        kinds
+            .find(|kind| {
+                kind.contains("DOVI")
+                    || kind.contains("Dolby Vision")
+                    || kind.contains("HDR10+")
+                    || kind.contains("HDR Dynamic")
+            })
+            .map(str::to_owned)
     }
 }
 

@@ -17,15 +17,8 @@ pub(super) struct FrameCode {
     pub(super) header: u64,
 }
 
-const INVALID: FrameCode = FrameCode {
-    flags: flags::INVALID,
-    stream: 0,
-    size_factor: 1,
-    size_rest: 0,
-    time_step: 0,
-    reserved: 0,
-    header: 0,
-};
+const INVALID: FrameCode =
+    FrameCode { flags: flags::INVALID, stream: 0, size_factor: 1, size_rest: 0, time_step: 0, reserved: 0, header: 0 };
 
 /// Packets that are no frames begin with this byte.
 pub(super) const PACKET: u8 = b'N';

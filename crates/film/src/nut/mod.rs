@@ -96,7 +96,10 @@ mod tests {
         assert_eq!((width, height), (2, 2));
         let second = i64::from(time_base.denominator / time_base.numerator);
         let frames: Vec<_> = std::iter::from_fn(|| reader.next().unwrap()).collect();
-        assert_eq!(frames.iter().map(|frame| frame.time).collect::<Vec<_>>(), [second, second * 26 / 25, second * 27 / 25]);
+        assert_eq!(
+            frames.iter().map(|frame| frame.time).collect::<Vec<_>>(),
+            [second, second * 26 / 25, second * 27 / 25]
+        );
         assert!(frames.iter().all(|frame| frame.bytes == [128; 4]), "{frames:?}");
     }
 
@@ -121,7 +124,10 @@ mod tests {
         assert!(refused(b"YUV4MPEG2 W4 H4").contains("expected NUT"), "{}", refused(b"YUV4MPEG2 W4 H4"));
         for length in 1..FROM_FFMPEG.len() {
             let text = refused(&FROM_FFMPEG[..length]);
-            assert!(text == "end" || text == "nothing" || text.contains("ends") || text.contains("expected NUT"), "{length}: {text}");
+            assert!(
+                text == "end" || text == "nothing" || text.contains("ends") || text.contains("expected NUT"),
+                "{length}: {text}"
+            );
         }
         let mut damaged = FROM_FFMPEG.to_vec();
         damaged[40] ^= 1;

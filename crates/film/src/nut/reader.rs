@@ -239,7 +239,10 @@ impl<R: Read> NutReader<R> {
         let start = usize::try_from(header).ok().and_then(|header| self.main.left_out.get(header));
         let start = start.ok_or_else(|| damaged(format!("a frame with the unknown beginning {header}")))?;
         if size > self.frame_bytes_maximum {
-            return Err(damaged(format!("expected frames of at most {} bytes, found {size}", self.frame_bytes_maximum)));
+            return Err(damaged(format!(
+                "expected frames of at most {} bytes, found {size}",
+                self.frame_bytes_maximum
+            )));
         }
         // Beginnings are left out of frames that are longer than they are.
         let rest = usize::try_from(size).ok().and_then(|size| size.checked_sub(start.len())).ok_or_else(ended)?;

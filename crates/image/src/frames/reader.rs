@@ -97,7 +97,10 @@ impl FrameReader {
     fn new(input: Input, name: &Path, layout: FrameLayout, size: Size, limits: &Limits) -> Result<Self> {
         let header = layout.header(size);
         limits.check_size(name, header.size)?;
-        let length = layout.frame_bytes(size).filter(|&bytes| bytes <= limits.decoded_bytes).and_then(|bytes| usize::try_from(bytes).ok());
+        let length = layout
+            .frame_bytes(size)
+            .filter(|&bytes| bytes <= limits.decoded_bytes)
+            .and_then(|bytes| usize::try_from(bytes).ok());
         let length = length.ok_or_else(|| {
             Error::image(
                 name,

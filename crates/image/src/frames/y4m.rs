@@ -115,7 +115,10 @@ mod tests {
             StreamHeader::parse("YUV4MPEG2 W7 H5 F30000:1001 Ip A1:1 C420mpeg2 XYSCSS=420MPEG2 XCOLORRANGE=FULL")
                 .unwrap();
         assert_eq!(header.size, Size { width: 7, height: 5 });
-        assert_eq!(header.form, PlanarFormat { chroma: Some([HALF_ON_FIRST, HALF_BETWEEN]), bits: 8, full_range: true });
+        assert_eq!(
+            header.form,
+            PlanarFormat { chroma: Some([HALF_ON_FIRST, HALF_BETWEEN]), bits: 8, full_range: true }
+        );
         assert_eq!(header.form.frame_bytes(header.size), Some(35 + 2 * 12));
         let line = header.line(Size { width: 28, height: 20 });
         assert_eq!(line, "YUV4MPEG2 W28 H20 F30000:1001 Ip A1:1 C420mpeg2 XYSCSS=420MPEG2 XCOLORRANGE=FULL\n");

@@ -75,7 +75,9 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
         let format = arguments.format;
         if gives_depth && !has_frames(input, arguments.raw) {
             depth::ending(arguments).into()
-        } else { ending_for(input, arguments.raw, format) }
+        } else {
+            ending_for(input, arguments.raw, format)
+        }
     };
     let scale = Upscale::of(contract).ok().map(|upscale| match arguments.outscale {
         Some(factor) => factor.to_string(),

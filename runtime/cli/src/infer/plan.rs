@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-use tileforge_film::{Container, WRITTEN};
 use tileforge_files::outputs;
+use tileforge_film::{Container, WRITTEN};
 use tileforge_image::Format;
 use tileforge_image::frames::RawFrames;
 

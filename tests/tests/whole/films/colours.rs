@@ -8,7 +8,12 @@ use std::process::Stdio;
 fn by_hand(film: &Path, pixel_format: &str, more: &[&str]) -> Vec<u8> {
     let mut decode = Command::new("ffmpeg");
     decode.args(["-loglevel", "error", "-i"]).arg(film).args(["-map", "0:v:0", "-pix_fmt", pixel_format]);
-    let stream = decode.args(["-strict", "-1", "-f", "yuv4mpegpipe", "-"]).output().unwrap().stdout;
+    // A film that does not say where its chroma lies has it at the left.
+    let stream = decode.args(["-chroma_sample_location", "left", "-strict", "-1", "-f", "yuv4mpegpipe", "-"]);
+    let mut stream = stream.output().unwrap().stdout;
+    if let Some(at) = stream.windows(8).position(|bytes| bytes == b"C420jpeg") {
+        stream.splice(at..at + 8, *b"C420mpeg2");
+    }
     let mut enlarge = infer(demo_engine(), Path::new("-"), Path::new("-"), more);
     let mut child = enlarge.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();
@@ -53,12 +58,33 @@ fn tags_of_colour_and_bits_come_out_as_they_went_in() {
     for (name, format, tags, more) in [
         ("a", "yuv420p", "-colorspace bt709 -color_primaries bt709 -color_trc bt709 -color_range tv", &[][..]),
         ("b", "yuv420p", "-colorspace bt470bg -color_primaries bt470bg -color_trc gamma28 -color_range pc", &[]),
-        ("c", "yuv420p10le", "-colorspace bt2020nc -color_primaries bt2020 -color_trc arib-std-b67 -color_range tv", &[]),
-        ("d", "yuv422p10le", "-colorspace smpte240m -color_primaries smpte240m -color_trc smpte240m -color_range tv", &["--lossless"]),
-        ("e", "yuv420p12le", "-colorspace bt2020nc -color_primaries bt2020 -color_trc bt2020-12 -color_range tv", &["--codec", "libx265", "--encoder-options", "preset=ultrafast"]),
+        (
+            "c",
+            "yuv420p10le",
+            "-colorspace bt2020nc -color_primaries bt2020 -color_trc arib-std-b67 -color_range tv",
+            &[],
+        ),
+        (
+            "d",
+            "yuv422p10le",
+            "-colorspace smpte240m -color_primaries smpte240m -color_trc smpte240m -color_range tv",
+            &["--lossless"],
+        ),
+        (
+            "e",
+            "yuv420p12le",
+            "-colorspace bt2020nc -color_primaries bt2020 -color_trc bt2020-12 -color_range tv",
+            &["--codec", "libx265", "--encoder-options", "preset=ultrafast"],
+        ),
         ("f", "yuv420p", "-colorspace bt709 -color_range tv -chroma_sample_location topleft", &["--codec", "libx265"]),
     ] {
-        let input = work.film(&format!("{name}.mkv"), &format!("{MOVING} -pix_fmt {format} -c:v {} {tags}", if name == "f" { "libx265 -x265-params log-level=none" } else { "ffv1 -level 3" }));
+        let input = work.film(
+            &format!("{name}.mkv"),
+            &format!(
+                "{MOVING} -pix_fmt {format} -c:v {} {tags}",
+                if name == "f" { "libx265 -x265-params log-level=none" } else { "ffv1 -level 3" }
+            ),
+        );
         for container in ["mkv", "mp4"] {
             let output = work.enlarged(&input, &format!("{name}-large.{container}"), more);
             let (before, after) = (picture(&input), picture(&output));
@@ -68,7 +94,12 @@ fn tags_of_colour_and_bits_come_out_as_they_went_in() {
                 let is_default = tag == "chroma_location" && before[tag].is_null();
                 // FFV1 says nothing itself; MP4 has no place for some of it.
                 let unsaid = after["codec_name"] == "ffv1" && container == "mp4";
-                assert!(is_default || unsaid || before[tag] == after[tag], "{name} {container} {tag}: {} {}", before[tag], after[tag]);
+                assert!(
+                    is_default || unsaid || before[tag] == after[tag],
+                    "{name} {container} {tag}: {} {}",
+                    before[tag],
+                    after[tag]
+                );
             }
         }
     }
@@ -101,7 +132,9 @@ fn hdr_keeps_its_curve_and_what_it_says_about_light() {
     let first = |film: &Path| {
         let asked = ["-select_streams", "v:0", "-read_intervals", "%+#1", "-show_frames"];
         let data = probed(film, &asked)["frames"][0]["side_data_list"].clone();
-        let is_light = |data: &&Json| data["side_data_type"].as_str().is_some_and(|kind| kind.contains("light") || kind.contains("Mastering"));
+        let is_light = |data: &&Json| {
+            data["side_data_type"].as_str().is_some_and(|kind| kind.contains("light") || kind.contains("Mastering"))
+        };
         data.as_array().unwrap().iter().filter(is_light).cloned().collect::<Vec<_>>()
     };
     assert_eq!(first(&input).len(), 2);
@@ -117,7 +150,10 @@ fn hdr_keeps_its_curve_and_what_it_says_about_light() {
     assert_eq!(picture(&work.path("large.mp4"))["codec_tag_string"], "hvc1");
     // The default is H.264, which says the same; FFV1 does not, and warns.
     let output = work.enlarged(&input, "default.mkv", &["--encoder-options", "preset=ultrafast"]);
-    assert_eq!((&picture(&output)["codec_name"], &picture(&output)["pix_fmt"]), (&"h264".into(), &"yuv420p10le".into()));
+    assert_eq!(
+        (&picture(&output)["codec_name"], &picture(&output)["pix_fmt"]),
+        (&"h264".into(), &"yuv420p10le".into())
+    );
     let outcome = work.enlarge(&input, "lossless.mkv", &["--lossless"]).success();
     assert!(outcome.stderr.contains("does not write what the film says about its display"), "{}", outcome.stderr);
 }
@@ -140,7 +176,10 @@ fn grey_and_rgb_films_stay_so_without_loss() {
     // For H.264, red, green and blue become luma and chroma of BT.601 or BT.709, and the film says so.
     let output = work.enlarged(&input, "coded.mp4", &["--encoder-options", "preset=ultrafast"]);
     let found = picture(&output);
-    assert_eq!((&found["pix_fmt"], &found["color_space"], &found["color_range"]), (&"yuv444p".into(), &"smpte170m".into(), &"tv".into()));
+    assert_eq!(
+        (&found["pix_fmt"], &found["color_space"], &found["color_range"]),
+        (&"yuv444p".into(), &"smpte170m".into(), &"tv".into())
+    );
     let rgb = samples(&output, "rgb24");
     let far = rgb.iter().zip(&picture_samples).filter(|(one, other)| one.abs_diff(**other) > 40).count();
     assert!(far < picture_samples.len() / 50, "{far}");
@@ -150,10 +189,16 @@ fn grey_and_rgb_films_stay_so_without_loss() {
 fn the_encoder_is_the_users_choice() {
     let work = Work::new();
     let input = work.film("in.mkv", &format!("{MOVING} -pix_fmt yuv420p -c:v libx264"));
-    let choice = ["--codec", "libx265", "--crf", "28", "--pixel-format", "yuv420p10le", "--encoder-options", "preset=ultrafast"];
-    let output = work.enlarged(&input, "a.mp4", &[&choice[..], &["--encoder-options", "x265-params=log-level=none"]].concat());
-    assert_eq!((&picture(&output)["codec_name"], &picture(&output)["pix_fmt"]), (&"hevc".into(), &"yuv420p10le".into()));
-    let output = work.enlarged(&input, "a.webm", &["--encoder-options", "deadline=realtime", "--encoder-options", "cpu-used=8"]);
+    let choice =
+        ["--codec", "libx265", "--crf", "28", "--pixel-format", "yuv420p10le", "--encoder-options", "preset=ultrafast"];
+    let output =
+        work.enlarged(&input, "a.mp4", &[&choice[..], &["--encoder-options", "x265-params=log-level=none"]].concat());
+    assert_eq!(
+        (&picture(&output)["codec_name"], &picture(&output)["pix_fmt"]),
+        (&"hevc".into(), &"yuv420p10le".into())
+    );
+    let output =
+        work.enlarged(&input, "a.webm", &["--encoder-options", "deadline=realtime", "--encoder-options", "cpu-used=8"]);
     assert_eq!((&picture(&output)["codec_name"], &picture(&output)["pix_fmt"]), (&"vp9".into(), &"yuv420p".into()));
     // Without a name for the output, it stands beside the input.
     let beside = words(&[&"infer", &"--engine", &demo_engine(), &input, &"--lossless"]);

@@ -6,11 +6,21 @@ use super::*;
 fn names_are_names_whatever_they_contain() {
     let work = Work::new();
     let film = work.film("plain.mkv", &format!("{MOVING} -c:v ffv1 -pix_fmt yuv420p"));
-    for name in ["-y.mkv", "100%d.mkv", "a:b.mkv", "concat:a|b.mkv", "http:x.mkv", "é 'x\" $(id).mkv", "[0:v].mkv", "file:x.mkv"] {
+    for name in [
+        "-y.mkv",
+        "100%d.mkv",
+        "a:b.mkv",
+        "concat:a|b.mkv",
+        "http:x.mkv",
+        "é 'x\" $(id).mkv",
+        "[0:v].mkv",
+        "file:x.mkv",
+    ] {
         std::fs::copy(&film, work.path(name)).unwrap();
         let output = format!("large {name}");
         // Relative names, as people type them.
-        let arguments = words(&[&"infer", &"--engine", &demo_engine(), &"--lossless", &"--output", &output, &"--", &name]);
+        let arguments =
+            words(&[&"infer", &"--engine", &demo_engine(), &"--lossless", &"--output", &output, &"--", &name]);
         let _ = Outcome::of(command("runtime", arguments).current_dir(work.0.path())).success();
         assert_eq!(picture(&work.path(&output))["width"], 240, "{name}");
         let same = format!("--output=-{name}");
@@ -32,7 +42,8 @@ fn a_playlist_opens_no_other_file() {
         for ending in ["mkv", "mp4", "ts"] {
             let input = work.path(&format!("{name}.{ending}"));
             std::fs::write(&input, &text).unwrap();
-            let _ = work.enlarge(&input, "refused.mkv", &[]).failure(1, &[name, "expected a film that ffmpeg can read"]);
+            let _ =
+                work.enlarge(&input, "refused.mkv", &[]).failure(1, &[name, "expected a film that ffmpeg can read"]);
         }
     }
     std::fs::create_dir(work.path("folder.mkv")).unwrap();
@@ -47,7 +58,10 @@ fn a_film_that_changes_its_size_is_refused_there() {
     let work = Work::new();
     // Two films of MPEG-2, one behind the other, are a film whose size changes.
     let one = work.film("one.ts", "-f lavfi -i testsrc2=size=64x48:rate=25:duration=0.4 -c:v mpeg2video -bf 0");
-    let two = work.film("two.ts", "-f lavfi -i testsrc2=size=80x48:rate=25:duration=0.4 -c:v mpeg2video -bf 0 -output_ts_offset 0.4");
+    let two = work.film(
+        "two.ts",
+        "-f lavfi -i testsrc2=size=80x48:rate=25:duration=0.4 -c:v mpeg2video -bf 0 -output_ts_offset 0.4",
+    );
     let both = [std::fs::read(one).unwrap(), std::fs::read(two).unwrap()].concat();
     std::fs::write(work.path("both.ts"), both).unwrap();
     let refused = work.enlarge(&work.path("both.ts"), "refused.mkv", &["--tolerant", "--lossless"]);
@@ -58,7 +72,10 @@ fn a_film_that_changes_its_size_is_refused_there() {
 #[test]
 fn a_film_without_frames_is_an_error() {
     let work = Work::new();
-    let input = work.film("none.mkv", "-f lavfi -i testsrc2=size=64x48:rate=25:duration=0.4 -f lavfi -i sine=d=1 -c:v ffv1 -c:a flac");
+    let input = work.film(
+        "none.mkv",
+        "-f lavfi -i testsrc2=size=64x48:rate=25:duration=0.4 -f lavfi -i sine=d=1 -c:v ffv1 -c:a flac",
+    );
     let none = work.film("in.mkv", "-i none.mkv -c copy -bsf:v noise=drop=1");
     let refused = work.enlarge(&none, "refused.mkv", &[]);
     assert_eq!(refused.code, 1, "{}", refused.stderr);

@@ -29,7 +29,8 @@ fn what_is_finished_survives_a_kill() {
     assert_eq!(times(&input).len(), 600);
     assert_eq!(times(&input), times(&whole));
     assert_eq!(track_digest(&input, 1), track_digest(&whole, 1));
-    let mut child = work.command(&input, "large.mkv", &options).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let mut child =
+        work.command(&input, "large.mkv", &options).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let started = Instant::now();
     while parts_in(&work) < 3 && started.elapsed() < Duration::from_secs(120) {
         std::thread::sleep(Duration::from_millis(10));
@@ -53,7 +54,8 @@ fn parts_of_something_else_are_made_again() {
     let input = long(&work);
     let interrupted = |more: &[&str]| {
         let options = [&["--resume", "--encoder-options", "preset=ultrafast"], more].concat();
-        let mut child = work.command(&input, "large.mkv", &options).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let mut child =
+            work.command(&input, "large.mkv", &options).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         let started = Instant::now();
         while parts_in(&work) < 3 && started.elapsed() < Duration::from_secs(120) {
             std::thread::sleep(Duration::from_millis(10));
@@ -79,9 +81,13 @@ fn tags_survive_the_joining_of_parts() {
         "-f lavfi -i testsrc2=size=32x24:rate=25:duration=11 -pix_fmt yuv420p10le -c:v ffv1 -level 3 -colorspace bt2020nc \
          -color_primaries bt2020 -color_trc arib-std-b67 -color_range tv -aspect 16:9",
     );
-    for (output, more) in [("large.mkv", &["--lossless"][..]), ("large.mp4", &["--codec", "libx265", "--encoder-options", "preset=ultrafast"])] {
+    for (output, more) in [
+        ("large.mkv", &["--lossless"][..]),
+        ("large.mp4", &["--codec", "libx265", "--encoder-options", "preset=ultrafast"]),
+    ] {
         let output = work.enlarged(&input, output, &[&["--resume"], more].concat());
-        for tag in ["color_range", "color_space", "color_primaries", "color_transfer", "pix_fmt", "sample_aspect_ratio"] {
+        for tag in ["color_range", "color_space", "color_primaries", "color_transfer", "pix_fmt", "sample_aspect_ratio"]
+        {
             assert_eq!(picture(&input)[tag], picture(&output)[tag], "{} {tag}", output.display());
         }
         assert_eq!(times(&input), times(&output));

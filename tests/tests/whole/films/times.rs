@@ -13,10 +13,25 @@ fn times_are_kept_where_they_vary_and_start_late() {
         let output = work.enlarged(&input, to, &["--encoder-options", "preset=fast"]);
         let (before, after) = (times(&input), times(&output));
         assert!(before[0] >= 2400 && before.windows(2).any(|pair| pair[1] - pair[0] > 60), "{before:?}");
-        assert!(before.iter().zip(&after).all(|(one, other)| one.abs_diff(*other) <= 1), "{name}: {before:?} {after:?}");
+        assert!(
+            before.iter().zip(&after).all(|(one, other)| one.abs_diff(*other) <= 1),
+            "{name}: {before:?} {after:?}"
+        );
         assert_eq!(before.len(), after.len(), "{name}");
-        assert_eq!(track_digest(&input, 1), track_digest(&output, 1), "{name}");
+        if name == "in.ts" {
+            // Packets of AAC have headers of their own there alone; the sound is the same.
+            assert!(sound(&input) == sound(&output));
+        } else {
+            assert_eq!(track_digest(&input, 1), track_digest(&output, 1), "{name}");
+        }
     }
+}
+
+/// All samples of the sound.
+fn sound(film: &Path) -> Vec<u8> {
+    let mut command = Command::new("ffmpeg");
+    command.args(["-loglevel", "error", "-i"]).arg(film).args(["-map", "0:a", "-f", "s16le", "-"]);
+    command.output().unwrap().stdout
 }
 
 #[test]
@@ -34,9 +49,7 @@ fn a_part_begins_at_zero_with_its_sound() {
     let first = samples(&output, "gray")[64 * 128 + 64];
     // Frame 40 of the film.
     assert!(first.abs_diff(96) <= 2 || first.abs_diff(93) <= 2, "{first}");
-    let mut command = Command::new("ffmpeg");
-    command.args(["-loglevel", "error", "-i"]).arg(&output).args(["-map", "0:a", "-f", "s16le", "-"]);
-    let sound = command.output().unwrap().stdout;
+    let sound = sound(&output);
     let loud = sound.as_chunks::<2>().0.iter().position(|sample| i16::from_le_bytes(*sample).unsigned_abs() > 500);
     let begins = loud.unwrap() as f64 / 44_100.0;
     assert!((begins - 0.4).abs() < 0.06, "{begins}");
@@ -50,10 +63,8 @@ fn a_part_begins_at_zero_with_its_sound() {
 fn equal_frames_in_sequence_are_computed_once() {
     let work = Work::new();
     // Each picture is shown four times.
-    let input = work.film(
-        "in.mkv",
-        "-f lavfi -i testsrc2=size=60x44:rate=5:duration=1.2,fps=20 -c:v ffv1 -pix_fmt yuv420p",
-    );
+    let input =
+        work.film("in.mkv", "-f lavfi -i testsrc2=size=60x44:rate=5:duration=1.2,fps=20 -c:v ffv1 -pix_fmt yuv420p");
     let frames = times(&input).len() as u64;
     let report = |output: &str, more: &[&str]| {
         let more = [&["--lossless", "--json"], more].concat();

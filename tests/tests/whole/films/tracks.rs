@@ -38,7 +38,8 @@ fn everything_but_the_picture_is_copied_bit_for_bit() {
         assert_eq!(track_digest(&input, track), track_digest(&output, track), "track {track}");
     }
     let packets = |film: &Path, track: &str| {
-        probed(film, &["-select_streams", track, "-show_packets", "-show_entries", "packet=pts_time,size"])["packets"].clone()
+        probed(film, &["-select_streams", track, "-show_packets", "-show_entries", "packet=pts_time,size"])["packets"]
+            .clone()
     };
     for track in ["0", "2", "3"] {
         assert_eq!(packets(&input, track), packets(&output, track), "track {track}");
@@ -50,7 +51,10 @@ fn everything_but_the_picture_is_copied_bit_for_bit() {
     }
     assert_eq!(after["format"]["tags"]["title"], "A film");
     assert_eq!(after["format"]["tags"]["ARTIST"], before["format"]["tags"]["ARTIST"]);
-    assert_eq!((&after["streams"][0]["tags"]["language"], &after["streams"][1]["tags"]["title"]), (&"deu".into(), &"Picture".into()));
+    assert_eq!(
+        (&after["streams"][0]["tags"]["language"], &after["streams"][1]["tags"]["title"]),
+        (&"deu".into(), &"Picture".into())
+    );
     // What was true of the old picture alone is not said of the new one.
     assert_eq!(after["streams"][1]["tags"]["BPS"], Json::Null);
     assert_eq!(after["streams"][4]["tags"]["filename"], "font.ttf");
@@ -58,7 +62,8 @@ fn everything_but_the_picture_is_copied_bit_for_bit() {
         let path = work.path(name);
         let mut command = Command::new("ffmpeg");
         // Without an output, ffmpeg ends with an error after it has written the attachment.
-        let _ = command.args(["-loglevel", "quiet", "-y", "-dump_attachment:t:0"]).arg(&path).arg("-i").arg(film).status();
+        let _ =
+            command.args(["-loglevel", "quiet", "-y", "-dump_attachment:t:0"]).arg(&path).arg("-i").arg(film).status();
         std::fs::read(path).unwrap()
     };
     assert_eq!(attached(&output, "attached"), [7; 3000]);
@@ -129,7 +134,8 @@ fn a_container_that_lacks_a_track_is_refused_before_any_work() {
     let input = full(&work);
     for output in ["large.mp4", "large.webm"] {
         let refused = work.enlarge(&input, output, &[]);
-        let _ = refused.failure(1, &[output, "cannot be written", "a container that takes more tracks and codecs is .mkv"]);
+        let _ =
+            refused.failure(1, &[output, "cannot be written", "a container that takes more tracks and codecs is .mkv"]);
         assert!(!work.path(output).exists());
     }
 }

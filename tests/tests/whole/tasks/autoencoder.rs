@@ -532,7 +532,12 @@ fn clips_come_from_films_and_become_films() {
     let (stream, film) = (work.path().join("in.y4m"), work.path().join("in.mkv"));
     fs::write(&stream, clip(5, width, height)).unwrap();
     let mut ffmpeg = std::process::Command::new("ffmpeg");
-    ffmpeg.args(["-loglevel", "error", "-color_range", "pc", "-i"]).arg(&stream).args(["-c:v", "ffv1", "-color_range", "pc"]);
+    ffmpeg.args(["-loglevel", "error", "-color_range", "pc", "-i"]).arg(&stream).args([
+        "-c:v",
+        "ffv1",
+        "-color_range",
+        "pc",
+    ]);
     assert!(ffmpeg.arg(&film).status().unwrap().success());
     let [of_stream, of_film] = [(&stream, "stream"), (&film, "film")].map(|(input, name)| {
         let output = work.path().join(format!("{name}.safetensors"));
