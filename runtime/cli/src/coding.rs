@@ -6,8 +6,10 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tileforge_files::outputs;
+use tileforge_film::nut::{TimeBase, Track};
+use tileforge_film::{Colours, Container, Encoding, Film, Plan, Programs, Reading, WRITTEN};
 use tileforge_image::frames::{FrameReader, FrameWriter, Matrix, RawFrames};
-use tileforge_image::{Depth, Format, ImageReader, ImageWriter, Limits};
+use tileforge_image::{Depth, Format, ImageReader, ImageWriter, Limits, Size};
 use tileforge_runtime::autoencoder::{
     CodingOptions, DecodeRequest, Decoder, Direction, EncodeRequest, Encoder, Frames, Half, Latent, Posterior,
     Statistics,
@@ -25,7 +27,7 @@ use super::endings;
 use super::failure::{CommandResult, Failure};
 use super::figures::{decibels, nodes};
 use super::frame_folder::FrameFolder;
-use super::infer::{has_frames, is_standard_stream, open_frames, say};
+use super::infer::{has_frames, is_film, is_standard_stream, open_frames, say};
 use super::signals::stopped_by_signals;
 
 const ENCODE_EXAMPLES: &str = "\
@@ -38,6 +40,7 @@ const DECODE_EXAMPLES: &str = "\
 Examples:
   runtime decode --engine engines/sdxl-vae --input photo.safetensors --output photo.png
   runtime decode --engine engines/seedvr2-vae --input clip.safetensors --output clip.y4m --rate 24:1
+  runtime decode --engine engines/seedvr2-vae --input clip.safetensors --output clip.mp4 --rate 24:1
   runtime decode --engine engines/seedvr2-vae --input clip.safetensors --output - | ffmpeg -i - clip.mp4
   runtime decode --engine engines/seedvr2-vae --input clip.safetensors --output frames/";
 
@@ -69,14 +72,14 @@ impl Coding {
 /// What goes in.
 #[derive(clap::Args)]
 struct Source {
-    /// A picture (PNG, JPEG, WebP, TIFF), or for engines that take clips a stream of frames: a .y4m file, or - for
-    /// standard input.
+    /// A picture (PNG, JPEG, WebP, TIFF), or for engines that take clips a film, or a stream of frames: a .y4m
+    /// file, or - for standard input.
     #[arg(long, value_name = "IN")]
     input: PathBuf,
     /// Frames are nothing but samples: the format, by ffmpeg's name, and the size (rgb24:1920x1080).
     #[arg(long, value_name = "FORMAT:WxH", value_parser = str::parse::<RawFrames>)]
     raw: Option<RawFrames>,
-    /// What .y4m frames were made with, which they do not say: bt601 or bt709 [default: bt601 up to 576 lines].
+    /// What .y4m frames were made with, which they do not say: bt601, bt709 or bt2020 [default: bt601 up to 576 lines].
     #[arg(long, value_name = "MATRIX", value_parser = str::parse::<Matrix>)]
     matrix: Option<Matrix>,
     /// Refuse larger inputs.
@@ -89,18 +92,28 @@ impl Source {
         has_frames(&self.input, self.raw)
     }
 
-    /// What opens it.
-    fn opener(&self) -> impl Fn() -> Result<Frames> + Send + 'static {
+    /// What opens it. A film is looked at now.
+    fn opener(&self) -> Result<impl Fn() -> Result<Frames> + Send + 'static, Failure> {
         let (input, raw, matrix, stream) = (self.input.clone(), self.raw, self.matrix, self.is_stream());
         let limits = Limits { megapixels: self.max_megapixels, ..Limits::default() };
-        move || {
+        let film = if is_film(&input, raw) {
+            let reading = Reading { matrix, ..Reading::default() };
+            Some(Film::open(Programs::find()?, &input, reading)?)
+        } else {
+            None
+        };
+        Ok(move || {
+            if let Some(film) = &film {
+                let reader = film.decode(0, &limits).map_err(tileforge_image::Error::from)?.reader;
+                return Ok(Box::new(ClipFrames { reader, limits }) as Frames);
+            }
             if stream {
                 let reader = open_frames(&input, raw, matrix, &limits)?;
                 return Ok(Box::new(ClipFrames { reader, limits }));
             }
             let mut picture = ImageReader::open(&input, &limits)?;
-            Ok(Box::new(std::iter::once(Pixels::read(&mut picture, &limits))))
-        }
+            Ok(Box::new(std::iter::once(Pixels::read(&mut picture, &limits))) as Frames)
+        })
     }
 }
 
@@ -151,11 +164,11 @@ pub(crate) struct DecodeArguments {
     /// The latent: .safetensors, .npz or .npy.
     #[arg(long, value_name = "IN")]
     input: PathBuf,
-    /// A picture; for clips a .y4m file, - for standard output, or a new or empty folder that gets a PNG for each
+    /// A picture; for clips a film (.mp4, .mkv …, H.264 through ffmpeg), a .y4m file, - for standard output, or a new or empty folder that gets a PNG for each
     /// frame. A file or folder gets its name when it is finished; nothing is left of a clip that fails or is cancelled.
     #[arg(long, value_name = "OUT")]
     output: PathBuf,
-    /// Frames in a second that a .y4m file says.
+    /// Frames in a second of a .y4m file or film.
     #[arg(long, value_name = "N:N", default_value = "25:1", value_parser = rate)]
     rate: String,
     #[command(flatten)]
@@ -224,12 +237,13 @@ pub(crate) fn encode(arguments: &EncodeArguments, environment: impl Fn() -> Resu
     check_output(output, &arguments.source.input, &arguments.engine.directory)?;
     let bundle = arguments.engine.open_bundle()?;
     let half = Half::of(&bundle, Direction::Encode)?;
+    let opener = arguments.source.opener()?;
     let host = Host::new(&environment()?, HostOptions::default());
     let encoder = Encoder::new(&host, half.engine, half.next, coding.options())?;
     check_source(&arguments.source, encoder.is_clip())?;
     let service = Service::new(&host, encoder, 1);
     let posterior = arguments.sample.map_or(Posterior::Mean, Posterior::Sample);
-    let request = EncodeRequest::new(arguments.source.opener(), posterior);
+    let request = EncodeRequest::new(opener, posterior);
     let (latent, made) = service.submit(request, &stopped_by_signals())?.wait()?;
     latent.write(output)?;
     let seconds = service.task().placed().opening.as_secs_f64();
@@ -259,6 +273,14 @@ pub(crate) fn decode(arguments: &DecodeArguments, environment: impl Fn() -> Resu
     }
     let target = match (decoder.is_clip(), to_stream) {
         (false, _) => Target::Picture(output.clone()),
+        (true, true) if is_film(output, None) => {
+            if Container::of_name(output).is_none() {
+                let text = format!("{}: expected a film's name that ends in {WRITTEN}", output.display());
+                return Err(Failure::Usage(text));
+            }
+            let (path, rate, programs) = (output.clone(), arguments.rate.clone(), Programs::find()?);
+            Target::Film { path, rate, programs, writer: None }
+        }
         (true, true) => Target::Stream { path: output.clone(), rate: arguments.rate.clone(), writer: None },
         (true, false) => Target::Folder(FrameFolder::at(output)?),
     };
@@ -285,6 +307,7 @@ pub(crate) fn decode(arguments: &DecodeArguments, environment: impl Fn() -> Resu
 enum Target {
     Picture(PathBuf),
     Stream { path: PathBuf, rate: String, writer: Option<FrameWriter> },
+    Film { path: PathBuf, rate: String, programs: Programs, writer: Option<FrameWriter> },
     Folder(FrameFolder),
 }
 
@@ -304,16 +327,33 @@ impl Target {
                 };
                 frame.write(Box::new(writer.frame_numbered(number)))
             }
+            Self::Film { path, rate, programs, writer } => {
+                let writer = match writer {
+                    Some(writer) => writer,
+                    none => none.insert(film_writer(*programs, path, rate, frame.size)?),
+                };
+                frame.write(Box::new(writer.frame_numbered(number)))
+            }
         }
     }
 
     fn finish(self) -> Result<()> {
         match self {
             Self::Picture(_) => Ok(()),
-            Self::Stream { writer, .. } => Ok(writer.map_or(Ok(()), FrameWriter::finish)?),
+            Self::Stream { writer, .. } | Self::Film { writer, .. } => Ok(writer.map_or(Ok(()), FrameWriter::finish)?),
             Self::Folder(folder) => folder.finish(),
         }
     }
+}
+
+/// A film of this size and rate, without other tracks.
+fn film_writer(programs: Programs, path: &Path, rate: &str, size: Size) -> Result<FrameWriter, tileforge_image::Error> {
+    let plan = Plan::new(programs, path, &Encoding::default(), None, Colours::New, size)?;
+    let numbers = rate.split_once(':').and_then(|(one, two)| Some((one.parse().ok()?, two.parse().ok()?)));
+    let (denominator, numerator) = numbers.unwrap_or((25, 1));
+    let time_base = TimeBase { numerator, denominator };
+    let target = plan.write(Track { width: size.width, height: size.height, pixel: [1, 1], time_base })?;
+    FrameWriter::to_container(target, path, plan.layout(), plan.layout().header(size))
 }
 
 fn write_picture(frame: &Pixels, path: &Path) -> Result<()> {
@@ -330,6 +370,7 @@ pub(crate) fn roundtrip(
         return Err(Failure::Usage("the input is read twice; expected a file, found standard input (-)".into()));
     }
     let bundle = arguments.signed.open_bundle(&arguments.directory)?;
+    let opener = arguments.source.opener()?;
     let half = |direction| Half::of(&bundle, direction);
     let (encoder, decoder) = (half(Direction::Encode)?, half(Direction::Decode)?);
     let environment = environment()?;
@@ -338,11 +379,11 @@ pub(crate) fn roundtrip(
     let decoding = Decoder::new(&host, decoder.engine, decoder.next, coding.options())?;
     check_source(&arguments.source, encoding.is_clip())?;
     let encoding = Service::new(&host, encoding, 1);
-    let request = EncodeRequest::new(arguments.source.opener(), Posterior::Mean);
+    let mut original = opener()?;
+    let request = EncodeRequest::new(opener, Posterior::Mean);
     let cancel = stopped_by_signals();
     let (latent, encoded) = encoding.submit(request, &cancel)?.wait()?;
     encoding.shutdown();
-    let mut original = arguments.source.opener()()?;
     let sums = Arc::new(parking_lot::Mutex::new(Squares::default()));
     let sum = sums.clone();
     let request = DecodeRequest::new(

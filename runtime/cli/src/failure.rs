@@ -23,6 +23,8 @@ pub(crate) enum Failure {
         /// The system's reason.
         source: io::Error,
     },
+    /// A film cannot be read or written, or ffmpeg is missing.
+    Film(tileforge_film::Error),
     /// Something between an engine and a registry failed.
     Registry(Box<tileforge_registry::Error>),
     /// Arguments that do not go together.
@@ -62,6 +64,12 @@ impl From<tileforge_registry::Error> for Failure {
     }
 }
 
+impl From<tileforge_film::Error> for Failure {
+    fn from(error: tileforge_film::Error) -> Self {
+        Self::Film(error)
+    }
+}
+
 impl From<PrintError> for Failure {
     fn from(error: PrintError) -> Self {
         Self::Print(error)
@@ -95,7 +103,7 @@ impl terminal::Failure for Failure {
                 Error::Cancelled => Exit::Stopped,
                 _ => Exit::Failed,
             },
-            Self::File { .. } | Self::Registry(_) | Self::Partly(_) | Self::Print(_) => Exit::Failed,
+            Self::File { .. } | Self::Film(_) | Self::Registry(_) | Self::Partly(_) | Self::Print(_) => Exit::Failed,
             Self::Usage(_) => Exit::Usage,
             Self::Gate(_) => Exit::Gate,
         }
@@ -109,6 +117,7 @@ impl terminal::Failure for Failure {
         Some(match self {
             Self::Runtime(error) => error_text(error),
             Self::File { path, action, source } => format!("{}: cannot {action}\n  because: {source}", path.display()),
+            Self::Film(error) => chain(error),
             Self::Registry(error) => chain_with(error.as_ref(), of_registry(error)),
             Self::Usage(text) | Self::Gate(text) | Self::Partly(text) => text.clone(),
             Self::Print(error) => chain(error),

@@ -11,6 +11,7 @@ use tileforge_image::{Colour, Depth, Format, Header, ImageWriter, RowSink, Size}
 use super::colour_map::ColourMap;
 use crate::error::{Error, Result};
 use crate::output_file::OutputFile;
+use crate::pixels::Pixels;
 use crate::tensor_file::{self, Stored};
 
 /// What the values of an estimate are.
@@ -151,6 +152,17 @@ impl Estimate {
     }
 
     fn write_colours(&self, path: &Path, colouring: &Colouring) -> Result<()> {
+        self.write_picture(path, Format::Png, Colour::Rgb, Depth::Eight, &self.colours(colouring))
+    }
+
+    /// The estimate as a frame of a film, in colours.
+    pub fn coloured(&self, colouring: &Colouring) -> Pixels {
+        let samples = self.colours(colouring).into_iter().map(|level| f32::from(level) / 255.0).collect();
+        Pixels { size: self.size, channels: 3, samples }
+    }
+
+    /// Red, green and blue for each pixel.
+    fn colours(&self, colouring: &Colouring) -> Vec<u8> {
         let [first, last] = colouring.range.unwrap_or_else(|| match self.kind {
             DepthKind::Metres => METRES,
             DepthKind::RelativeInverse => self.extent(),
@@ -161,8 +173,7 @@ impl Estimate {
             DepthKind::Metres if *value == 0.0 => [0; 3],
             _ => colouring.map.colour(part(*value)),
         };
-        let bytes: Vec<u8> = self.values.iter().flat_map(colour).collect();
-        self.write_picture(path, Format::Png, Colour::Rgb, Depth::Eight, &bytes)
+        self.values.iter().flat_map(colour).collect()
     }
 
     fn write_picture(&self, path: &Path, format: Format, colour: Colour, depth: Depth, bytes: &[u8]) -> Result<()> {

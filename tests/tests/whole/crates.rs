@@ -7,11 +7,12 @@ use std::fs;
 use std::process::Command;
 
 /// The crates of the product, and the crates that each may depend on.
-const MAY_KNOW: [(&str, &[&str]); 18] = [
+const MAY_KNOW: [(&str, &[&str]); 19] = [
     ("contract", &[]),
     ("files", &[]),
     ("terminal", &["files"]),
     ("image", &["files"]),
+    ("film", &["files", "image"]),
     ("graph", &["contract", "files"]),
     ("engine", &["contract", "files"]),
     ("registry", &["engine", "files"]),
@@ -44,7 +45,7 @@ const MAY_KNOW: [(&str, &[&str]); 18] = [
     ("python", &[]),
     ("server", &[]),
     ("server-cli", &["server", "terminal"]),
-    ("runtime-cli", &["contract", "engine", "files", "image", "registry", "runtime", "session", "terminal"]),
+    ("runtime-cli", &["contract", "engine", "files", "film", "image", "registry", "runtime", "session", "terminal"]),
 ];
 
 /// Each crate of the product with those that it depends on, from Cargo.

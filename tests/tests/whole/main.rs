@@ -18,6 +18,7 @@ mod digests;
 mod engines;
 mod examples;
 mod facade;
+mod films;
 mod foreign;
 mod frames;
 mod fusions;

@@ -1,23 +1,20 @@
-//! Streams of frames: raw samples, or YUV4MPEG2.
+//! Streams of frames: raw samples, YUV4MPEG2, or the frames of a container.
 //!
-//! A frame is held whole while it is read. A YUV4MPEG2 frame is held whole while it is written, too.
+//! A frame is held whole while it is read. A frame of planes or of a container is held whole while it is written, too.
 
+mod container;
+mod layout;
+mod planar;
 mod raw;
 mod reader;
 mod writer;
 mod y4m;
 mod yuv;
 
+pub use container::{FrameSource, FrameTarget, StoredFrame};
+pub use layout::FrameLayout;
+pub use planar::{ChromaLocation, ChromaSampling, PlanarFormat};
 pub use raw::{RawFormat, RawFrames};
 pub use reader::{Frame, FrameReader};
 pub use writer::{FrameSink, FrameWriter};
 pub use yuv::Matrix;
-
-use y4m::StreamHeader;
-
-/// How a stream stores its frames.
-#[derive(Clone, Debug)]
-enum Layout {
-    Raw(RawFormat),
-    Y4m(StreamHeader, Matrix),
-}

@@ -2,24 +2,46 @@
 
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use super::super::{Colour, Depth, Header, Limits, RowSource};
+use super::super::{Header, Limits, RowSource};
 use super::raw::{RawFrames, swap_bytes};
 use super::y4m::{LINE_BYTES_MAXIMUM, MAGIC, StreamHeader};
 use super::yuv::{Matrix, Planes};
-use super::{Layout, RawFormat};
+use super::{FrameLayout, FrameSource, RawFormat, StoredFrame};
 use crate::Size;
 use crate::error::{Error, Result};
 
 /// A stream of pictures of one size.
 pub struct FrameReader {
-    input: Box<dyn Read + Send>,
+    input: Input,
     name: PathBuf,
-    layout: Layout,
+    layout: FrameLayout,
     header: Header,
     /// Bytes of a stored frame.
     frame_bytes: usize,
     count: u64,
+    /// The last frame's bytes, where frames are compared with it.
+    last: Option<Arc<Vec<u8>>>,
+}
+
+/// What the frames are read from.
+enum Input {
+    /// Nothing stands between frames.
+    Raw(Box<dyn Read + Send>),
+    /// A line stands before each.
+    Y4m(Box<dyn Read + Send>, StreamHeader),
+    Container(Box<dyn FrameSource>),
+}
+
+/// What is said about a frame beside its samples.
+#[derive(Clone, Debug)]
+pub(super) enum Label {
+    None,
+    /// The parameters after `FRAME` in YUV4MPEG2.
+    Parameters(String),
+    /// When a container shows it.
+    Time(i64),
 }
 
 impl FrameReader {
@@ -29,9 +51,21 @@ impl FrameReader {
     /// [`Error::Image`] for frames beyond `limits`.
     pub fn raw(input: Box<dyn Read + Send>, name: &Path, frames: RawFrames, limits: &Limits) -> Result<Self> {
         let RawFrames { format, size } = frames;
-        let header = Header::new(size, format.colour, format.depth);
-        let bytes = header.bytes();
-        Self::new(input, name, Layout::Raw(format), header, bytes, limits)
+        Self::new(Input::Raw(input), name, FrameLayout::Raw(format), size, limits)
+    }
+
+    /// The frames of a container. Each is compared with the one before it: see [`Frame::is_repeated`].
+    ///
+    /// # Errors
+    /// [`Error::Image`] for frames beyond `limits`.
+    pub fn of_container(
+        source: Box<dyn FrameSource>,
+        name: &Path,
+        layout: FrameLayout,
+        size: Size,
+        limits: &Limits,
+    ) -> Result<Self> {
+        Self::new(Input::Container(source), name, layout, size, limits)
     }
 
     /// Opens a YUV4MPEG2 stream. Rows are floats: red, green and blue by `matrix`, or by [`Matrix::likely`]. Chroma is
@@ -55,23 +89,18 @@ impl FrameReader {
             }
         };
         let stream = StreamHeader::parse(&line).map_err(refused)?;
-        let colour = if stream.form.chroma.is_some() { Colour::Rgb } else { Colour::Grey };
-        let header = Header::new(stream.size, colour, Depth::Float);
-        let bytes = stream.form.frame_bytes(stream.size);
-        let matrix = matrix.unwrap_or(Matrix::likely(stream.size));
-        Self::new(input, name, Layout::Y4m(stream, matrix), header, bytes, limits)
+        let size = stream.size;
+        let layout = FrameLayout::Planar(stream.form, matrix.unwrap_or(Matrix::likely(size)));
+        Self::new(Input::Y4m(input, stream), name, layout, size, limits)
     }
 
-    fn new(
-        input: Box<dyn Read + Send>,
-        name: &Path,
-        layout: Layout,
-        header: Header,
-        bytes: Option<u64>,
-        limits: &Limits,
-    ) -> Result<Self> {
+    fn new(input: Input, name: &Path, layout: FrameLayout, size: Size, limits: &Limits) -> Result<Self> {
+        let header = layout.header(size);
         limits.check_size(name, header.size)?;
-        let length = bytes.filter(|&bytes| bytes <= limits.decoded_bytes).and_then(|bytes| usize::try_from(bytes).ok());
+        let length = layout
+            .frame_bytes(size)
+            .filter(|&bytes| bytes <= limits.decoded_bytes)
+            .and_then(|bytes| usize::try_from(bytes).ok());
         let length = length.ok_or_else(|| {
             Error::image(
                 name,
@@ -81,7 +110,7 @@ impl FrameReader {
                 ),
             )
         })?;
-        Ok(Self { input, name: name.to_owned(), layout, header, frame_bytes: length, count: 0 })
+        Ok(Self { input, name: name.to_owned(), layout, header, frame_bytes: length, count: 0, last: None })
     }
 
     /// The header of every frame.
@@ -96,15 +125,23 @@ impl FrameReader {
 
     /// About how many frames a stream of so many bytes has: exactly, unless frames have parameters of their own.
     pub fn frames_in(&self, bytes: u64) -> u64 {
-        let (before, own) = match &self.layout {
-            Layout::Raw(_) => (0, 0),
-            Layout::Y4m(stream, _) => (stream.line(self.header.size).len() as u64, "FRAME\n".len() as u64),
+        let (before, own) = match &self.input {
+            Input::Raw(_) | Input::Container(_) => (0, 0),
+            Input::Y4m(_, stream) => (stream.line(self.header.size).len() as u64, "FRAME\n".len() as u64),
         };
         bytes.saturating_sub(before) / (self.frame_bytes as u64 + own).max(1)
     }
 
-    pub(super) fn layout(&self) -> &Layout {
-        &self.layout
+    pub(super) fn layout(&self) -> FrameLayout {
+        self.layout
+    }
+
+    /// The header of the YUV4MPEG2 stream, if it is one.
+    pub(super) fn y4m_header(&self) -> Option<&StreamHeader> {
+        match &self.input {
+            Input::Y4m(_, stream) => Some(stream),
+            Input::Raw(_) | Input::Container(_) => None,
+        }
     }
 
     /// The next frame; `None` after the last one.
@@ -113,36 +150,63 @@ impl FrameReader {
     /// [`Error::Image`] for a frame that is truncated or damaged, and for a stream without frames; [`Error::File`] if
     /// the stream cannot be read.
     pub fn next_frame(&mut self) -> Result<Option<Frame>> {
+        let Some((bytes, label)) = self.next_bytes()? else { return self.end() };
+        self.count += 1;
+        let number = self.count;
+        let bytes = Arc::new(bytes);
+        let mut is_repeated = false;
+        if let Input::Container(_) = self.input {
+            is_repeated = self.last.as_ref().is_some_and(|last| *last == bytes);
+            self.last = Some(bytes.clone());
+        }
+        let rows = match self.layout {
+            FrameLayout::Raw(format) => FrameRows::Raw(format),
+            FrameLayout::Planar(format, matrix) => FrameRows::Planes(Planes::new(format, self.header.size, matrix)),
+        };
+        let name = PathBuf::from(format!("{}: frame {number}", self.name.display()));
+        Ok(Some(Frame { name, number, header: self.header.clone(), bytes, label, is_repeated, rows, next: 0 }))
+    }
+
+    /// The bytes of the next frame, and what is said beside them; `None` after the last one.
+    fn next_bytes(&mut self) -> Result<Option<(Vec<u8>, Label)>> {
         let number = self.count + 1;
         let unread = |source| Error::file(&self.name, "read", source);
         let refused = |problem: String| Error::image(&self.name, format!("frame {number}: {problem}"));
-        let mut parameters = String::new();
-        if let Layout::Y4m(..) = self.layout {
-            match read_line(&mut self.input, "FRAME").map_err(unread)? {
-                Line::Whole(line) => parameters = line.strip_prefix("FRAME").unwrap_or_default().to_owned(),
-                Line::Nothing => return self.end(),
+        let (input, label) = match &mut self.input {
+            Input::Container(source) => {
+                let Some(StoredFrame { bytes, time }) = source.next()? else { return Ok(None) };
+                if bytes.len() != self.frame_bytes {
+                    return Err(refused(format!(
+                        "expected {} bytes as in the frames before it, found {}: the film changes its size here; \
+                         bring all of it to one size first, such as with ffmpeg -vf scale=1280:720",
+                        self.frame_bytes,
+                        bytes.len()
+                    )));
+                }
+                return Ok(Some((bytes, Label::Time(time))));
+            }
+            Input::Raw(input) => (input, Label::None),
+            Input::Y4m(input, _) => match read_line(input, "FRAME").map_err(unread)? {
+                Line::Whole(line) => {
+                    (input, Label::Parameters(line.strip_prefix("FRAME").unwrap_or_default().to_owned()))
+                }
+                Line::Nothing => return Ok(None),
                 Line::Other => {
                     return Err(refused(
                         "expected a line that begins with FRAME; the stream is truncated or damaged".into(),
                     ));
                 }
-            }
-        }
+            },
+        };
         let mut bytes = vec![0; self.frame_bytes];
-        let found = read_all(&mut self.input, &mut bytes).map_err(unread)?;
-        if found == 0 && matches!(self.layout, Layout::Raw(_)) {
-            return self.end();
+        let found = read_all(input, &mut bytes).map_err(unread)?;
+        if found == 0 && matches!(label, Label::None) {
+            return Ok(None);
         }
         if found < bytes.len() {
             return Err(refused(format!("truncated: expected {} bytes, found {found}", bytes.len())));
         }
-        self.count = number;
-        let rows = match &self.layout {
-            Layout::Raw(format) => FrameRows::Raw(*format),
-            Layout::Y4m(stream, matrix) => FrameRows::Planes(Planes::new(stream.form, stream.size, *matrix)),
-        };
-        let name = PathBuf::from(format!("{}: frame {number}", self.name.display()));
-        Ok(Some(Frame { name, number, header: self.header.clone(), bytes, parameters, rows, next: 0 }))
+        Ok(Some((bytes, label)))
     }
 
     fn end(&self) -> Result<Option<Frame>> {
@@ -163,9 +227,9 @@ pub struct Frame {
     number: u64,
     header: Header,
     /// The stored bytes.
-    bytes: Vec<u8>,
-    /// The parameters after `FRAME` in YUV4MPEG2.
-    parameters: String,
+    bytes: Arc<Vec<u8>>,
+    label: Label,
+    is_repeated: bool,
     rows: FrameRows,
     next: u32,
 }
@@ -176,9 +240,13 @@ enum FrameRows {
 }
 
 impl Frame {
-    /// The parameters after `FRAME` in YUV4MPEG2.
-    pub(super) fn parameters(&self) -> &str {
-        &self.parameters
+    pub(super) fn label(&self) -> &Label {
+        &self.label
+    }
+
+    /// Whether it is a container's frame with the bytes of the one before it.
+    pub fn is_repeated(&self) -> bool {
+        self.is_repeated
     }
 
     /// Its number in the stream, from 1.

@@ -1,6 +1,6 @@
 //! Writing streams of frames.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,18 +9,19 @@ use parking_lot::{Condvar, Mutex};
 use tileforge_files::unfinished;
 
 use super::super::writer::temporary_file_for;
-use super::super::{Colour, Depth, Header, RowSink};
+use super::super::{Colour, Header, RowSink};
 use super::raw::{RawFormat, swap_bytes};
+use super::reader::Label;
 use super::y4m::{MAGIC, StreamHeader};
 use super::yuv::PlaneWriter;
-use super::{Frame, FrameReader, Layout, Matrix};
+use super::{Frame, FrameLayout, FrameReader, FrameTarget, Matrix};
 use crate::Size;
 use crate::error::{Error, Result};
 
-/// Larger YUV4MPEG2 frames are refused, because such a frame is held whole.
+/// Larger frames of planes and of containers are refused, because such a frame is held whole.
 const FRAME_BYTES_MAXIMUM: u64 = 4 << 30;
 
-/// A stream of pictures of one size, in the format of the stream that they come from.
+/// A stream of pictures of one size.
 pub struct FrameWriter {
     header: Header,
     shared: Arc<Shared>,
@@ -44,6 +45,8 @@ struct Stream {
     finished: u64,
     /// Numbers of the frames whose sinks exist.
     open: BTreeSet<u64>,
+    /// Frames that repeat the one before them, which is not finished yet.
+    repeated: BTreeMap<u64, Label>,
 }
 
 enum Target {
@@ -51,11 +54,15 @@ enum Target {
     Stream(BufWriter<Box<dyn Write + Send>>),
     /// A file that gets its name when it is finished.
     File(BufWriter<unfinished::File>),
+    Container(Box<dyn FrameTarget>),
 }
 
 enum Form {
-    Raw(RawFormat),
-    Y4m(Box<PlaneWriter>),
+    /// Written row by row.
+    Rows(RawFormat),
+    /// Held until the frame is whole.
+    Held(RawFormat, Vec<u8>),
+    Planes(Box<PlaneWriter>),
 }
 
 impl FrameWriter {
@@ -93,45 +100,69 @@ impl FrameWriter {
         Self::y4m(Target::Stream(BufWriter::new(output)), name, size, rate)
     }
 
+    /// Starts the frames of a container. Rows have the layout's depth, and its channels or grey alone.
+    ///
+    /// # Errors
+    /// [`Error::Image`] for channels or a depth that the layout lacks, and for frames that are too large.
+    pub fn to_container(
+        target: Box<dyn FrameTarget>,
+        name: &Path,
+        layout: FrameLayout,
+        header: Header,
+    ) -> Result<Self> {
+        let form = match layout {
+            FrameLayout::Raw(format) => {
+                check_rows(name, header.colour == format.colour && header.depth == format.depth)?;
+                Form::Held(format, Vec::with_capacity(held_bytes(name, layout, &header)?))
+            }
+            FrameLayout::Planar(..) => {
+                let is_known = header.colour == layout.colour() || header.colour == Colour::Grey;
+                check_rows(name, is_known && header.depth == layout.depth())?;
+                planes(name, layout, &header)?
+            }
+        };
+        Ok(Self::of(Target::Container(target), name, form, header))
+    }
+
     fn y4m(target: Target, name: &Path, size: Size, rate: &str) -> Result<Self> {
         let line = format!("{MAGIC} W{} H{} F{rate} Ip A1:1 C444", size.width, size.height);
         let stream = StreamHeader::parse(&line).map_err(|problem| Error::image(name, problem))?;
-        let header = Header::new(size, Colour::Rgb, Depth::Float);
-        Self::of_layout(target, name, &Layout::Y4m(stream, Matrix::likely(size)), &header.clone(), header)
+        let layout = FrameLayout::Planar(stream.form, Matrix::likely(size));
+        Self::of_y4m(target, name, &stream, layout, layout.header(size))
     }
 
     fn new(target: Target, name: &Path, like: &FrameReader, header: Header) -> Result<Self> {
-        Self::of_layout(target, name, like.layout(), like.header(), header)
-    }
-
-    fn of_layout(target: Target, name: &Path, layout: &Layout, like: &Header, header: Header) -> Result<Self> {
-        let form = match layout {
-            Layout::Raw(format) => {
-                let format = format.with(header.colour, header.depth);
-                Form::Raw(format.ok_or_else(|| Error::image(name, "raw frames have 8 or 16 bits"))?)
-            }
-            Layout::Y4m(..) if (header.colour, header.depth) != (like.colour, like.depth) => {
+        if let Some(stream) = like.y4m_header() {
+            if (header.colour, header.depth) != (like.header().colour, like.header().depth) {
                 return Err(Error::image(
                     name,
                     "YUV4MPEG2 frames have the colour space and depth of those that they are made of",
                 ));
             }
-            Layout::Y4m(stream, matrix) => {
-                let bytes = stream.form.frame_bytes(header.size).filter(|&bytes| bytes <= FRAME_BYTES_MAXIMUM);
-                let bytes = bytes.and_then(|bytes| usize::try_from(bytes).ok());
-                let bytes = bytes.ok_or_else(|| {
-                    Error::image(
-                        name,
-                        format!(
-                            "frames of {} have to be held whole, in at most {FRAME_BYTES_MAXIMUM} bytes",
-                            header.size
-                        ),
-                    )
-                })?;
-                Form::Y4m(Box::new(PlaneWriter::new(stream.form, header.size, *matrix, bytes)))
-            }
+            return Self::of_y4m(target, name, stream, like.layout(), header);
+        }
+        let FrameLayout::Raw(format) = like.layout() else {
+            return Err(Error::image(name, "the frames of a film go into a film"));
         };
-        let mut stream = Stream {
+        let format = format.with(header.colour, header.depth);
+        let form = Form::Rows(format.ok_or_else(|| Error::image(name, "raw frames have 8 or 16 bits"))?);
+        Ok(Self::of(target, name, form, header))
+    }
+
+    fn of_y4m(
+        mut target: Target,
+        name: &Path,
+        stream: &StreamHeader,
+        layout: FrameLayout,
+        header: Header,
+    ) -> Result<Self> {
+        let form = planes(name, layout, &header)?;
+        target.write(name, stream.line(header.size).as_bytes())?;
+        Ok(Self::of(target, name, form, header))
+    }
+
+    fn of(target: Target, name: &Path, form: Form, header: Header) -> Self {
+        let stream = Stream {
             name: name.to_owned(),
             target,
             header: header.clone(),
@@ -139,11 +170,9 @@ impl FrameWriter {
             row: Vec::new(),
             finished: 0,
             open: BTreeSet::new(),
+            repeated: BTreeMap::new(),
         };
-        if let Layout::Y4m(like, _) = layout {
-            stream.target.write(name, like.line(header.size).as_bytes())?;
-        }
-        Ok(Self { header, shared: Arc::new(Shared { stream: Mutex::new(stream), ended: Condvar::new() }) })
+        Self { header, shared: Arc::new(Shared { stream: Mutex::new(stream), ended: Condvar::new() }) }
     }
 
     /// The header of every frame.
@@ -154,17 +183,27 @@ impl FrameWriter {
     /// The sink for the frame that is made from `like`. Frames are written in the order of their numbers: a sink waits
     /// for those of earlier frames that exist.
     pub fn frame(&self, like: &Frame) -> FrameSink {
-        self.sink(like.number(), like.parameters().to_owned())
+        self.sink(like.number(), like.label().clone())
     }
 
     /// The sink for the frame of this number, from 1, as [`FrameWriter::frame`] makes it.
     pub fn frame_numbered(&self, number: u64) -> FrameSink {
-        self.sink(number, String::new())
+        self.sink(number, Label::Time(number as i64 - 1))
     }
 
-    fn sink(&self, number: u64, parameters: String) -> FrameSink {
+    fn sink(&self, number: u64, label: Label) -> FrameSink {
         self.shared.stream.lock().open.insert(number);
-        FrameSink { header: self.header.clone(), shared: self.shared.clone(), number, parameters, rows: 0 }
+        FrameSink { header: self.header.clone(), shared: self.shared.clone(), number, label, rows: 0 }
+    }
+
+    /// A container shows the frame before `like` once more in its place, after that has been written.
+    ///
+    /// # Errors
+    /// [`Error::File`] or [`Error::Image`] if it cannot be written.
+    pub fn repeat(&self, like: &Frame) -> Result<()> {
+        let mut stream = self.shared.stream.lock();
+        stream.repeated.insert(like.number(), like.label().clone());
+        stream.write_repeated()
     }
 
     /// Ends the stream. A file gets its name.
@@ -176,6 +215,7 @@ impl FrameWriter {
         let Stream { name, target, .. } = shared.stream.into_inner();
         let unwritten = |source| Error::file(&name, "write", source);
         match target {
+            Target::Container(target) => target.finish(),
             Target::Stream(mut stream) => stream.flush().map_err(unwritten),
             Target::File(file) => {
                 let file = file.into_inner().map_err(|error| unwritten(error.into_error()))?;
@@ -190,9 +230,74 @@ impl Target {
         let written = match self {
             Self::Stream(stream) => stream.write_all(bytes),
             Self::File(file) => file.write_all(bytes),
+            // It takes whole frames alone.
+            Self::Container(_) => Err(std::io::ErrorKind::Unsupported.into()),
         };
         written.map_err(|source| Error::file(name, "write", source))
     }
+}
+
+impl Stream {
+    /// Writes the frame that has all its rows.
+    fn write_frame(&mut self, label: &Label) -> Result<()> {
+        let Self { name, target, form, .. } = self;
+        let bytes = match form {
+            // Its rows have been written.
+            Form::Rows(_) => return Ok(()),
+            Form::Held(_, bytes) => bytes.as_slice(),
+            Form::Planes(planes) => planes.finish(),
+        };
+        match target {
+            Target::Container(target) => {
+                let Label::Time(time) = label else { return Err(Error::image(name, "a frame of a film has no time")) };
+                target.write(*time, bytes)
+            }
+            target => {
+                let parameters = if let Label::Parameters(text) = label { text } else { "" };
+                target.write(name, format!("FRAME{parameters}\n").as_bytes())?;
+                target.write(name, bytes)
+            }
+        }
+    }
+
+    /// Writes the frames whose turn it is and that repeat the one before them.
+    fn write_repeated(&mut self) -> Result<()> {
+        while let Some(label) = self.repeated.remove(&(self.finished + 1)) {
+            let bytes = match &self.form {
+                Form::Rows(_) => return Err(Error::image(&self.name, "raw frames are not repeated")),
+                Form::Held(_, bytes) => bytes.as_slice(),
+                Form::Planes(planes) => planes.last(),
+            };
+            if let (Target::Container(target), Label::Time(time)) = (&mut self.target, label) {
+                target.write(time, bytes)?;
+            }
+            self.finished += 1;
+        }
+        Ok(())
+    }
+}
+
+/// The bytes of a frame that is held whole.
+fn held_bytes(name: &Path, layout: FrameLayout, header: &Header) -> Result<usize> {
+    let bytes = layout.frame_bytes(header.size).filter(|&bytes| bytes <= FRAME_BYTES_MAXIMUM);
+    bytes.and_then(|bytes| usize::try_from(bytes).ok()).ok_or_else(|| {
+        Error::image(
+            name,
+            format!("frames of {} have to be held whole, in at most {FRAME_BYTES_MAXIMUM} bytes", header.size),
+        )
+    })
+}
+
+fn planes(name: &Path, layout: FrameLayout, header: &Header) -> Result<Form> {
+    let FrameLayout::Planar(format, matrix) = layout else {
+        return Err(Error::image(name, "expected frames of planes"));
+    };
+    let bytes = held_bytes(name, layout, header)?;
+    Ok(Form::Planes(Box::new(PlaneWriter::new(format, header.size, matrix, bytes))))
+}
+
+fn check_rows(name: &Path, are_known: bool) -> Result<()> {
+    if are_known { Ok(()) } else { Err(Error::image(name, "the film's format has other channels or another depth")) }
 }
 
 /// A frame that is being written.
@@ -200,7 +305,7 @@ pub struct FrameSink {
     header: Header,
     shared: Arc<Shared>,
     number: u64,
-    parameters: String,
+    label: Label,
     rows: u32,
 }
 
@@ -227,16 +332,26 @@ impl RowSink for FrameSink {
             ));
         }
         match form {
-            Form::Raw(format) if format.little_endian => {
+            Form::Rows(format) if format.little_endian => {
                 swapped.clear();
                 swapped.extend_from_slice(rows);
                 swap_bytes(swapped);
                 target.write(name, swapped)?;
             }
-            Form::Raw(_) => target.write(name, rows)?,
-            Form::Y4m(planes) => {
+            Form::Rows(_) => target.write(name, rows)?,
+            Form::Held(format, held) => {
+                if self.rows == 0 {
+                    held.clear();
+                }
+                let start = held.len();
+                held.extend_from_slice(rows);
+                if format.little_endian {
+                    swap_bytes(&mut held[start..]);
+                }
+            }
+            Form::Planes(planes) => {
                 for (offset, row) in rows.chunks_exact(row_bytes).enumerate() {
-                    planes.write_row(self.rows as usize + offset, row);
+                    planes.write_row(self.rows as usize + offset, row, header.colour);
                 }
             }
         }
@@ -246,22 +361,21 @@ impl RowSink for FrameSink {
 
     fn finish(self: Box<Self>) -> Result<()> {
         let mut stream = self.shared.stream.lock();
-        let Stream { name, target, header, form, finished, .. } = &mut *stream;
-        if self.rows < header.size.height {
+        let height = stream.header.size.height;
+        if self.rows < height {
             return Err(Error::image(
-                name,
-                format!("{} rows are missing at the end of a frame", header.size.height - self.rows),
+                &stream.name,
+                format!("{} rows are missing at the end of a frame", height - self.rows),
             ));
         }
-        if let Form::Y4m(planes) = form {
-            target.write(name, format!("FRAME{}\n", self.parameters).as_bytes())?;
-            target.write(name, planes.finish())?;
-        }
-        *finished += 1;
+        stream.write_frame(&self.label)?;
+        stream.finished += 1;
+        stream.write_repeated()?;
         // Flushed now, so that the reader need not wait for the next frame.
+        let Stream { name, target, .. } = &mut *stream;
         match target {
             Target::Stream(stream) => stream.flush().map_err(|source| Error::file(name, "write", source)),
-            Target::File(_) => Ok(()),
+            Target::File(_) | Target::Container(_) => Ok(()),
         }
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! Source: yuv4mpeg(5) of MJPEG Tools. Colour spaces beyond it and `XCOLORRANGE` follow ffmpeg.
 
+use super::planar::{FULL, HALF_BETWEEN, HALF_ON_FIRST, PlanarFormat, Subsampling};
 use crate::Size;
 
 /// Genuine header lines are shorter.
@@ -10,63 +11,11 @@ pub(super) const LINE_BYTES_MAXIMUM: usize = 4096;
 /// The first word of a stream.
 pub(super) const MAGIC: &str = "YUV4MPEG2";
 
-/// Where chroma samples lie among luma samples.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Siting {
-    /// At every second luma sample, from the first one on.
-    OnFirst,
-    /// Between two luma samples.
-    Between,
-}
-
-/// How chroma is sampled along one axis.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Subsampling {
-    /// Luma samples for each chroma sample: 1 or 2.
-    pub(super) factor: usize,
-    pub(super) siting: Siting,
-}
-
-const FULL: Subsampling = Subsampling { factor: 1, siting: Siting::OnFirst };
-const HALF_ON_FIRST: Subsampling = Subsampling { factor: 2, siting: Siting::OnFirst };
-const HALF_BETWEEN: Subsampling = Subsampling { factor: 2, siting: Siting::Between };
-
-/// The format of frames.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Form {
-    /// Chroma sampling across and down; `None`: grey.
-    pub(super) chroma: Option<[Subsampling; 2]>,
-    /// Bits of a sample, 8 to 16. Above 8 bits, a sample takes two bytes, the low one first.
-    pub(super) bits: u32,
-    /// Samples use the full range, not 16 … 235 (luma) and 16 … 240 (chroma) of 255.
-    pub(super) full_range: bool,
-}
-
-impl Form {
-    pub(super) fn sample_bytes(self) -> usize {
-        if self.bits > 8 { 2 } else { 1 }
-    }
-
-    /// Width and height of each chroma plane.
-    pub(super) fn chroma_size(self, size: Size) -> Option<[usize; 2]> {
-        let [across, down] = self.chroma?;
-        Some([(size.width as usize).div_ceil(across.factor), (size.height as usize).div_ceil(down.factor)])
-    }
-
-    /// Bytes of a frame; `None` if the number is too large.
-    pub(super) fn frame_bytes(self, size: Size) -> Option<u64> {
-        let chroma = self
-            .chroma_size(size)
-            .map_or(Some(0), |[width, height]| (width as u64).checked_mul(height as u64)?.checked_mul(2));
-        size.pixels().checked_add(chroma?)?.checked_mul(self.sample_bytes() as u64)
-    }
-}
-
 /// The first line of a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct StreamHeader {
     pub(super) size: Size,
-    pub(super) form: Form,
+    pub(super) form: PlanarFormat,
     /// All other parameters, unchanged: rate, aspect ratio, colour space, and those of applications.
     others: Vec<String>,
 }
@@ -111,7 +60,7 @@ impl StreamHeader {
             return Err("its header says no width or no height".into());
         };
         let (chroma, bits) = chroma_of(chroma)?;
-        Ok(Self { size: Size { width, height }, form: Form { chroma, bits, full_range }, others })
+        Ok(Self { size: Size { width, height }, form: PlanarFormat { chroma, bits, full_range }, others })
     }
 
     /// The first line for a stream of the same format and another size.
@@ -166,7 +115,10 @@ mod tests {
             StreamHeader::parse("YUV4MPEG2 W7 H5 F30000:1001 Ip A1:1 C420mpeg2 XYSCSS=420MPEG2 XCOLORRANGE=FULL")
                 .unwrap();
         assert_eq!(header.size, Size { width: 7, height: 5 });
-        assert_eq!(header.form, Form { chroma: Some([HALF_ON_FIRST, HALF_BETWEEN]), bits: 8, full_range: true });
+        assert_eq!(
+            header.form,
+            PlanarFormat { chroma: Some([HALF_ON_FIRST, HALF_BETWEEN]), bits: 8, full_range: true }
+        );
         assert_eq!(header.form.frame_bytes(header.size), Some(35 + 2 * 12));
         let line = header.line(Size { width: 28, height: 20 });
         assert_eq!(line, "YUV4MPEG2 W28 H20 F30000:1001 Ip A1:1 C420mpeg2 XYSCSS=420MPEG2 XCOLORRANGE=FULL\n");

@@ -1,11 +1,11 @@
 //! Luma and chroma to red, green and blue, and back.
 //!
-//! Source: ITU-R BT.601-7, 2.5 and BT.709-6, 3 (matrices, ranges of quantised values); H.273, 8.3 (full range).
+//! Source: ITU-R BT.601-7, 2.5 and BT.709-6, 3 (matrices, ranges of quantised values); H.273, 8.3 (full range, other matrices).
 
 use std::str::FromStr;
 
-use super::y4m::{Form, Siting, Subsampling};
-use crate::Size;
+use super::planar::{PlanarFormat, Siting, Subsampling};
+use crate::{Colour, Size};
 
 /// The weights of red, green and blue in luma.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,6 +14,12 @@ pub enum Matrix {
     Bt601,
     /// ITU-R BT.709, for high definition.
     Bt709,
+    /// ITU-R BT.2020 with non-constant luminance, for ultra-high definition.
+    Bt2020,
+    /// SMPTE 240M, for early high definition.
+    Smpte240m,
+    /// The FCC's of 1953.
+    Fcc,
 }
 
 /// The largest number of lines in standard definition.
@@ -30,6 +36,9 @@ impl Matrix {
         match self {
             Self::Bt601 => [0.299, 0.114],
             Self::Bt709 => [0.2126, 0.0722],
+            Self::Bt2020 => [0.2627, 0.0593],
+            Self::Smpte240m => [0.212, 0.087],
+            Self::Fcc => [0.3, 0.11],
         }
     }
 }
@@ -41,7 +50,8 @@ impl FromStr for Matrix {
         match text {
             "bt601" => Ok(Self::Bt601),
             "bt709" => Ok(Self::Bt709),
-            _ => Err("expected bt601 or bt709".into()),
+            "bt2020" => Ok(Self::Bt2020),
+            _ => Err("expected bt601, bt709 or bt2020".into()),
         }
     }
 }
@@ -55,19 +65,19 @@ struct Codes {
 }
 
 impl Codes {
-    fn luma(form: Form) -> Self {
+    fn luma(form: PlanarFormat) -> Self {
         let (step, maximum) = Self::steps(form);
         let (zero, one) = if form.full_range { (0.0, maximum) } else { (16.0 * step, 219.0 * step) };
         Self { zero, one, maximum }
     }
 
     /// Chroma goes from −0.5 to 0.5.
-    fn chroma(form: Form) -> Self {
+    fn chroma(form: PlanarFormat) -> Self {
         let (step, maximum) = Self::steps(form);
         Self { zero: 128.0 * step, one: if form.full_range { maximum } else { 224.0 * step }, maximum }
     }
 
-    fn steps(form: Form) -> (f32, f32) {
+    fn steps(form: PlanarFormat) -> (f32, f32) {
         ((1_u32 << (form.bits - 8)) as f32, ((1_u32 << form.bits) - 1) as f32)
     }
 
@@ -109,7 +119,7 @@ fn contributions(at: usize, axis: Subsampling, length: usize) -> [(usize, f32); 
 
 /// Reads a frame of planes as rows of floats: red, green and blue, or grey.
 pub(super) struct Planes {
-    form: Form,
+    form: PlanarFormat,
     size: Size,
     weights: [f32; 2],
     /// Chroma of one row, interpolated to the places of luma.
@@ -117,7 +127,7 @@ pub(super) struct Planes {
 }
 
 impl Planes {
-    pub(super) fn new(form: Form, size: Size, matrix: Matrix) -> Self {
+    pub(super) fn new(form: PlanarFormat, size: Size, matrix: Matrix) -> Self {
         Self { form, size, weights: matrix.weights(), chroma: [Vec::new(), Vec::new()] }
     }
 
@@ -172,7 +182,7 @@ impl Planes {
 
 /// Makes a frame of planes from rows of floats.
 pub(super) struct PlaneWriter {
-    form: Form,
+    form: PlanarFormat,
     size: Size,
     weights: [f32; 2],
     /// The frame's bytes. Chroma is written at the end.
@@ -186,8 +196,8 @@ pub(super) struct PlaneWriter {
 }
 
 impl PlaneWriter {
-    /// `bytes` is the result of [`Form::frame_bytes`].
-    pub(super) fn new(form: Form, size: Size, matrix: Matrix, bytes: usize) -> Self {
+    /// `bytes` is the result of [`PlanarFormat::frame_bytes`].
+    pub(super) fn new(form: PlanarFormat, size: Size, matrix: Matrix, bytes: usize) -> Self {
         let [width, height] = form.chroma_size(size).unwrap_or([0, 0]);
         let mut column_weights = vec![0.0; width];
         if let Some([across, _]) = form.chroma {
@@ -205,8 +215,8 @@ impl PlaneWriter {
         }
     }
 
-    /// Takes row `y`: interleaved floats in native byte order.
-    pub(super) fn write_row(&mut self, y: usize, row: &[u8]) {
+    /// Takes row `y`: interleaved floats in native byte order, of these channels. Grey has no chroma.
+    pub(super) fn write_row(&mut self, y: usize, row: &[u8], colour: Colour) {
         let width = self.size.width as usize;
         let codes = Codes::luma(self.form);
         let (values, _) = row.as_chunks::<4>();
@@ -221,8 +231,9 @@ impl PlaneWriter {
         let rows = contributions(y, down, chroma_height);
         rows.into_iter().for_each(|(line, weight)| self.row_weights[line] += weight);
         let [kr, kb] = self.weights;
-        for (x, pixel) in values.chunks_exact(3).enumerate() {
-            let [red, green, blue] = [0, 1, 2].map(|channel: usize| f32::from_ne_bytes(pixel[channel]));
+        let channels = colour.channels();
+        for (x, pixel) in values.chunks_exact(channels).enumerate() {
+            let [red, green, blue] = [0, 1, 2].map(|channel: usize| f32::from_ne_bytes(pixel[channel % channels]));
             let luma = kr * red + (1.0 - kr - kb) * green + kb * blue;
             self.put(y * width + x, codes.code(luma));
             let chroma = [(blue - luma) / (2.0 * (1.0 - kb)), (red - luma) / (2.0 * (1.0 - kr))];
@@ -252,6 +263,11 @@ impl PlaneWriter {
         &self.frame
     }
 
+    /// The bytes of the frame that was finished last, until the next one begins.
+    pub(super) fn last(&self) -> &[u8] {
+        &self.frame
+    }
+
     fn put(&mut self, index: usize, code: u16) {
         if self.form.bits > 8 {
             self.frame[2 * index..][..2].copy_from_slice(&code.to_le_bytes());
@@ -268,11 +284,11 @@ mod tests {
     use super::super::y4m::StreamHeader;
     use super::*;
 
-    fn form(space: &str) -> Form {
+    fn form(space: &str) -> PlanarFormat {
         StreamHeader::parse(&format!("YUV4MPEG2 W1 H1 C{space}")).unwrap().form
     }
 
-    fn rgb(form: Form, matrix: Matrix, frame: &[u8]) -> Vec<f32> {
+    fn rgb(form: PlanarFormat, matrix: Matrix, frame: &[u8]) -> Vec<f32> {
         let mut row = [0; 12];
         Planes::new(form, Size { width: 1, height: 1 }, matrix).read_row(frame, 0, &mut row);
         row.as_chunks().0.iter().map(|&bytes| f32::from_ne_bytes(bytes)).collect()
@@ -298,10 +314,10 @@ mod tests {
                 "{codes:?}: {found:?}"
             );
             let mut writer = PlaneWriter::new(form("444"), Size { width: 1, height: 1 }, matrix, 3);
-            writer.write_row(0, &colour.map(f32::to_ne_bytes).concat());
+            writer.write_row(0, &colour.map(f32::to_ne_bytes).concat(), Colour::Rgb);
             assert_eq!(writer.finish(), codes);
         }
-        let full = Form { full_range: true, ..form("444") };
+        let full = PlanarFormat { full_range: true, ..form("444") };
         assert_eq!(rgb(full, Matrix::Bt709, &[255, 128, 128]), [1.0; 3]);
         let deep = form("444p10");
         assert_eq!(rgb(deep, Matrix::Bt709, &[940_u16, 512, 512].map(u16::to_le_bytes).concat()), [1.0; 3]);
@@ -345,7 +361,7 @@ mod tests {
                 &["420jpeg", "420mpeg2", "420paldv", "422", "444", "mono", "420p10", "422p12", "444p16", "mono9"][..]
             ),
         ) {
-            let (form, size) = (Form { full_range, ..form(space) }, Size { width, height });
+            let (form, size) = (PlanarFormat { full_range, ..form(space) }, Size { width, height });
             let matrix = if bt709 { Matrix::Bt709 } else { Matrix::Bt601 };
             let bytes = form.frame_bytes(size).unwrap() as usize;
             let chroma = form.chroma_size(size).map_or(0, |[width, height]| width * height);
@@ -362,7 +378,7 @@ mod tests {
             for _ in 0..2 {
                 for y in 0..height as usize {
                     reader.read_row(&frame, y, &mut row);
-                    writer.write_row(y, &row);
+                    writer.write_row(y, &row, form.colour());
                 }
                 prop_assert_eq!(writer.finish(), &frame);
             }

@@ -9,6 +9,7 @@ use tileforge_terminal::number;
 
 use super::super::chosen::{ChosenOrFound, Running};
 use super::depth_arguments::DepthArguments;
+use super::film_arguments::FilmArguments;
 use super::kind::is_standard_stream;
 use super::picture::{Opening, Writing};
 use super::realtime_arguments::RealtimeArguments;
@@ -31,6 +32,10 @@ Examples:
   runtime infer --engine engines/depth-small --input photos/ --output depth/ --colour-map Spectral_r
   runtime infer --engine engines/lsd-unet --input camera.y4m --output shown.y4m --timesteps 40,30,20,10,0 \
     --target-fps 30 --late drop
+  runtime infer --engine engines/compact-x4 --input film.mkv --output film-x4.mkv
+  runtime infer --engine engines/compact-x4 --input film.mkv --output film-x4.mkv --from 1:00 --to 1:10
+  runtime infer --engine engines/compact-x4 --input film.mkv --output film-x4.mkv --resume --codec libx265 --crf 18 \
+    --pixel-format yuv420p10le --encoder-options preset=slow
   ffmpeg -i in.mp4 -f yuv4mpegpipe - | runtime infer --engine engines/compact-x4 --input - --output - |
     ffmpeg -i - out.mp4
   runtime infer --engine engines/compact-x4 --raw rgb24:640x480 --input frames.rgb --output large.rgb
@@ -52,8 +57,8 @@ about them goes to standard error where they go to standard output.";
 pub(crate) struct Arguments {
     #[command(flatten)]
     pub(crate) engine: ChosenOrFound,
-    /// Pictures, or folders of pictures: PNG, JPEG, WebP, TIFF, BMP, GIF (the first frame); or one stream of frames, a
-    /// .y4m file. A picture or frames on standard input are -.
+    /// Pictures, or folders of pictures: PNG, JPEG, WebP, TIFF, BMP, GIF (the first frame); or films (.mkv, .mp4, .mov,
+    /// .webm, .ts …, through ffmpeg); or one stream of frames, a .y4m file. A picture or frames on standard input are -.
     #[arg(value_name = "IN", required_unless_present = "input")]
     inputs: Vec<PathBuf>,
     /// The same, for scripts.
@@ -82,10 +87,11 @@ pub(crate) struct Arguments {
     /// Frames are nothing but samples: the format, by ffmpeg's name, and the size (rgb24:1920x1080).
     #[arg(long, help_heading = "Inputs", value_name = "FORMAT:WxH", value_parser = str::parse::<RawFrames>)]
     pub(super) raw: Option<RawFrames>,
-    /// What .y4m frames were made with, which they do not say: bt601 or bt709 [default: bt601 up to 576 lines].
+    /// What .y4m frames were made with, which they do not say, and films that do not say it: bt601, bt709 or bt2020
+    /// [default: bt601 up to 576 lines].
     #[arg(long, help_heading = "Inputs", value_name = "MATRIX", value_parser = str::parse::<Matrix>)]
     pub(super) matrix: Option<Matrix>,
-    /// Go on with damaged pictures, with a warning for each. What is missing of them is black or grey.
+    /// Go on with damaged pictures and films, with a warning for each. What is missing of pictures is black or grey.
     #[arg(long, help_heading = "Inputs")]
     pub(super) tolerant: bool,
     /// Convert to sRGB by the picture's colour profile, instead of keeping both.
@@ -107,7 +113,8 @@ pub(crate) struct Arguments {
     #[arg(long, help_heading = "Inputs", value_name = "N", default_value_t = Limits::default().megapixels)]
     pub(super) max_megapixels: u32,
     /// Leave out pictures whose output is there already, made of the same input by the same engine with the same
-    /// options. A hidden file in the folder of the outputs says what they were made of.
+    /// options. A hidden file in the folder of the outputs says what they were made of. Films are made in parts, which
+    /// wait in a folder film-x4.mkv.part for the next run.
     #[arg(long, help_heading = "Outputs")]
     pub(super) resume: bool,
     /// Stop at the first picture that fails, instead of going on with the others.
@@ -116,6 +123,8 @@ pub(crate) struct Arguments {
     /// Print one JSON object about everything.
     #[arg(long, help_heading = "Results", help_heading = "Outputs")]
     pub(super) json: bool,
+    #[command(flatten)]
+    pub(super) film: FilmArguments,
     #[command(flatten)]
     pub(super) depth: DepthArguments,
     #[command(flatten)]
@@ -174,6 +183,7 @@ impl Arguments {
             ("max-depth", format!("{max_depth:?}")),
             ("input-size", format!("{input_size:?}")),
             ("channel-order", format!("{channel_order:?}")),
+            ("film", format!("{:?} {:?}", self.film.encoding(), self.film.part())),
             ("colour-map", format!("{colour_map:?}")),
             ("colour-range", format!("{colour_range:?}")),
             ("depth-format", format!("{depth_format:?}")),

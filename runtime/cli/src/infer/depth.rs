@@ -24,24 +24,38 @@ use super::arguments::Arguments;
 use super::depth_arguments::DepthArguments;
 use super::depth_map::map_of;
 use super::each::Each;
-use super::kind::has_frames;
+use super::kind::{has_frames, is_film};
 use super::picture::Opening;
-use super::plan::Assignment;
+use super::plan::{Assignment, check as check_frames};
 use super::standard::Piped;
 
 /// What the name of a result in a folder ends in.
 pub(super) fn ending(arguments: &Arguments) -> &'static str {
+    // Of pictures; frames and films stay what they are.
     arguments.depth.depth_format.unwrap_or(DepthFormat::Png).ending()
 }
 
 /// Refuses options and names that do not go with such an engine.
 pub(super) fn check(contract: &Contract, assignments: &[Assignment], arguments: &Arguments) -> CommandResult {
     let usage = |problem: String| Err(Failure::Usage(problem));
-    if let Some(Assignment { input, .. }) = assignments.iter().find(|pair| has_frames(&pair.input, arguments.raw)) {
-        return usage(format!("{}: expected pictures for an engine that gives depth, found frames", input.display()));
+    let has_frames = |pair: &&Assignment| has_frames(&pair.input, arguments.raw);
+    if let Some(Assignment { input, .. }) = assignments.iter().find(has_frames) {
+        if takes_map(contract) {
+            let text = format!("{}: expected pictures, each with its map, found frames", input.display());
+            return usage(text);
+        }
+        if assignments.len() > 1 {
+            return usage(format!(
+                "{}: a film or stream of frames goes alone through an engine that gives depth, found {} inputs",
+                input.display(),
+                assignments.len()
+            ));
+        }
     }
     let tile = arguments.running.tile().map(|_| "--tile");
-    let other = arguments.running.tiling().or_else(|| arguments.for_written_pictures());
+    let is_film = assignments.iter().any(|pair| is_film(&pair.input, arguments.raw));
+    let of_pictures = arguments.for_written_pictures().filter(|option| !(is_film && *option == "--matrix"));
+    let other = arguments.running.tiling().or(of_pictures);
     if let Some(option) = tile.or(other).or_else(|| arguments.realtime.given()) {
         return usage(format!("{option} does not go with an engine that gives depth"));
     }
@@ -57,7 +71,15 @@ pub(super) fn check(contract: &Contract, assignments: &[Assignment], arguments: 
         }
         _ => {}
     }
-    for Assignment { output, .. } in assignments {
+    for pair in assignments {
+        let Assignment { output, .. } = pair;
+        if has_frames(&pair) {
+            check_frames(pair, arguments)?;
+            continue;
+        }
+        if let Some(option) = arguments.film.given() {
+            return usage(format!("{option} is for films, such as .mkv and .mp4"));
+        }
         let format = DepthFormat::of_name(output)?;
         if output.is_dir() {
             return usage(format!("{}: expected the name of a file, found a folder", output.display()));

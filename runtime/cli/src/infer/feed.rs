@@ -11,6 +11,7 @@ use tileforge_runtime::upscale::{Opened, Outscale, Statistics, UpscaleRequest, U
 use tileforge_runtime::{Error, Result};
 
 use super::arguments::Arguments;
+use super::films::Films;
 use super::frames::{NextFrame, Stream};
 use super::kind::has_frames;
 use super::plan::Assignment;
@@ -22,6 +23,8 @@ pub(super) enum Item {
     Picture(usize, Handle<Statistics>),
     /// A frame of a stream. Who finds that it failed sets the flag: no more frames of that stream are wanted.
     Frame(usize, Handle<Statistics>, Arc<AtomicBool>),
+    /// A frame of a stream that gets the result of the one before it.
+    Repeated(usize),
     /// A stream begins, with so many frames if that is known.
     Begun(usize, Option<u64>),
     /// A stream that cannot be read to its end.
@@ -36,6 +39,7 @@ pub(super) struct Feeder<'f> {
     pub(super) assignments: &'f [Assignment],
     pub(super) arguments: &'f Arguments,
     pub(super) piped: &'f Piped,
+    pub(super) films: &'f Films,
     pub(super) cancel: &'f Cancel,
     pub(super) items: Sender<Item>,
 }
@@ -61,7 +65,7 @@ impl Feeder<'_> {
 
     fn frames(&self, owner: usize, assignment: &Assignment) -> Result<()> {
         let unwanted = Arc::new(AtomicBool::new(false));
-        let mut stream = Some(Stream::open(assignment, self.arguments));
+        let mut stream = Some(Stream::open(assignment, self.arguments, self.films));
         while let Some(current) = stream.take() {
             if self.cancel.is_cancelled() {
                 return Err(Error::Cancelled);
@@ -76,6 +80,7 @@ impl Feeder<'_> {
                     let handle = self.submit(request)?;
                     self.tell(Item::Frame(owner, handle, unwanted.clone()))?;
                 }
+                Ok(NextFrame::Repeated) => self.tell(Item::Repeated(owner))?,
                 Ok(NextFrame::NotYet) => {}
                 Ok(NextFrame::Begun(frames)) => self.tell(Item::Begun(owner, frames))?,
                 Ok(NextFrame::End(writer)) => self.tell(Item::Ended(owner, writer))?,

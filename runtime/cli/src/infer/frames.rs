@@ -1,4 +1,4 @@
-//! Streams of frames, read one ahead.
+//! Streams of frames and films, read one ahead.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read};
@@ -13,6 +13,7 @@ use tileforge_runtime::upscale::{Outscale, Seconds, Statistics, UpscaleRequest, 
 use tileforge_runtime::{Error, Result};
 
 use super::arguments::Arguments;
+use super::films::{Films, Making};
 use super::kind::is_standard_stream;
 use super::plan::Assignment;
 
@@ -22,6 +23,8 @@ const PATIENCE: Duration = Duration::from_millis(50);
 /// What a stream has next.
 pub(super) enum NextFrame {
     Frame(UpscaleRequest),
+    /// One with the bytes of the one before it, whose result it gets.
+    Repeated,
     NotYet,
     /// They begin, and are so many if that is known.
     Begun(Option<u64>),
@@ -31,16 +34,15 @@ pub(super) enum NextFrame {
 
 /// A stream that is being read, and that which its frames become.
 pub(super) enum Stream {
-    Opening(Awaited<Result<FrameReader>>),
+    Opening(Awaited<Result<Clip>>),
     Reading(Awaited<(FrameReader, Result<Option<Frame>>)>, FrameWriter),
 }
 
 impl Stream {
     /// Begins to open the input. Whoever writes it may take as long as they like.
-    pub(super) fn open(assignment: &Assignment, arguments: &Arguments) -> Self {
-        let limits = arguments.limits();
-        let (input, raw, matrix) = (assignment.input.clone(), arguments.raw, arguments.matrix);
-        Self::Opening(Awaited::start(move || open(&input, raw, matrix, &limits)))
+    pub(super) fn open(assignment: &Assignment, arguments: &Arguments, films: &Films) -> Self {
+        let (opening, input) = (ClipOpening::new(arguments, films), assignment.input.clone());
+        Self::Opening(Awaited::start(move || opening.open(&input)))
     }
 
     /// The stream, and what it has next. It has nothing after an error or the end.
@@ -53,17 +55,25 @@ impl Stream {
         match self {
             Self::Opening(opening) => match opening.wait() {
                 Ok(None) => (Some(Self::Opening(opening)), Ok(NextFrame::NotYet)),
-                Ok(Some(Ok(reader))) => match writer(&reader, assignment, arguments, upscaler) {
-                    Ok(writer) => {
-                        let frames = frames_in(&reader, assignment);
-                        (Some(Self::Reading(read(reader), writer)), Ok(NextFrame::Begun(frames)))
+                Ok(Some(Ok(clip))) => {
+                    let frames = clip.frames(assignment);
+                    match writer(clip, assignment, arguments, upscaler) {
+                        Ok((reader, writer)) => {
+                            (Some(Self::Reading(read(reader), writer)), Ok(NextFrame::Begun(frames)))
+                        }
+                        Err(error) => (None, Err(error)),
                     }
-                    Err(error) => (None, Err(error)),
-                },
+                }
                 Ok(Some(Err(error))) | Err(error) => (None, Err(error)),
             },
             Self::Reading(reading, writer) => match reading.wait() {
                 Ok(None) => (Some(Self::Reading(reading, writer)), Ok(NextFrame::NotYet)),
+                Ok(Some((reader, Ok(Some(frame))))) if frame.is_repeated() && !arguments.film.no_deduplicate => {
+                    match writer.repeat(&frame) {
+                        Ok(()) => (Some(Self::Reading(read(reader), writer)), Ok(NextFrame::Repeated)),
+                        Err(error) => (None, Err(error.into())),
+                    }
+                }
                 Ok(Some((reader, Ok(Some(frame))))) => {
                     let size = match upscaler.output_of(frame.header()) {
                         Ok(header) => header.size,
@@ -93,34 +103,78 @@ fn read(mut reader: FrameReader) -> Awaited<(FrameReader, Result<Option<Frame>>)
 }
 
 fn writer(
-    reader: &FrameReader,
+    clip: Clip,
     assignment: &Assignment,
     arguments: &Arguments,
     upscaler: &Upscaler,
-) -> Result<FrameWriter> {
-    let mut header = upscaler.output_of(reader.header())?;
+) -> Result<(FrameReader, FrameWriter)> {
+    let mut header = upscaler.output_of(clip.reader.header())?;
     header.depth = arguments.bit_depth.unwrap_or(header.depth);
     if let Some(factor) = arguments.outscale {
-        header.size = outscaled(reader.header().size, factor)?;
+        header.size = outscaled(clip.reader.header().size, factor)?;
     }
-    writer_of(reader, assignment, header)
+    clip.write(assignment, header)
 }
 
-/// How many frames a file has, by its length. A pipe does not say.
-fn frames_in(reader: &FrameReader, assignment: &Assignment) -> Option<u64> {
-    let found = std::fs::metadata(&assignment.input).ok().filter(std::fs::Metadata::is_file)?;
-    Some(reader.frames_in(found.len()))
+/// How streams of frames are opened.
+#[derive(Clone)]
+pub(super) struct ClipOpening {
+    raw: Option<RawFrames>,
+    matrix: Option<Matrix>,
+    limits: Limits,
+    films: Films,
 }
 
-/// Where frames like the reader's go, with this header.
-pub(super) fn writer_of(reader: &FrameReader, assignment: &Assignment, header: Header) -> Result<FrameWriter> {
-    if is_standard_stream(&assignment.output) {
-        return Ok(FrameWriter::to_stream(Box::new(io::stdout()), Path::new("standard output"), reader, header)?);
+impl ClipOpening {
+    pub(super) fn new(arguments: &Arguments, films: &Films) -> Self {
+        let (raw, matrix, limits) = (arguments.raw, arguments.matrix, arguments.limits());
+        Self { raw, matrix, limits, films: films.clone() }
     }
-    Ok(FrameWriter::create(&assignment.output, reader, header)?)
+
+    pub(super) fn open(&self, input: &Path) -> Result<Clip> {
+        if let Some(film) = self.films.get(input) {
+            let opened = film.open(&self.limits)?;
+            return Ok(Clip { reader: opened.reader, film: Some(opened.making) });
+        }
+        Ok(Clip { reader: open(input, self.raw, self.matrix, &self.limits)?, film: None })
+    }
 }
 
-/// Opens a stream.
+/// A stream of frames that has been opened.
+pub(super) struct Clip {
+    pub(super) reader: FrameReader,
+    /// How it is written, if it is a film.
+    film: Option<Making>,
+}
+
+impl Clip {
+    /// How many frames it has, or about how many. A pipe does not say.
+    pub(super) fn frames(&self, assignment: &Assignment) -> Option<u64> {
+        if let Some(film) = &self.film {
+            return film.frames();
+        }
+        let found = std::fs::metadata(&assignment.input).ok().filter(std::fs::Metadata::is_file)?;
+        Some(self.reader.frames_in(found.len()))
+    }
+
+    /// The frames, and where those that are made of them go, with this header but in the depth that is written.
+    pub(super) fn write(self, assignment: &Assignment, mut header: Header) -> Result<(FrameReader, FrameWriter)> {
+        let Self { reader, film } = self;
+        let output = &assignment.output;
+        let writer = if let Some(film) = film {
+            let layout = film.plan().layout();
+            header.depth = layout.depth();
+            FrameWriter::to_container(film.target(header.size)?, output, layout, header)?
+        } else if is_standard_stream(output) {
+            FrameWriter::to_stream(Box::new(io::stdout()), Path::new("standard output"), &reader, header)?
+        } else {
+            FrameWriter::create(output, &reader, header)?
+        };
+        Ok((reader, writer))
+    }
+}
+
+/// Opens a stream of raw or YUV4MPEG2 frames.
 pub(crate) fn open(
     path: &Path,
     raw: Option<RawFrames>,

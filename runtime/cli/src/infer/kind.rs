@@ -1,4 +1,4 @@
-//! Whether an input is a picture or a stream of frames.
+//! Whether an input is a picture, a film, or another stream of frames.
 
 use std::path::Path;
 
@@ -12,9 +12,14 @@ pub(crate) fn is_standard_stream(path: &Path) -> bool {
     path == Path::new(STANDARD_STREAM)
 }
 
-/// Whether the input is a stream of frames, not a picture.
+/// Whether the input has frames, and is not a picture.
 pub(crate) fn has_frames(input: &Path, raw: Option<RawFrames>) -> bool {
-    raw.is_some() || is_y4m(input) || is_standard_stream(input)
+    raw.is_some() || is_y4m(input) || is_standard_stream(input) || tileforge_film::is_film(input)
+}
+
+/// Whether the input is a film, which ffmpeg reads.
+pub(crate) fn is_film(input: &Path, raw: Option<RawFrames>) -> bool {
+    raw.is_none() && tileforge_film::is_film(input)
 }
 
 /// A name of YUV4MPEG2 frames.

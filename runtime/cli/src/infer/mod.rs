@@ -3,9 +3,12 @@
 mod arguments;
 mod depth;
 mod depth_arguments;
+mod depth_frames;
 mod depth_map;
 mod each;
 mod feed;
+mod film_arguments;
+mod films;
 mod frames;
 mod inputs;
 mod kind;
@@ -31,11 +34,12 @@ use serde_json::{Value, json};
 use tileforge_contract::Upscale;
 use tileforge_engine::digest::sha256_file;
 use tileforge_engine::{Engine, MANIFEST_FILE};
-use tileforge_image::Format;
+use tileforge_film::Colours;
+use tileforge_image::{Format, Size};
 use tileforge_runtime::depth::{DepthFormat, is_depth};
 use tileforge_runtime::host::{Host, HostOptions, Service};
 use tileforge_runtime::realtime::is_realtime;
-use tileforge_runtime::upscale::Upscaler;
+use tileforge_runtime::upscale::{Upscaler, outscaled};
 use tileforge_runtime::{Error, Result};
 use tileforge_session::Environment;
 use tileforge_session::peak_memory_bytes;
@@ -43,13 +47,14 @@ use tileforge_terminal::report;
 
 pub(crate) use arguments::Arguments;
 pub(crate) use frames::open as open_frames;
-pub(crate) use kind::{has_frames, is_standard_stream};
+pub(crate) use kind::{has_frames, is_film, is_standard_stream};
 pub(crate) use told::say;
 
 use super::failure::{CommandResult, Failure};
 use super::signals::stopped_by_signals;
 use each::Each;
 use feed::Feeder;
+use films::{Films, Known};
 use made_of::made_of;
 use names::Naming;
 use plan::{Assignment, Plan, assign, check, check_outputs, ending_for};
@@ -68,7 +73,11 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
     let (inputs, piped) = piped(arguments, gives_depth)?;
     let ending = |input: &Path| {
         let format = arguments.format;
-        if gives_depth { depth::ending(arguments).into() } else { ending_for(input, arguments.raw, format) }
+        if gives_depth && !has_frames(input, arguments.raw) {
+            depth::ending(arguments).into()
+        } else {
+            ending_for(input, arguments.raw, format)
+        }
     };
     let scale = Upscale::of(contract).ok().map(|upscale| match arguments.outscale {
         Some(factor) => factor.to_string(),
@@ -129,17 +138,29 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
             record.begin(&made_of(input, arguments).iter().map(PathBuf::as_path).collect::<Vec<_>>());
         }
     }
+    let films = {
+        let factor = Upscale::of(contract).ok().map(|upscale| arguments.outscale.unwrap_or(upscale.scale as f64));
+        let size = |size: Size| factor.and_then(|factor| outscaled(size, factor).ok()).unwrap_or(size);
+        let colours = if gives_depth { Colours::New } else { Colours::Kept };
+        let with = arguments.resume.then(|| with_of(arguments, &engine)).transpose()?;
+        let with = with.map(|with| format!("{with:?}"));
+        Films::open(&assignments, arguments, &films::Made { colours, size: &size, with })?
+    };
     let record = record.map(RefCell::new);
     let engine_seconds = started.elapsed().as_secs_f64();
     let environment = environment()?;
     let cancel = stopped_by_signals();
+    if let Some(frames) = assignments.iter().find(|pair| gives_depth && has_frames(&pair.input, arguments.raw)) {
+        return depth_frames::run(arguments, &engine, &environment, frames, &films, &cancel, started);
+    }
     if gives_depth {
         let (fail_fast, json) = (arguments.fail_fast, arguments.json);
         let work = Each { arguments, assignments: &assignments, all, cancel: &cancel, fail_fast, json, record };
         return depth::run(arguments, &engine, &environment, &work, &piped, started);
     }
     if plays_frames {
-        return realtime::run(arguments, &engine, &environment, &assignments, &cancel, &piped, started);
+        let known = Known { piped: &piped, films: &films };
+        return realtime::run(arguments, &engine, &environment, &assignments, &cancel, known, started);
     }
     let host = Host::new(&environment, HostOptions::default());
     let upscaler = Service::new(&host, Upscaler::new(&host, &engine, arguments.running.options())?, WAITING);
@@ -148,7 +169,8 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
     let fed = thread::scope(|scope| {
         let (items, submitted) = unbounded();
         let (assignments, piped) = (&assignments, &piped);
-        let feeder = Feeder { upscaler: &upscaler, assignments, arguments, piped, cancel: &cancel, items };
+        let (upscaler, cancel, films) = (&upscaler, &cancel, &films);
+        let feeder = Feeder { upscaler, assignments, arguments, piped, films, cancel, items };
         let feeding = scope.spawn(move || feeder.run());
         submitted.iter().for_each(|item| told.hear(item));
         feeding.join().unwrap_or_else(|_| Err(Error::Internal("feed".into())))
@@ -264,8 +286,13 @@ fn record_of(
     let folder = folder.or(parent.filter(|_| arguments.resume));
     let Some(folder) = folder else { return Ok(None) };
     let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    Ok(Some(Record::of(folder, with_of(arguments, engine)?, &outputs)))
+}
+
+/// What outputs are made with.
+fn with_of(arguments: &Arguments, engine: &Engine) -> Result<With, Failure> {
     let engine = sha256_file(&engine.directory().join(MANIFEST_FILE))?.sha256;
-    Ok(Some(Record::of(folder, With { engine, options: arguments.making() }, &outputs)))
+    Ok(With { engine, options: arguments.making() })
 }
 
 /// Leaves out what is finished, and says what is there and made again.

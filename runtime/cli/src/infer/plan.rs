@@ -5,6 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use tileforge_files::outputs;
+use tileforge_film::{Container, WRITTEN};
 use tileforge_image::Format;
 use tileforge_image::frames::RawFrames;
 
@@ -12,7 +13,7 @@ use super::super::endings;
 use super::super::failure::Failure;
 use super::arguments::{Arguments, Ending};
 use super::inputs::{self, Found, is_pattern};
-use super::kind::{has_frames, is_standard_stream};
+use super::kind::{has_frames, is_film, is_standard_stream};
 use super::names::{Naming, is_template};
 use super::shard::Shard;
 
@@ -147,6 +148,7 @@ fn leave_out_other_shards(plan: &mut Plan, found: &[Found], shard: Shard) {
 pub(super) fn check(assignment: &Assignment, arguments: &Arguments) -> Result<(), Failure> {
     let usage = |problem: &str| Err(Failure::Usage(problem.into()));
     let (frames, y4m) = (has_frames(&assignment.input, arguments.raw), arguments.raw.is_none());
+    let film = is_film(&assignment.input, arguments.raw);
     let Assignment { output, .. } = assignment;
     if !is_standard_stream(output) && output.is_dir() {
         return Err(Failure::Usage(format!("{}: expected the name of a file, found a folder", output.display())));
@@ -162,12 +164,17 @@ pub(super) fn check(assignment: &Assignment, arguments: &Arguments) -> Result<()
             )));
         }
     }
-    if frames && Format::of_name(output).is_ok() {
+    if film {
+        check_film(output, arguments)?;
+    } else if let Some(option) = arguments.film.given() {
+        return Err(Failure::Usage(format!("{option} is for films, such as .mkv and .mp4")));
+    }
+    if frames && !film && Format::of_name(output).is_ok() {
         return usage(
             "frames become a stream; expected - or a name such as large.y4m for --output, found that of a picture",
         );
     }
-    if frames {
+    if frames && !film {
         endings::check_frames(output, y4m.then_some("y4m"))?;
     }
     if frames && arguments.format.is_some() {
@@ -176,22 +183,43 @@ pub(super) fn check(assignment: &Assignment, arguments: &Arguments) -> Result<()
     if frames && arguments.srgb {
         return usage("--srgb is for pictures with a colour profile, and frames have none");
     }
-    if frames && y4m && arguments.bit_depth.is_some() {
+    if frames && y4m && !film && arguments.bit_depth.is_some() {
         return usage("--bit-depth does not go with .y4m frames, which keep their colour space");
     }
     if arguments.matrix.is_some() && !(frames && y4m) {
-        return usage("--matrix is for .y4m frames");
+        return usage("--matrix is for .y4m frames and films");
     }
     Ok(())
+}
+
+/// Refuses options and names that do not go with a film.
+fn check_film(output: &Path, arguments: &Arguments) -> Result<(), Failure> {
+    if Container::of_name(output).is_none() {
+        return Err(Failure::Usage(format!(
+            "{}: a film becomes a film; expected a name that ends in {WRITTEN}",
+            output.display()
+        )));
+    }
+    if arguments.bit_depth.is_some() {
+        return Err(Failure::Usage("--bit-depth is for pictures; films have --pixel-format".into()));
+    }
+    match arguments.film.problem() {
+        Some(problem) => Err(Failure::Usage(problem)),
+        None => Ok(()),
+    }
 }
 
 fn ends_with_separator(path: &Path) -> bool {
     path.as_os_str().as_encoded_bytes().last().is_some_and(|&byte| std::path::is_separator(byte as char))
 }
 
-/// What the name of an enlarged picture ends in: what was asked for; else as the input's, or `png` where that says
+/// What the name of an enlarged picture or film ends in: what was asked for; else as the input's, or `png` where that says
 /// nothing that can be written.
 pub(super) fn ending_for(input: &Path, raw: Option<RawFrames>, format: Option<Ending>) -> OsString {
+    if is_film(input, raw) && Container::of_name(input).is_none() {
+        // What is read alone, such as .avi.
+        return "mkv".into();
+    }
     if has_frames(input, raw) {
         return input.extension().unwrap_or(OsStr::new("y4m")).to_owned();
     }

@@ -109,6 +109,7 @@ impl<'t> Told<'t> {
                     }
                 }
             }
+            Item::Repeated(owner) => self.count(owner),
             Item::Broken(owner, error) => {
                 self.failed(owner, error);
                 self.one_more();
@@ -169,10 +170,17 @@ impl<'t> Told<'t> {
         let Some((begun, sum)) = self.streams.get_mut(&owner) else { return };
         let elapsed = begun.elapsed().as_secs_f64();
         *sum = Some(match sum.take() {
-            Some((sum, frames)) => (added(sum, &statistics, elapsed), frames + 1),
-            None => (statistics, 1),
+            Some((sum, frames)) => (added(sum, &statistics, elapsed), frames),
+            None => (statistics, 0),
         });
-        let frames = sum.as_ref().map_or(0, |(_, frames)| *frames);
+        self.count(owner);
+    }
+
+    /// Counts a frame of its stream.
+    fn count(&mut self, owner: usize) {
+        let Some((_, Some((_, frames)))) = self.streams.get_mut(&owner) else { return };
+        *frames += 1;
+        let frames = *frames;
         if self.together {
             self.progress.rename(&format!("{} (frame {frames})", self.name_of(owner)));
         } else {

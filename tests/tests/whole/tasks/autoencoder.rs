@@ -515,3 +515,43 @@ fn what_is_no_latent_is_refused_and_nothing_is_written() {
         .failure(1, &["expected a name that ends in"]);
     assert!(!names_in(work.path()).iter().any(|name| name.starts_with("out") || name.contains("partial")));
 }
+
+/// A film is encoded as the stream of its frames is, and a latent is decoded to a film of the rate that is asked for.
+#[test]
+fn clips_come_from_films_and_become_films() {
+    let work = tempfile::tempdir().unwrap();
+    let (encoder, decoder) = (golden("seedvr2/vae_encoder.1"), golden("seedvr2/vae_decoder.1"));
+    let (pixels, latents) = (encoder.inputs["sample"].shape(), encoder.outputs["latent_parameters"].shape());
+    let [channels, factor] = [latents[1] / 2, pixels[3] / latents[3]];
+    let (width, height) = (3 * factor, 2 * factor);
+    let whole = |name: &str, golden: &GoldenComponent, input: &str, dims: [usize; 5]| {
+        engine(work.path(), name, golden, input, &dims, &[("chunk", "first")])
+    };
+    let encodes = whole("encodes", &encoder, "sample", [1, 3, 5, height, width]);
+    let decodes = whole("decodes", &decoder, "latent_sample", [1, channels, 2, 2, 3]);
+    let (stream, film) = (work.path().join("in.y4m"), work.path().join("in.mkv"));
+    fs::write(&stream, clip(5, width, height)).unwrap();
+    let mut ffmpeg = std::process::Command::new("ffmpeg");
+    ffmpeg.args(["-loglevel", "error", "-color_range", "pc", "-i"]).arg(&stream).args([
+        "-c:v",
+        "ffv1",
+        "-color_range",
+        "pc",
+    ]);
+    assert!(ffmpeg.arg(&film).status().unwrap().success());
+    let [of_stream, of_film] = [(&stream, "stream"), (&film, "film")].map(|(input, name)| {
+        let output = work.path().join(format!("{name}.safetensors"));
+        let _ = command("encode", &encodes, input, &output, &[]).success();
+        output
+    });
+    assert_eq!(latent(&of_stream).0, latent(&of_film).0);
+    let decoded = work.path().join("decoded.mp4");
+    let _ = command("decode", &decodes, &of_film, &decoded, &[&"--rate", &"24:1"]).success();
+    let mut ffprobe = std::process::Command::new("ffprobe");
+    ffprobe.args(["-loglevel", "error", "-show_entries", "stream=codec_name,width,height,r_frame_rate,nb_frames"]);
+    let told = ffprobe.args(["-of", "csv=p=0"]).arg(&decoded).output().unwrap().stdout;
+    let told = String::from_utf8(told).unwrap();
+    assert_eq!(told.trim(), format!("h264,{width},{height},24/1,5"));
+    let refused = command("decode", &decodes, &of_film, &work.path().join("out.avi"), &[]);
+    let _ = refused.failure(2, &["expected a film's name"]);
+}

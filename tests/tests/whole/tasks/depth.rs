@@ -6,6 +6,7 @@ use safetensors::SafeTensors;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use tileforge_contract::DataType;
 use tileforge_runtime::tensor_file::{Contents, Stored, read, write};
 
@@ -309,4 +310,35 @@ fn options_of_depth_are_for_depth() {
     let _ = infer(end_to_end::demo_engine(), &picture, &output, &[&"--depth", &picture])
         .failure(2, &["--depth is for engines that give depth", "upscale"]);
     assert!(!output.exists());
+}
+
+/// A film of three frames, and its sound, through an engine that gives depth.
+#[test]
+fn films_become_films_of_grey_or_colours() {
+    let work = tempfile::tempdir().unwrap();
+    let case = case(work.path(), "picture-wide");
+    let engine = engine(work.path(), "engine", &case, [56, 56]);
+    let film = work.path().join("in.mkv");
+    let mut command = Command::new("ffmpeg");
+    command.args(["-loglevel", "error", "-loop", "1", "-t", "0.12", "-i"]).arg(&case.picture);
+    command.args(["-f", "lavfi", "-i", "sine=duration=0.12", "-pix_fmt", "gbrp", "-c:v", "ffv1", "-c:a", "flac"]);
+    assert!(command.arg(&film).status().unwrap().success());
+    for (map, more) in [("gray", &[][..]), ("Spectral", &["--colour-map", "Spectral"])] {
+        let (output, expected) = (work.path().join(format!("{map}.mkv")), work.path().join("expected.png"));
+        let more: Vec<&dyn AsRef<std::ffi::OsStr>> = more.iter().map(|word| word as _).collect();
+        let all: Vec<&dyn AsRef<std::ffi::OsStr>> = [&more[..], &[&"--lossless", &"--json"]].concat();
+        let told = infer(&engine, &film, &output, &all).success();
+        assert_eq!(told.json()["files"][0]["frames"], 3, "{told:?}");
+        assert!(told.stderr.contains("may flicker"), "{told:?}");
+        let _ = infer(&engine, &case.picture, &expected, &[&"--colour-map", &map]).success();
+        let frame = work.path().join("frame.png");
+        let mut command = Command::new("ffmpeg");
+        command.args(["-loglevel", "error", "-y", "-i"]).arg(&output).args(["-frames:v", "1"]).arg(&frame);
+        assert!(command.status().unwrap().success());
+        let [found, expected] = [frame, expected].map(|path| image::open(path).unwrap().into_rgb8().into_raw());
+        let largest = found.iter().zip(&expected).map(|(one, other)| one.abs_diff(*other)).max().unwrap();
+        assert!(found.len() == expected.len() && largest <= 1, "{map}: {largest}");
+    }
+    let refused = infer(&engine, &film, &work.path().join("out.png"), &[]);
+    let _ = refused.failure(2, &["a film becomes a film"]);
 }

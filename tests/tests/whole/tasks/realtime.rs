@@ -6,6 +6,7 @@ use ndarray::ArrayD;
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// The golden frames of a network, one after the other.
 fn golden(work: &Path, network: &str) -> Vec<GoldenComponent> {
@@ -217,4 +218,35 @@ fn wrong_options_and_frames_are_refused_and_nothing_is_written() {
     let _ = infer(end_to_end::demo_engine(), &input, &output, &[&"--timestep", &"5", &"--raw", &"rgb24:32x16"])
         .failure(2, &["--timestep is for real-time networks", "upscale"]);
     assert!(!names_in(work.path()).iter().any(|name| name.starts_with("out") || name.contains("partial")));
+}
+
+/// A film is the stream of its frames, in the same order and each once.
+#[test]
+fn a_film_is_played_like_the_stream_of_its_frames() {
+    let work = tempfile::tempdir().unwrap();
+    let golden = golden(work.path(), "GPUStressTestModel");
+    let engine = engine(work.path(), &golden[0]);
+    let (film, shown) = (work.path().join("in.mkv"), work.path().join("shown.mkv"));
+    // The second half is one picture, which the network does not show as one.
+    let source = "testsrc2=size=48x32:rate=25:duration=0.4,select=lt(n\\,5),tpad=stop_mode=clone:stop=5";
+    let arguments = ["-loglevel", "error", "-f", "lavfi", "-i", source, "-pix_fmt", "yuv444p", "-c:v", "ffv1"];
+    assert!(Command::new("ffmpeg").args(arguments).arg(&film).status().unwrap().success());
+    let told = infer(&engine, &film, &shown, &[&"--lossless", &"--json"]).success().json();
+    assert_eq!(told["frames"], 10, "{told}");
+    let stream = |film: &Path, name: &str| {
+        let path = work.path().join(name);
+        let arguments = ["-pix_fmt", "yuv444p", "-strict", "-1"];
+        let mut command = Command::new("ffmpeg");
+        command.args(["-loglevel", "error", "-i"]).arg(film).args(arguments).arg(&path);
+        assert!(command.status().unwrap().success());
+        path
+    };
+    let expected = work.path().join("expected.y4m");
+    let _ = infer(&engine, &stream(&film, "in.y4m"), &expected, &[]).success();
+    let frames = |path: &Path| {
+        let bytes = fs::read(path).unwrap();
+        let first = bytes.iter().position(|byte| *byte == b'\n').unwrap();
+        bytes[first..].to_vec()
+    };
+    assert!(frames(&stream(&shown, "shown.y4m")) == frames(&expected));
 }

@@ -1,0 +1,296 @@
+//! How a film is written: what is known before its first frame.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use tileforge_files::unfinished;
+use tileforge_image::Size;
+use tileforge_image::frames::{FrameLayout, Matrix};
+
+use crate::child::Running;
+use crate::colour::{self, ColourTags, Light};
+use crate::container::{Container, WRITTEN};
+use crate::encoder::{Encoder, Encoding};
+use crate::error::{Error, Result};
+use crate::film::{Film, name_of_track, only_this_file, url};
+use crate::nut::{MILLISECONDS, NutWriter, Track};
+use crate::pixel_format::Samples;
+use crate::programs::Programs;
+
+/// When the frames of a trial are shown, in milliseconds. ffmpeg 5.1 cannot write some films of one or two frames.
+const TRIAL_TIMES: [i64; 5] = [0, 40, 80, 120, 160];
+
+/// What the colours of a new film are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Colours {
+    /// Those of the film that it is made of.
+    Kept,
+    /// New ones of standard dynamic range, such as those of a map of depth.
+    New,
+}
+
+/// How a film is written: everything that is known before its first frame.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub(crate) programs: Programs,
+    pub(crate) output: PathBuf,
+    container: Container,
+    encoder: Encoder,
+    /// The film whose other tracks it gets.
+    source: Option<Film>,
+    layout: FrameLayout,
+    tags: ColourTags,
+    light: Option<Light>,
+    notes: Vec<String>,
+}
+
+/// What becomes of the picture track.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Picture {
+    /// Its frames are raw, and encoded.
+    Encoded,
+    /// It is encoded already.
+    Copied,
+}
+
+impl Plan {
+    /// A plan for frames of `size`, with the other tracks of `source`.
+    ///
+    /// # Errors
+    /// [`Error::Output`] for a name of another format, and for an encoder or pixel format that does not go.
+    pub fn new(
+        programs: Programs,
+        output: &Path,
+        encoding: &Encoding,
+        source: Option<&Film>,
+        colours: Colours,
+        size: Size,
+    ) -> Result<Self> {
+        let container = Container::of_name(output)
+            .ok_or_else(|| Error::output(output, format!("expected a film's name that ends in {WRITTEN}")))?;
+        let described = source.map(Film::described_by);
+        let like =
+            described.map_or(Samples::Planar(tileforge_image::frames::ChromaSampling::Quarter, 8), |film| film.samples);
+        let encoder = Encoder::choose(programs, output, container, encoding, like)?;
+        let mut notes = Vec::new();
+        if encoder.samples.bits() < like.bits() && encoding.pixel_format.is_none() && !like.is_rgb() {
+            notes.push(format!(
+                "{} takes at most {} bits of such frames, and the film has {}; --codec libx265 or --lossless takes more",
+                encoder.name,
+                encoder.samples.bits(),
+                like.bits()
+            ));
+        }
+        let kept =
+            described.filter(|film| colours == Colours::Kept && film.samples.is_rgb() == encoder.samples.is_rgb());
+        let (matrix, tags, full_range) = match kept {
+            Some(film) => (film.matrix, film.tags.resized(film.size, size, film.matrix), film.full_range),
+            // Made of red, green and blue, or for them.
+            None => {
+                let matrix = Matrix::likely(size);
+                let primaries = described.filter(|_| colours == Colours::Kept).map(|film| &film.tags);
+                let named = |text: &str| (!encoder.samples.is_rgb()).then(|| text.to_owned());
+                let tags = ColourTags {
+                    range: named("tv"),
+                    matrix: named(colour::name(matrix)),
+                    primaries: primaries.and_then(|tags| tags.primaries.clone()),
+                    transfer: primaries.and_then(|tags| tags.transfer.clone()),
+                    location: None,
+                };
+                (matrix, tags, false)
+            }
+        };
+        let light =
+            described.filter(|_| colours == Colours::Kept).map(|film| &film.light).filter(|light| light.is_said());
+        if light.is_some() && !encoder.says_light() {
+            notes.push(format!(
+                "{} does not write what the film says about its display and light; libx264 and libx265 do",
+                encoder.name
+            ));
+        }
+        Ok(Self {
+            programs,
+            output: output.to_owned(),
+            container,
+            layout: encoder.samples.layout(full_range, tags.location(), matrix),
+            light: light.filter(|_| encoder.says_light()).cloned(),
+            encoder,
+            source: source.cloned(),
+            tags,
+            notes,
+        })
+    }
+
+    /// How frames are stored when they are written.
+    pub fn layout(&self) -> FrameLayout {
+        self.layout
+    }
+
+    /// What the user should know before the film is made.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// The film whose other tracks it gets.
+    pub fn source(&self) -> Option<&Film> {
+        self.source.as_ref()
+    }
+
+    /// Writes a few frames of `size` and the first tracks into a file that is removed again, so that what the container or
+    /// the encoder does not take is known before any work.
+    ///
+    /// # Errors
+    /// [`Error::Output`] with ffmpeg's reason; [`Error::File`], [`Error::Start`].
+    pub fn check(&self, size: Size) -> Result<()> {
+        let file = self.unfinished()?;
+        let track = Track { width: size.width, height: size.height, pixel: [0, 0], time_base: MILLISECONDS };
+        let mut command = self.start_of_command();
+        self.add_tracks(&mut command, Picture::Encoded, true);
+        command.arg("-f").arg(self.container.muxer()).arg(url(file.path())).stdout(Stdio::null());
+        let mut running = Running::start(command, "ffmpeg")?;
+        let bytes = self.layout.frame_bytes(size).and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(0);
+        let sent = running.stdin().map(|stdin| {
+            let mut writer = NutWriter::new(stdin, track, self.encoder.samples.code())?;
+            let frame = vec![0; bytes];
+            TRIAL_TIMES.into_iter().try_for_each(|time| writer.write(time, &frame))?;
+            writer.flush()
+        });
+        let ended = running.end()?;
+        if ended.succeeded() {
+            return Ok(());
+        }
+        drop(sent);
+        Err(self.refusal(&ended.reason("ffmpeg")))
+    }
+
+    /// Why ffmpeg does not write this film, and what may help.
+    pub(crate) fn refusal(&self, reason: &str) -> Error {
+        let mut advice = String::new();
+        let unknown = [
+            "not currently supported in container",
+            "Could not find tag for codec",
+            "Only VP8 or VP9",
+            "incorrect codec parameters",
+        ];
+        if unknown.iter().any(|words| reason.contains(words)) && self.container != Container::Matroska {
+            let tracks = self.source.iter().flat_map(|film| &film.described_by().tracks).map(name_of_track);
+            let tracks = tracks.collect::<Vec<_>>().join("; ");
+            advice = format!("\n  a container that takes more tracks and codecs is .mkv; the film has {tracks}");
+        } else if reason.contains("not divisible by") {
+            advice =
+                "\n  frames of an odd size need another format, such as --pixel-format yuv444p or --lossless".into();
+        }
+        Error::output(&self.output, format!("cannot be written: {reason}{advice}"))
+    }
+
+    /// A file beside the output.
+    pub(crate) fn unfinished(&self) -> Result<unfinished::File> {
+        let folder = self.output.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        // The permissions of any new file.
+        unfinished::file_in(folder, 0o666).map_err(|source| Error::file(folder, "create a file in it", source))
+    }
+
+    /// The command that writes the film to a file, from frames or encoded parts on its standard input.
+    pub(crate) fn film_command(&self, picture: Picture, to: &Path) -> Command {
+        let mut command = self.start_of_command();
+        self.add_tracks(&mut command, picture, false);
+        command.arg("-f").arg(self.container.muxer()).arg(url(to)).stdout(Stdio::null());
+        command
+    }
+
+    /// The command that encodes frames on its standard input, to standard output and without other tracks.
+    pub(crate) fn part_command(&self) -> Command {
+        let mut command = self.start_of_command();
+        command.args(["-map", "0:v:0"]).args(self.encoder.arguments(0, self.light.as_ref()));
+        self.add_tags(&mut command, 0);
+        command.args(["-fflags", "+bitexact", "-f", "nut", "pipe:1"]);
+        command
+    }
+
+    pub(crate) fn code(&self) -> [u8; 4] {
+        self.encoder.samples.code()
+    }
+
+    /// What a part is made with, for the next run to compare.
+    pub(crate) fn making(&self) -> String {
+        let arguments = self.encoder.arguments(0, self.light.as_ref());
+        format!("{arguments:?} {:?} {:?}", self.tags, self.layout)
+    }
+
+    fn start_of_command(&self) -> Command {
+        let mut command = self.programs.ffmpeg();
+        command.arg("-y").arg("-copyts");
+        for (option, tag) in self.tags.options() {
+            command.arg(option).arg(tag);
+        }
+        command.args(["-f", "nut", "-i", "pipe:0"]).stdin(Stdio::piped());
+        command
+    }
+
+    fn add_tags(&self, command: &mut Command, track: usize) {
+        for (option, tag) in self.tags.options() {
+            command.arg(format!("{option}:{track}")).arg(tag);
+        }
+    }
+
+    /// The tracks of the source in their order, with the new picture in the place of the old one. `is_trial`: only the
+    /// beginning of them.
+    fn add_tracks(&self, command: &mut Command, picture: Picture, is_trial: bool) {
+        let described = self.source.as_ref().map(Film::described_by);
+        let mut place = 0;
+        if let Some(film) = described {
+            let (from, to) = (film.reading.from, film.reading.to);
+            if let Some(from) = from.filter(|_| !is_trial) {
+                command.arg("-ss").arg(format!("{:.6}", from.as_secs_f64()));
+                // The new picture begins at 0, and so do the other tracks.
+                command.arg("-itsoffset").arg(format!("{:.6}", -film.start - from.as_secs_f64()));
+            }
+            if is_trial {
+                command.args(["-t", "0.05"]);
+            }
+            only_this_file(command);
+            command.arg("-i").arg(url(&film.path));
+            for (index, track) in film.tracks.iter().enumerate() {
+                if track.index == film.picture {
+                    place = index;
+                    command.args(["-map", "0:v:0"]);
+                } else {
+                    command.arg("-map").arg(format!("1:{}", track.index));
+                }
+                command.arg(format!("-map_metadata:s:{index}")).arg(format!("1:s:{}", track.index));
+                command.arg(format!("-disposition:{index}")).arg(track.dispositions());
+            }
+            // These are true of the old picture alone.
+            let picture = film.tracks.iter().find(|track| track.index == film.picture);
+            for name in picture.iter().flat_map(|track| track.tags.keys()).filter(|name| is_of_old_picture(name)) {
+                command.arg(format!("-metadata:s:{place}")).arg(format!("{name}="));
+            }
+            command.args(["-map_metadata", "1", "-map_chapters", "1"]);
+            // Of a whole film also what stands before 0, such as the first samples of AAC.
+            command.arg("-copypriorss").arg(if from.is_some() { "0" } else { "1" });
+            if let Some(to) = to.filter(|_| !is_trial) {
+                let begin = from.map_or(-film.start, |from| from.as_secs_f64());
+                command.arg("-t").arg(format!("{:.6}", to.as_secs_f64() - begin));
+            }
+        } else {
+            command.args(["-map", "0:v:0"]);
+        }
+        command.args(["-c", "copy"]);
+        if picture == Picture::Encoded {
+            command.args(self.encoder.arguments(place, self.light.as_ref()));
+        }
+        self.add_tags(command, place);
+        if matches!(self.container, Container::Mp4 | Container::QuickTime) && self.encoder.name == "libx265" {
+            // Players of Apple know no other name of it.
+            command.arg(format!("-tag:{place}")).arg("hvc1");
+        }
+        // Nothing random, and no version of ffmpeg: the same film has the same bytes.
+        command.args(["-fflags", "+bitexact"]);
+    }
+}
+
+/// Tags of a track that are about the bytes of its picture.
+fn is_of_old_picture(name: &str) -> bool {
+    let name = name.to_ascii_uppercase();
+    ["BPS", "DURATION", "NUMBER_OF_", "_STATISTICS_", "ROTATE", "ENCODER"].iter().any(|start| name.starts_with(start))
+}
