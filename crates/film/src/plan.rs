@@ -20,10 +20,6 @@ use crate::programs::Programs;
 /// When the frames of a trial are shown, in milliseconds. ffmpeg 5.1 cannot write some films of one or two frames.
 const TRIAL_TIMES: [i64; 5] = [0, 40, 80, 120, 160];
 
-/// Seconds that are added to the times in parts. An encoder that reorders frames gives the first ones negative times of
-/// decoding, which NUT does not hold: ffmpeg would move that part, and not the ones behind it.
-const PART_OFFSET: i64 = 60;
-
 /// What the colours of a new film are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Colours {
@@ -148,7 +144,7 @@ impl Plan {
     pub fn check(&self, size: Size) -> Result<()> {
         let file = self.unfinished()?;
         let track = Track { width: size.width, height: size.height, pixel: [0, 0], time_base: MILLISECONDS };
-        let mut command = self.start_of_command(0);
+        let mut command = self.start_of_command();
         self.add_tracks(&mut command, Picture::Encoded, true);
         command.arg("-f").arg(self.container.muxer()).arg(url(file.path())).stdout(Stdio::null());
         let mut running = Running::start(command, "ffmpeg")?;
@@ -196,8 +192,7 @@ impl Plan {
 
     /// The command that writes the film to a file, from frames or encoded parts on its standard input.
     pub(crate) fn film_command(&self, picture: Picture, to: &Path) -> Command {
-        let offset = if picture == Picture::Copied { -PART_OFFSET } else { 0 };
-        let mut command = self.start_of_command(offset);
+        let mut command = self.start_of_command();
         self.add_tracks(&mut command, picture, false);
         command.arg("-f").arg(self.container.muxer()).arg(url(to)).stdout(Stdio::null());
         command
@@ -205,10 +200,9 @@ impl Plan {
 
     /// The command that encodes frames on its standard input, to standard output and without other tracks.
     pub(crate) fn part_command(&self) -> Command {
-        let mut command = self.start_of_command(0);
+        let mut command = self.start_of_command();
         command.args(["-map", "0:v:0"]).args(self.encoder.arguments(0, self.light.as_ref()));
         self.add_tags(&mut command, 0);
-        command.arg("-output_ts_offset").arg(PART_OFFSET.to_string());
         command.args(["-fflags", "+bitexact", "-f", "nut", "pipe:1"]);
         command
     }
@@ -220,18 +214,14 @@ impl Plan {
     /// What a part is made with, for the next run to compare.
     pub(crate) fn making(&self) -> String {
         let arguments = self.encoder.arguments(0, self.light.as_ref());
-        format!("{arguments:?} {:?} {:?} {PART_OFFSET}", self.tags, self.layout)
+        format!("{arguments:?} {:?} {:?}", self.tags, self.layout)
     }
 
-    /// What reads frames or parts; `offset` seconds are added to their times.
-    fn start_of_command(&self, offset: i64) -> Command {
+    fn start_of_command(&self) -> Command {
         let mut command = self.programs.ffmpeg();
         command.arg("-y").arg("-copyts");
         for (option, tag) in self.tags.options() {
             command.arg(option).arg(tag);
-        }
-        if offset != 0 {
-            command.arg("-itsoffset").arg(offset.to_string());
         }
         command.args(["-f", "nut", "-i", "pipe:0"]).stdin(Stdio::piped());
         command
