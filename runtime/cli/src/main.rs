@@ -58,7 +58,7 @@ const EXITS: [Exit; 6] = [Exit::Done, Exit::Failed, Exit::Usage, Exit::DoesNotFi
 
 #[derive(Subcommand)]
 enum Command {
-    Infer(infer::Arguments),
+    Infer(Box<infer::Arguments>),
     Generate(Box<generate::Arguments>),
     Encode(coding::EncodeArguments),
     Decode(coding::DecodeArguments),

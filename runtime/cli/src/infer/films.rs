@@ -13,6 +13,7 @@ use super::super::failure::Failure;
 use super::arguments::Arguments;
 use super::kind::is_film;
 use super::plan::Assignment;
+use super::standard::Piped;
 
 /// The films among the inputs, by their files.
 #[derive(Clone, Debug, Default)]
@@ -25,6 +26,13 @@ pub(super) struct Work {
     plan: Plan,
     /// What finished parts depend on, where they are kept.
     made_of: Option<String>,
+}
+
+/// What is known of the inputs before any work.
+#[derive(Clone, Copy)]
+pub(super) struct Known<'k> {
+    pub(super) piped: &'k Piped,
+    pub(super) films: &'k Films,
 }
 
 /// A film's frames, and how they are written.

@@ -54,7 +54,7 @@ use super::failure::{CommandResult, Failure};
 use super::signals::stopped_by_signals;
 use each::Each;
 use feed::Feeder;
-use films::Films;
+use films::{Films, Known};
 use made_of::made_of;
 use names::Naming;
 use plan::{Assignment, Plan, assign, check, check_outputs, ending_for};
@@ -159,7 +159,8 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
         return depth::run(arguments, &engine, &environment, &work, &piped, started);
     }
     if plays_frames {
-        return realtime::run(arguments, &engine, &environment, &assignments, &cancel, &piped, &films, started);
+        let known = Known { piped: &piped, films: &films };
+        return realtime::run(arguments, &engine, &environment, &assignments, &cancel, known, started);
     }
     let host = Host::new(&environment, HostOptions::default());
     let upscaler = Service::new(&host, Upscaler::new(&host, &engine, arguments.running.options())?, WAITING);

@@ -16,12 +16,11 @@ use tileforge_session::peak_memory_bytes;
 use super::super::failure::{CommandResult, Failure};
 use super::super::figures::nodes;
 use super::arguments::Arguments;
-use super::films::Films;
+use super::films::Known;
 use super::frames::ClipOpening;
 use super::kind::has_frames;
 use super::picture::{Opening, Writing};
 use super::plan::Assignment;
-use super::standard::Piped;
 use super::told::say;
 
 /// Refuses options and names that do not go with such an engine.
@@ -47,8 +46,7 @@ pub(super) fn run(
     environment: &Environment,
     assignments: &[Assignment],
     cancel: &Cancel,
-    piped: &Piped,
-    films: &Films,
+    known: Known<'_>,
     started: Instant,
 ) -> CommandResult {
     let options = RealtimeOptions {
@@ -59,7 +57,7 @@ pub(super) fn run(
     };
     let host = Host::new(environment, HostOptions::default());
     let service = Service::new(&host, Player::new(&host, engine, options)?, 1);
-    let made = service.submit(request(assignments, arguments, piped, films), cancel)?.wait()?;
+    let made = service.submit(request(assignments, arguments, known), cancel)?.wait()?;
     // Of several pictures, the folder; where no name was given, that of the first one.
     let first = assignments.first().map_or(Path::new(""), |pair| pair.output.as_path());
     let output = arguments.output().unwrap_or(first);
@@ -95,7 +93,7 @@ fn line(made: &Statistics) -> String {
 }
 
 /// The request for the stream, or for the pictures that are its frames.
-fn request(assignments: &[Assignment], arguments: &Arguments, piped: &Piped, films: &Films) -> RealtimeRequest {
+fn request(assignments: &[Assignment], arguments: &Arguments, Known { piped, films }: Known<'_>) -> RealtimeRequest {
     let (assignments, opening, writing) = (assignments.to_vec(), arguments.opening(piped), arguments.writing());
     let (raw, clips) = (arguments.raw, ClipOpening::new(arguments, films));
     RealtimeRequest::new(move || match assignments.as_slice() {
