@@ -203,7 +203,8 @@ impl Plan {
         let mut command = self.start_of_command();
         command.args(["-map", "0:v:0"]).args(self.encoder.arguments(0, self.light.as_ref()));
         self.add_tags(&mut command, 0);
-        command.args(["-fflags", "+bitexact", "-f", "nut", "pipe:1"]);
+        // Frames keep the times of the whole film, whatever comes before them in the order of decoding.
+        command.args(["-avoid_negative_ts", "disabled", "-fflags", "+bitexact", "-f", "nut", "pipe:1"]);
         command
     }
 

@@ -88,7 +88,9 @@ fn tags_of_colour_and_bits_come_out_as_they_went_in() {
         for container in ["mkv", "mp4"] {
             let output = work.enlarged(&input, &format!("{name}-large.{container}"), more);
             let (before, after) = (picture(&input), picture(&output));
-            assert_eq!(after["pix_fmt"], format, "{name} {container}");
+            // H.264 has another name for full range.
+            let found = after["pix_fmt"].as_str().unwrap().replace("yuvj", "yuv");
+            assert_eq!(found, format, "{name} {container}");
             for tag in TAGS {
                 // A place of chroma that is not said is at the left, and encoders say so.
                 let is_default = tag == "chroma_location" && before[tag].is_null();

@@ -235,7 +235,7 @@ fn a_film_is_played_like_the_stream_of_its_frames() {
     assert_eq!(told["frames"], 10, "{told}");
     let stream = |film: &Path, name: &str| {
         let path = work.path().join(name);
-        let arguments = ["-pix_fmt", "yuv444p", "-strict", "-1"];
+        let arguments = ["-pix_fmt", "yuv444p", "-fps_mode", "passthrough"];
         let mut command = Command::new("ffmpeg");
         command.args(["-loglevel", "error", "-i"]).arg(film).args(arguments).arg(&path);
         assert!(command.status().unwrap().success());
