@@ -183,9 +183,7 @@ fn a_full_disk_is_an_error_and_leaves_nothing() {
         let limited = "trap '' XFSZ; ulimit -f 400; exec \"$@\"";
         let mut shell = Command::new("bash");
         shell.args(["-c", limited, "sh"]).arg(infer.get_program()).args(infer.get_args());
-        for (name, value) in infer.get_envs() {
-            let _ = value.map(|value| shell.env(name, value));
-        }
+        shell.envs(infer.get_envs().filter_map(|(name, value)| Some((name, value?))));
         let _ =
             Outcome::of(&mut shell).failure(1, &["large.mkv: cannot be written", "larger than this process may write"]);
         assert!(!work.path("out/large.mkv").exists());
