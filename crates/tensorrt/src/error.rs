@@ -109,6 +109,12 @@ pub enum Error {
     },
 }
 
+impl Error {
+    pub(crate) fn not_known(found: String) -> Self {
+        Error::ProgramNotKnown { found }
+    }
+}
+
 fn list(capabilities: &[ComputeCapability]) -> String {
     capabilities.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }

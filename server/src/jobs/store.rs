@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
-use super::work::File;
 use crate::caller::Caller;
 use crate::failure::{Failure, FailureKind, Result};
 use crate::watcher::Seen;
@@ -41,6 +41,13 @@ pub(super) struct Job {
     pub(super) outcome: watch::Sender<Outcome>,
     ended: Mutex<Option<Instant>>,
     running: Mutex<Option<AbortHandle>>,
+}
+
+/// A result.
+#[derive(Clone, Debug)]
+pub(crate) struct File {
+    pub(crate) media: &'static str,
+    pub(crate) bytes: Bytes,
 }
 
 /// What became of a job.

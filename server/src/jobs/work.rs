@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use axum::extract::Request;
-use bytes::Bytes;
 
+use super::store::File;
 use crate::app::App;
 use crate::failure::{Failure, Result};
 use crate::openai::{Order, Product};
@@ -17,13 +17,6 @@ pub(crate) enum Work {
     Upscale(UpscaleWork),
     Depth(DepthWork),
     Images(Box<Order>),
-}
-
-/// A result.
-#[derive(Clone, Debug)]
-pub(crate) struct File {
-    pub(crate) media: &'static str,
-    pub(crate) bytes: Bytes,
 }
 
 /// The kinds of jobs, as paths name them.

@@ -45,7 +45,10 @@ const MAY_KNOW: [(&str, &[&str]); 19] = [
     ("python", &[]),
     ("server", &[]),
     ("server-cli", &["server", "terminal"]),
-    ("runtime-cli", &["contract", "engine", "files", "film", "image", "registry", "runtime", "session", "terminal"]),
+    (
+        "runtime-cli",
+        &["contract", "engine", "files", "film", "image", "registry", "runtime", "session", "tensorrt", "terminal"],
+    ),
 ];
 
 /// Each crate of the product with those that it depends on, from Cargo.

@@ -24,14 +24,14 @@ pub(super) fn texts(plan: &mut (impl Read + Seek)) -> Result<Vec<String>> {
     while let Some((at, length)) = next(plan, from)? {
         total += length;
         if length > LONGEST || total > MOST {
-            return Err(super::not_known(format!("a program of {length} bytes at byte {at}")));
+            return Err(Error::not_known(format!("a program of {length} bytes at byte {at}")));
         }
         let start = at + PREFIX as u64;
         let mut text = Vec::new();
         plan.seek(SeekFrom::Start(start)).map_err(unreadable)?;
         let read = plan.take(length).read_to_end(&mut text).map_err(unreadable)?;
         if read as u64 != length {
-            return Err(super::not_known(format!(
+            return Err(Error::not_known(format!(
                 "a program of {length} bytes at byte {at}, of which {read} are there"
             )));
         }
@@ -66,5 +66,5 @@ fn next(plan: &mut (impl Read + Seek), from: u64) -> Result<Option<(u64, u64)>> 
 }
 
 fn unreadable(error: std::io::Error) -> Error {
-    super::not_known(format!("it cannot be read: {error}"))
+    Error::not_known(format!("it cannot be read: {error}"))
 }

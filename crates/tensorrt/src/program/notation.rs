@@ -3,7 +3,7 @@
 //! A text between quotation marks has no escapes. A node of a graph whose name has quotation marks makes a text that
 //! cannot be read, which is an error and not a guess.
 
-use crate::Result;
+use crate::{Error, Result};
 
 /// Something that may have a key.
 #[derive(Debug, Clone, PartialEq)]
@@ -136,8 +136,8 @@ impl<'t> Reader<'t> {
         }
     }
 
-    fn unexpected(&self, what: &str) -> crate::Error {
-        super::not_known(format!("{what} before byte {} of a program", self.at))
+    fn unexpected(&self, what: &str) -> Error {
+        Error::not_known(format!("{what} before byte {} of a program", self.at))
     }
 }
 

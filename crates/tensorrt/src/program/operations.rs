@@ -1,9 +1,9 @@
 //! What a program does, one kernel after the other.
 
 use super::notation::{Entry, Value};
+use super::operation::{ElementType, Kind, Operation};
 use super::tensors::{Tensor, product};
-use super::{Kind, Operation, not_known};
-use crate::Result;
+use crate::{Error, Result};
 use std::collections::{BTreeSet, HashMap};
 
 /// One text: its tensors, and what it does with them.
@@ -14,14 +14,15 @@ pub(super) struct Listing<'t> {
 
 impl<'t> Listing<'t> {
     pub(super) fn of(text: &Value<'t>) -> Result<Self> {
-        let section = |name: &str| text.get(name).ok_or_else(|| not_known(format!("a program without `{name}`")));
+        let section =
+            |name: &str| text.get(name).ok_or_else(|| Error::not_known(format!("a program without `{name}`")));
         let tensors = super::tensors::read(section("descriptors")?)?;
         let entries = section("main")?.entries().iter().filter(|entry| entry.key.is_some()).cloned().collect();
         Ok(Listing { tensors, entries })
     }
 
     fn tensor(&self, name: &str) -> Result<&Tensor> {
-        self.tensors.get(name).ok_or_else(|| not_known(format!("a tensor `{name}` that nothing describes")))
+        self.tensors.get(name).ok_or_else(|| Error::not_known(format!("a tensor `{name}` that nothing describes")))
     }
 
     fn tensors(&self, names: &[&str]) -> Result<Vec<&Tensor>> {
@@ -43,14 +44,16 @@ fn operation(listing: &Listing<'_>, entry: &Entry<'_>, fused: &[Listing<'_>]) ->
         let tensors =
             names.into_iter().map(|name| listing.tensor(name)).filter(|it| !it.as_ref().is_ok_and(|it| it.is_scratch));
         let sum = tensors.map(|tensor| tensor.map(|tensor| tensor.bytes)).try_fold(0_u64, |sum, bytes| {
-            bytes.map(|bytes| sum.checked_add(bytes))?.ok_or_else(|| not_known("more bytes than a number holds".into()))
+            bytes
+                .map(|bytes| sum.checked_add(bytes))?
+                .ok_or_else(|| Error::not_known("more bytes than a number holds".into()))
         })?;
         Ok(sum)
     };
     let inside = match record.word_of(if word == "runtime_function" { "runtime_binary" } else { "binary" }) {
         Some(number) if word.starts_with("runtime_") => {
             let listing = number.parse::<usize>().ok().and_then(|number| fused.get(number));
-            Some(listing.ok_or_else(|| not_known(format!("what is in the fused kernel {number}")))?)
+            Some(listing.ok_or_else(|| Error::not_known(format!("what is in the fused kernel {number}")))?)
         }
         _ => None,
     };
@@ -96,7 +99,7 @@ impl<'t> Arguments<'t> {
 }
 
 /// What kind of products there are, of which type, and how many: `None` where that is not known.
-type Products = (Kind, Option<super::ElementType>, Option<u64>);
+type Products = (Kind, Option<ElementType>, Option<u64>);
 
 /// The products of a kernel that consists of several operations.
 fn products_inside(inside: &Listing<'_>) -> Result<Products> {

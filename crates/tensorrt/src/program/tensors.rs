@@ -1,8 +1,8 @@
 //! What a program says of its tensors.
 
 use super::notation::Value;
-use super::{ElementType, not_known};
-use crate::Result;
+use super::operation::ElementType;
+use crate::{Error, Result};
 use std::collections::HashMap;
 
 /// A tensor, or a view of one.
@@ -34,11 +34,11 @@ pub(super) fn read<'t>(descriptors: &Value<'t>) -> Result<HashMap<&'t str, Tenso
         let is_view = match entry.key {
             Some("tensor") => false,
             Some("sub_tensor") => true,
-            _ => return Err(not_known(format!("`{}` among tensors", entry.key.unwrap_or_default()))),
+            _ => return Err(Error::not_known(format!("`{}` among tensors", entry.key.unwrap_or_default()))),
         };
         let tensor = &entry.value;
-        let name = tensor.word_of("name").ok_or_else(|| not_known("a tensor without a name".into()))?;
-        let missing = |what: &str| not_known(format!("{what} of the tensor `{name}`"));
+        let name = tensor.word_of("name").ok_or_else(|| Error::not_known("a tensor without a name".into()))?;
+        let missing = |what: &str| Error::not_known(format!("{what} of the tensor `{name}`"));
         let dims: Vec<u64> = tensor
             .words_of("dims")
             .into_iter()
