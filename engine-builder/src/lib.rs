@@ -61,10 +61,25 @@ pub use weights::WeightFolders;
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+    use tileforge_exporter::arch::registry;
+    use tileforge_exporter::{Checkpoint, export, synthesise};
+    use tileforge_graph::{DataType, Model};
     use tileforge_session::{Environment, onnxruntime};
 
     /// ONNX Runtime of this source tree, without a cache.
     pub(crate) fn environment() -> Environment {
         Environment::new(onnxruntime::load(&onnxruntime::Search::AroundExecutable).unwrap())
+    }
+
+    /// The graph of an architecture's preset, with random weights.
+    pub(crate) fn preset(architecture: &str, preset: &str) -> Model {
+        let architecture = registry().iter().find(|entry| entry.name == architecture).unwrap();
+        let (_, network) = architecture.presets().into_iter().find(|(name, _)| *name == preset).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let checkpoint = folder.path().join("checkpoint.safetensors");
+        synthesise(network.as_ref(), DataType::F32, 1, &checkpoint).unwrap();
+        let checkpoint = Checkpoint::open(&checkpoint).unwrap();
+        export(&checkpoint, &network.example_shapes(), &BTreeMap::new()).unwrap().model
     }
 }

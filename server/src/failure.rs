@@ -147,6 +147,14 @@ impl From<Failure> for Status {
     }
 }
 
+/// The longest word of a client in an error, such as the name of a tensor.
+pub(crate) const WORD_MAXIMUM: usize = 64;
+
+/// A client's word in an error: at most so many characters, and none that controls a terminal.
+pub(crate) fn shown(word: &str, most: usize) -> String {
+    word.chars().take(most).flat_map(char::escape_debug).collect()
+}
+
 /// An error with its causes.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();

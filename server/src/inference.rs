@@ -9,7 +9,7 @@ use tileforge::{Cancel, DataType, Priority, Tensor, TensorInfo, Terms};
 use crate::app::App;
 use crate::caller::Caller;
 use crate::datatype::{self, Elements};
-use crate::failure::{Failure, Result};
+use crate::failure::{Failure, Result, WORD_MAXIMUM, shown};
 use crate::model::Model;
 
 /// Most axes of a tensor.
@@ -158,7 +158,7 @@ fn wanted(known: &[TensorInfo], wanted: Vec<String>) -> Result<Vec<String>> {
             return Err(Failure::invalid(format!(
                 "expected one of the outputs {}, found {}",
                 names(known),
-                shown(name)
+                shown(name, WORD_MAXIMUM)
             )));
         }
         if wanted.iter().take(place).any(|other| other == name) {
@@ -174,14 +174,22 @@ fn checked(known: &[TensorInfo], inputs: Vec<Input>) -> Result<BTreeMap<String, 
     let mut tensors = BTreeMap::new();
     for Input { name, datatype, shape, elements } in inputs {
         let Some(info) = known.iter().find(|info| info.name == name) else {
-            return Err(Failure::invalid(format!("expected inputs {}, found {}", names(known), shown(&name))));
+            return Err(Failure::invalid(format!(
+                "expected inputs {}, found {}",
+                names(known),
+                shown(&name, WORD_MAXIMUM)
+            )));
         };
         let at = |failure: Failure| Failure { message: format!("input {name}: {}", failure.message), ..failure };
         let wrong = |message: String| at(Failure::invalid(message));
         let expected = info.data_type.unwrap_or(DataType::F32);
         let given = datatype::named(&datatype).filter(|given| datatype::is_taken(*given, expected));
         let given = given.ok_or_else(|| {
-            wrong(format!("expected elements of {}, found {}", datatype::name_of(expected), shown(&datatype)))
+            wrong(format!(
+                "expected elements of {}, found {}",
+                datatype::name_of(expected),
+                shown(&datatype, WORD_MAXIMUM)
+            ))
         })?;
         let (shape, count) = shape_of(&shape).map_err(at)?;
         let bytes = datatype::to_bytes(elements, given, expected, count).map_err(at)?;
@@ -212,11 +220,6 @@ fn shape_of(shape: &[i64]) -> Result<(Vec<usize>, usize)> {
 
 fn names(known: &[TensorInfo]) -> String {
     known.iter().map(|info| info.name.as_str()).collect::<Vec<_>>().join(", ")
-}
-
-/// A client's word in an error: short, and without control characters.
-fn shown(word: &str) -> String {
-    word.chars().take(64).flat_map(char::escape_debug).collect()
 }
 
 fn output(name: String, tensor: &Tensor, half: bool) -> Output {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use parking_lot::{Mutex, RwLock};
 use tileforge::{Host, OpenOptions, Task};
 
-use crate::failure::{Failure, FailureKind, Result, chain};
+use crate::failure::{Failure, FailureKind, Result, chain, shown};
 use crate::metrics::Metrics;
 use crate::model::Model;
 use crate::settings::NamedModel;
@@ -265,7 +265,7 @@ pub(crate) fn is_name(name: &str) -> bool {
 }
 
 fn unknown(name: &str) -> Failure {
-    let shown: String = name.chars().take(NAME_MAXIMUM).flat_map(char::escape_debug).collect();
+    let shown = shown(name, NAME_MAXIMUM);
     Failure::new(FailureKind::NotFound, format!("there is no model {shown}"))
 }
 

@@ -218,7 +218,7 @@ impl Server {
             app.admission.set_ready(true);
             health.set(true).await;
             ready();
-            // Jobs are taken when there is somebody to work on them.
+            // Jobs are taken when there are engines for them.
             if let Some(lane) = lane {
                 serving.spawn(lane.serve(stages));
             }

@@ -24,7 +24,7 @@ def message(line):
 async def main(url, queue, action):
     client = await nats.connect(url, connect_timeout=10)
     stream = client.jetstream(timeout=10)
-    # What the worker makes, too, whoever comes first.
+    # The worker makes the same ones, if it comes first.
     jobs = StreamConfig(name=queue, subjects=[f"{queue}.jobs"], retention=RetentionPolicy.WORK_QUEUE)
     await stream.add_stream(jobs)
     await stream.add_stream(StreamConfig(name=f"{queue}-dead", subjects=[f"{queue}.dead"]))

@@ -116,7 +116,7 @@ impl FrameSource for Source {
                 Ok(self.end().map(|()| None)?)
             }
             Err(error) => {
-                // The decoder ends when nobody reads.
+                // The decoder ends when its pipe is closed.
                 self.reader = None;
                 Err(self.failed(error).into())
             }

@@ -49,6 +49,8 @@ pub struct Plan {
 pub(crate) enum Picture {
     /// Its frames are raw, and encoded.
     Encoded,
+    /// The same for a few frames, with the beginning of the other tracks.
+    Tried,
     /// It is encoded already.
     Copied,
 }
@@ -131,11 +133,6 @@ impl Plan {
         &self.notes
     }
 
-    /// The film whose other tracks it gets.
-    pub fn source(&self) -> Option<&Film> {
-        self.source.as_ref()
-    }
-
     /// Writes a few frames of `size` and the first tracks into a file that is removed again, so that what the container or
     /// the encoder does not take is known before any work.
     ///
@@ -144,10 +141,7 @@ impl Plan {
     pub fn check(&self, size: Size) -> Result<()> {
         let file = self.unfinished()?;
         let track = Track { width: size.width, height: size.height, pixel: [0, 0], time_base: MILLISECONDS };
-        let mut command = self.start_of_command();
-        self.add_tracks(&mut command, Picture::Encoded, true);
-        command.arg("-f").arg(self.container.muxer()).arg(url(file.path())).stdout(Stdio::null());
-        let mut running = Running::start(command, "ffmpeg")?;
+        let mut running = Running::start(self.film_command(Picture::Tried, file.path()), "ffmpeg")?;
         let bytes = self.layout.frame_bytes(size).and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(0);
         let sent = running.stdin().map(|stdin| {
             let mut writer = NutWriter::new(stdin, track, self.encoder.samples.code())?;
@@ -193,7 +187,7 @@ impl Plan {
     /// The command that writes the film to a file, from frames or encoded parts on its standard input.
     pub(crate) fn film_command(&self, picture: Picture, to: &Path) -> Command {
         let mut command = self.start_of_command();
-        self.add_tracks(&mut command, picture, false);
+        self.add_tracks(&mut command, picture);
         command.arg("-f").arg(self.container.muxer()).arg(url(to)).stdout(Stdio::null());
         command
     }
@@ -234,9 +228,9 @@ impl Plan {
         }
     }
 
-    /// The tracks of the source in their order, with the new picture in the place of the old one. `is_trial`: only the
-    /// beginning of them.
-    fn add_tracks(&self, command: &mut Command, picture: Picture, is_trial: bool) {
+    /// The tracks of the source in their order, with the new picture in the place of the old one.
+    fn add_tracks(&self, command: &mut Command, picture: Picture) {
+        let is_trial = picture == Picture::Tried;
         let described = self.source.as_ref().map(Film::described_by);
         let mut place = 0;
         if let Some(film) = described {
@@ -262,8 +256,8 @@ impl Plan {
                 command.arg(format!("-disposition:{index}")).arg(track.dispositions());
             }
             // These are true of the old picture alone.
-            let picture = film.tracks.iter().find(|track| track.index == film.picture);
-            for name in picture.iter().flat_map(|track| track.tags.keys()).filter(|name| is_of_old_picture(name)) {
+            let old = film.tracks.iter().find(|track| track.index == film.picture);
+            for name in old.iter().flat_map(|track| track.tags.keys()).filter(|name| is_of_old_picture(name)) {
                 command.arg(format!("-metadata:s:{place}")).arg(format!("{name}="));
             }
             command.args(["-map_metadata", "1", "-map_chapters", "1"]);
@@ -277,7 +271,7 @@ impl Plan {
             command.args(["-map", "0:v:0"]);
         }
         command.args(["-c", "copy"]);
-        if picture == Picture::Encoded {
+        if picture != Picture::Copied {
             command.args(self.encoder.arguments(place, self.light.as_ref()));
         }
         self.add_tags(command, place);

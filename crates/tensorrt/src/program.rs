@@ -23,7 +23,7 @@ mod tests;
 use crate::{Error, Result};
 use operations::Listing;
 use serde::Serialize;
-use std::io::{Read, Seek};
+use std::io::Read;
 
 pub use operation::{ElementType, Kind, Operation};
 
@@ -43,7 +43,7 @@ impl Program {
     ///
     /// # Errors
     /// [`Error::ProgramNotKnown`].
-    pub fn read(plan: &mut (impl Read + Seek)) -> Result<Self> {
+    pub fn read(plan: &mut impl Read) -> Result<Self> {
         let texts = chunks::texts(plan)?;
         let texts: Vec<_> = texts.iter().map(|text| notation::read(text)).collect::<Result<_>>()?;
         // The texts of what was fused follow the program that calls them by their numbers. They are for any GPU.

@@ -128,11 +128,7 @@ pub(super) fn write_graphs(
     write(&converted.models.iter().collect::<Vec<_>>(), &paths_in(staging), staging)?;
     for graph in written.iter_mut().filter(|graph| !graph.references.is_empty()) {
         // Of the file, so that it points into the engine's own weights.
-        let mut model = tileforge_graph::load(staging.join(&graph.record.file))?;
-        if job.provider == Provider::TensorRtRtx {
-            // The plan rounds where its form of the graph does.
-            crate::rtx::prepare(&mut model)?;
-        }
+        let model = tileforge_graph::load(staging.join(&graph.record.file))?;
         if let Some(emulation) = precision::emulation(&model, job.provider)? {
             let path = scratch.join(format!("emulated-{}", graph.record.file));
             tileforge_graph::save(&emulation, &path, WeightStorage::LinkUndigested)?;

@@ -2,6 +2,7 @@
 
 use super::Job;
 use crate::gate::{EXACT_DB, Measurement};
+use crate::rtx;
 use crate::samples::{self, Sample, views};
 use crate::{Error, Result};
 use serde::Serialize;
@@ -162,11 +163,18 @@ impl<'a> Trial<'a> {
 /// activations. An engine for CPUs does exactly that, an engine for GPUs does not.
 pub(crate) fn emulation(model: &Model, provider: Provider) -> Result<Option<Model>> {
     let holds = |data_type| model.types.values().any(|ty| ty.data_type == data_type);
-    match (holds(DataType::Bf16), holds(DataType::F16) && !provider.is_on_processor()) {
-        (true, _) => Ok(Some(rounding_to(model, DataType::Bf16)?)),
-        (_, true) => Ok(Some(rounding_to(model, DataType::F16)?)),
-        _ => Ok(None),
+    let half = match (holds(DataType::Bf16), holds(DataType::F16) && !provider.is_on_processor()) {
+        (true, _) => DataType::Bf16,
+        (_, true) => DataType::F16,
+        _ => return Ok(None),
+    };
+    if provider != Provider::TensorRtRtx {
+        return Ok(Some(rounding_to(model, half)?));
     }
+    // A plan rounds where its form of the graph does.
+    let mut form = model.clone();
+    rtx::prepare(&mut form)?;
+    Ok(Some(rounding_to(&form, half)?))
 }
 
 #[cfg(test)]

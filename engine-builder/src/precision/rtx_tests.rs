@@ -12,7 +12,6 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use tileforge_contract::{Precision, Provider};
 use tileforge_exporter::arch::{Entry, registry};
-use tileforge_exporter::{Checkpoint, export, synthesise};
 use tileforge_graph::{DataType, Model, Node, Port, WeightStorage, save};
 use tileforge_tensorrt::ComputeCapability::{self, Sm86, Sm89, Sm120};
 use tileforge_tensorrt::{BuildOptions, ElementType, Kind, Library, Program};
@@ -21,12 +20,8 @@ use tileforge_tensorrt::{BuildOptions, ElementType, Kind, Library, Program};
 const OPEN_SIZE: usize = 64;
 
 /// The graph of the preset `tiny`, with fixed sizes.
-fn tiny(architecture: &Entry, folder: &Path) -> Model {
-    let (_, network) = architecture.presets().into_iter().find(|(name, _)| *name == "tiny").unwrap();
-    let checkpoint = folder.join("checkpoint.safetensors");
-    synthesise(network.as_ref(), DataType::F32, 1, &checkpoint).unwrap();
-    let checkpoint = Checkpoint::open(&checkpoint).unwrap();
-    let model = export(&checkpoint, &network.example_shapes(), &BTreeMap::new()).unwrap().model;
+fn tiny(architecture: &Entry) -> Model {
+    let model = crate::tests::preset(architecture.name, "tiny");
     let sizes = |port: &Port| {
         let sides = port.ty.dims.iter().enumerate();
         let side = |(axis, dim): (usize, &tileforge_graph::Dim)| dim.fixed().unwrap_or([1, OPEN_SIZE][axis.min(1)]);
@@ -88,7 +83,7 @@ fn every_architecture_in_8_bits_is_built_for_every_rtx_gpu_that_computes_in_them
     let (mut refusals, mut plans) = (Vec::new(), 0);
     for architecture in registry() {
         let folder = tempfile::tempdir().unwrap();
-        let model = tiny(architecture, folder.path());
+        let model = tiny(architecture);
         for (precision, capabilities) in cases {
             let mut quantised = quantised(&model, precision);
             rtx::prepare(&mut quantised).unwrap();

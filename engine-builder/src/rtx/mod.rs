@@ -30,8 +30,8 @@ pub struct Prepared {
 }
 
 /// Writes what the builder refuses, or has slow kernels for, in forms that it takes. The result computes the same, but
-/// for the rounding of sums, and no precision becomes lower. It is to be called when the graph has its precision, because
-/// that decides what is refused, and for plans alone: CPUs have faster kernels for the operators that go.
+/// for the rounding of sums, and no precision becomes lower. It is to be called when the graph has its precision,
+/// because that decides what is refused, and for plans alone: CPUs have faster kernels for the operators that go.
 ///
 /// # Errors
 /// [`crate::Error::Graph`] for a refused attention of a form that cannot be written out; the model is then as before.
@@ -47,22 +47,14 @@ pub fn prepare(model: &mut Model) -> Result<Prepared> {
 mod tests {
     use super::*;
     use ndarray::ArrayD;
-    use std::collections::BTreeMap;
-    use tileforge_exporter::arch::registry;
-    use tileforge_exporter::{Checkpoint, export, synthesise};
-    use tileforge_graph::{DataType, WeightStorage, save};
+    use tileforge_graph::{WeightStorage, save};
     use tileforge_session::{Cancel, Session, SessionOptions, Tensor};
 
     /// The graph of a preset for a picture of 64×48 pixels.
     fn graph(architecture: &str, preset: &str) -> Model {
-        let folder = tempfile::tempdir().unwrap();
-        let architecture = registry().iter().find(|entry| entry.name == architecture).unwrap();
-        let (_, network) = architecture.presets().into_iter().find(|(name, _)| *name == preset).unwrap();
-        let checkpoint = folder.path().join("checkpoint.safetensors");
-        synthesise(network.as_ref(), DataType::F32, 7, &checkpoint).unwrap();
-        let checkpoint = Checkpoint::open(&checkpoint).unwrap();
-        let model = export(&checkpoint, &network.example_shapes(), &BTreeMap::new()).unwrap().model;
-        model.specialised(&[("image".to_owned(), vec![1, 3, 48, 64])].into()).unwrap()
+        crate::tests::preset(architecture, preset)
+            .specialised(&[("image".to_owned(), vec![1, 3, 48, 64])].into())
+            .unwrap()
     }
 
     fn run(model: &Model) -> ArrayD<f32> {

@@ -164,8 +164,9 @@ pub(crate) struct DecodeArguments {
     /// The latent: .safetensors, .npz or .npy.
     #[arg(long, value_name = "IN")]
     input: PathBuf,
-    /// A picture; for clips a film (.mp4, .mkv …, H.264 through ffmpeg), a .y4m file, - for standard output, or a new or empty folder that gets a PNG for each
-    /// frame. A file or folder gets its name when it is finished; nothing is left of a clip that fails or is cancelled.
+    /// A picture; for clips a film (.mp4, .mkv …, H.264 through ffmpeg), a .y4m file, - for standard output, or a new
+    /// or empty folder that gets a PNG for each frame. A file or folder gets its name when it is finished; nothing is
+    /// left of a clip that fails or is cancelled.
     #[arg(long, value_name = "OUT")]
     output: PathBuf,
     /// Frames in a second of a .y4m file or film.

@@ -22,7 +22,7 @@ use crate::app::{self, App};
 use crate::body;
 use crate::caller::Caller;
 use crate::datatype::{self, Elements};
-use crate::failure::{Failure, FailureKind, Result};
+use crate::failure::{Failure, FailureKind, Result, WORD_MAXIMUM, shown};
 use crate::inference::{self, InferRequest, Input, Options, Output, beside};
 
 /// How much of a body is JSON.
@@ -100,7 +100,10 @@ fn read(json_length: Option<&HeaderValue>, body: &Bytes) -> Result<Read> {
     for output in &outputs {
         refuse_shared_memory(&output.parameters)?;
         if output.parameters.get("classification").is_some_and(|classes| *classes != Parameter::Integer(0)) {
-            return Err(Failure::invalid(format!("output {}: classes are not served", shown(&output.name))));
+            return Err(Failure::invalid(format!(
+                "output {}: classes are not served",
+                shown(&output.name, WORD_MAXIMUM)
+            )));
         }
         binary.outputs.push((output.name.clone(), flag(&output.parameters, "binary_data")?.unwrap_or(default)));
     }
@@ -123,7 +126,7 @@ fn read(json_length: Option<&HeaderValue>, body: &Bytes) -> Result<Read> {
 fn of_text(input: TextInput, rest: &mut Bytes) -> Result<Input> {
     let TextInput { name, datatype, shape, parameters, data } = input;
     refuse_shared_memory(&parameters)?;
-    let wrong = |message: &str| Failure::invalid(format!("input {}: {message}", shown(&name)));
+    let wrong = |message: &str| Failure::invalid(format!("input {}: {message}", shown(&name, WORD_MAXIMUM)));
     let elements = match (parameters.get("binary_data_size"), data) {
         (None, Some(Numbers(elements))) => elements,
         (None, None) => return Err(wrong("expected `data` or `binary_data_size`")),
@@ -164,10 +167,6 @@ fn whole(parameters: &Parameters, name: &str) -> Result<Option<u64>> {
         Some(Parameter::Integer(value)) => u64::try_from(*value).map(Some).map_err(|_| wrong()),
         Some(_) => Err(wrong()),
     }
-}
-
-fn shown(word: &str) -> String {
-    word.chars().take(64).flat_map(char::escape_debug).collect()
 }
 
 #[derive(Serialize)]

@@ -15,7 +15,7 @@ use super::answer::json as answer;
 use crate::app::{self, App};
 use crate::body;
 use crate::datatype;
-use crate::failure::{Failure, FailureKind, Result};
+use crate::failure::{Failure, FailureKind, Result, WORD_MAXIMUM, shown};
 
 /// A model that a path names.
 #[derive(Deserialize)]
@@ -41,7 +41,7 @@ pub(crate) fn check_version(name: &str, version: &str) -> Result<()> {
     if version.is_empty() || version == app::MODEL_VERSION {
         return Ok(());
     }
-    let shown: String = name.chars().take(64).flat_map(char::escape_debug).collect();
+    let shown = shown(name, WORD_MAXIMUM);
     let message = format!("{shown} has the version {} alone", app::MODEL_VERSION);
     Err(Failure::new(FailureKind::NotFound, message))
 }

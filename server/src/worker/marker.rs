@@ -1,6 +1,6 @@
 //! Whose an output is, and whether it is whole: an object beside it, `OUTPUT.job.json`.
 //!
-//! A result is written once and never over another object, whoever delivers the job how often:
+//! A result is written once and never over another object, however often the job is delivered:
 //!
 //! 1. The job claims its output by making the marker. Where another job has it, or an object is there that is no
 //!    result, nothing is written.
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_result_is_written_once_whoever_makes_it() {
+    async fn a_result_is_written_once_by_whichever_worker() {
         let folder = tempfile::tempdir().unwrap();
         let [one, same, other] = ["a", "a", "b"].map(|id| marker(&folder, id));
         assert!(matches!(one.claim(MOST).await.unwrap(), Claim::Open));

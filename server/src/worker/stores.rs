@@ -16,7 +16,10 @@ use object_store::{Error, ObjectStore, ObjectStoreExt, PutMode, PutOptions, Retr
 use url::Url;
 
 use super::client::Connector;
-use crate::failure::{Failure, FailureKind, Result, chain};
+use crate::failure::{Failure, FailureKind, Result, chain, shown};
+
+/// The longest URL in an error.
+const URL_SHOWN: usize = 256;
 
 /// The longest reason that is told of an object.
 const REASON_MAXIMUM: usize = 1024;
@@ -61,13 +64,13 @@ impl Stores {
 
     /// The place that a job names.
     pub(super) fn place(&self, text: &str) -> Result<Place> {
-        let wrong = |problem: String| Failure::invalid(format!("{}: {problem}", shown(text)));
+        let wrong = |problem: String| Failure::invalid(format!("{}: {problem}", shown(text, URL_SHOWN)));
         let (scheme, host, path) = parts(text).map_err(wrong)?;
         let holds = |store: &&Arc<Store>| {
             store.scheme == scheme && store.host == host && path.prefix_matches(&store.prefix) && path != store.prefix
         };
         let outside = || {
-            let message = format!("{}: expected an object below a prefix of this worker", shown(text));
+            let message = format!("{}: expected an object below a prefix of this worker", shown(text, URL_SHOWN));
             Failure::new(FailureKind::Forbidden, message)
         };
         let store = self.0.iter().find(holds).cloned().ok_or_else(outside)?;
@@ -130,7 +133,7 @@ impl Place {
 
     /// The object beside it whose name ends with this.
     pub(super) fn beside(&self, suffix: &str) -> Result<Self> {
-        let wrong = |error| Failure::invalid(format!("{}: {error}", shown(&self.url)));
+        let wrong = |error| Failure::invalid(format!("{}: {error}", shown(&self.url, URL_SHOWN)));
         let path = Path::parse(format!("{}{suffix}", self.path)).map_err(wrong)?;
         Ok(Self { store: self.store.clone(), path, url: format!("{}{suffix}", self.url) })
     }
@@ -146,7 +149,7 @@ impl Place {
             Err(error) => return Err(self.failure("cannot be read", &error)),
         };
         let too_large = || {
-            let message = format!("{}: expected at most {most} bytes, found more", shown(&self.url));
+            let message = format!("{}: expected at most {most} bytes, found more", shown(&self.url, URL_SHOWN));
             Failure::new(FailureKind::TooLarge, message)
         };
         if found.meta.size > most {
@@ -166,7 +169,8 @@ impl Place {
 
     /// The same of an object that has to be there.
     pub(super) async fn read(&self, most: u64) -> Result<Bytes> {
-        let missing = || Failure::new(FailureKind::NotFound, format!("{}: there is no such object", shown(&self.url)));
+        let missing =
+            || Failure::new(FailureKind::NotFound, format!("{}: there is no such object", shown(&self.url, URL_SHOWN)));
         self.find(most).await?.ok_or_else(missing)
     }
 
@@ -216,20 +220,20 @@ impl Place {
         let path = FilePath::new("/").join(self.path.as_ref());
         let checked = tokio::task::spawn_blocking(move || is_within(&path, &folder, reads)).await;
         let outside = || {
-            let message = format!("{}: expected a file in the folder of this worker", shown(&self.url));
+            let message = format!("{}: expected a file in the folder of this worker", shown(&self.url, URL_SHOWN));
             Failure::new(FailureKind::Forbidden, message)
         };
         match checked {
             Ok(Ok(found)) => Ok(found),
             Ok(Err(error)) if error.kind() == io::ErrorKind::PermissionDenied => Err(outside()),
-            Ok(Err(error)) => Err(Failure::internal(format!("{}: {error}", shown(&self.url)))),
+            Ok(Err(error)) => Err(Failure::internal(format!("{}: {error}", shown(&self.url, URL_SHOWN)))),
             Err(_) => Err(Failure::internal("a file cannot be looked at")),
         }
     }
 
     fn failure(&self, what: &str, error: &Error) -> Failure {
         let reason: String = chain(error).chars().take(REASON_MAXIMUM).collect();
-        Failure::internal(format!("{}: {what}: {reason}", shown(&self.url)))
+        Failure::internal(format!("{}: {what}: {reason}", shown(&self.url, URL_SHOWN)))
     }
 }
 
@@ -268,9 +272,4 @@ fn parts(text: &str) -> std::result::Result<(String, Option<String>, Path), Stri
     }
     let path = Path::from_url_path(url.path()).map_err(|error| error.to_string())?;
     Ok((url.scheme().to_owned(), host, path))
-}
-
-/// A URL for people: one line, not too long.
-fn shown(text: &str) -> String {
-    text.chars().take(256).flat_map(char::escape_debug).collect()
 }

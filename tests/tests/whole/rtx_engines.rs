@@ -379,8 +379,11 @@ fn a_full_disk_leaves_nothing() {
     let whole = work.path().join("whole");
     let _ = build(&demo(), &profile, &whole).success();
     let before = names_in(work.path());
-    // From too small for the first graph to too small for the plan, which is the largest file.
-    for kibibytes in [4, 100, 400, 700] {
+    let files = [&whole, &whole.join("tensorrt-rtx")].map(|folder| fs::read_dir(folder).unwrap());
+    let largest = files.into_iter().flatten().map(|entry| entry.unwrap().metadata().unwrap().len()).max().unwrap();
+    let largest = largest / 1024;
+    // From too small for the first graph to too small for the largest file.
+    for kibibytes in [4, largest / 4, largest / 2, largest - 1] {
         let program = command("engine-builder", build_line(&demo(), &profile, &engine));
         let mut limited = Command::new("bash");
         limited.args(["-c", "trap '' XFSZ; ulimit -f \"$0\"; exec \"$@\""]).arg(kibibytes.to_string());

@@ -1,9 +1,9 @@
 //! Convolutions of concatenated features as sums, where that moves fewer bytes.
 //!
 //! In a dense block every convolution reads all features that were made before it. TensorRT copies them together anew
-//! for each: in RRDBNet, half of all bytes that move. A convolution of a concatenation is the sum of convolutions of its
-//! parts, and TensorRT adds the sum up where a convolution writes. So a few concatenations are kept, each for several
-//! convolutions, and the rest of the features are read where they are: the choice that moves the fewest bytes.
+//! for each: in RRDBNet, half of all bytes that move. A convolution of a concatenation is the sum of convolutions of
+//! its parts, and TensorRT adds the sum up where a convolution writes. So a few concatenations are kept, each for
+//! several convolutions, and the rest of the features are read where they are: the choice that moves the fewest bytes.
 //!
 //! The sums between the parts are rounded to the type of the graph.
 
@@ -16,7 +16,7 @@ use std::ops::Range;
 /// more kernel.
 const BYTES_OF_A_START: u64 = 2_000_000;
 
-/// The most features of a block. The choice takes time with their fourth power.
+/// The most features of a block: the time that the choice takes grows fast with them.
 const MOST_FEATURES: usize = 24;
 
 /// Writes convolutions of concatenated features as sums of convolutions where that moves fewer bytes, and says how many
@@ -33,7 +33,8 @@ pub fn concatenated_convolutions_as_sums(model: &mut Model) -> Result<usize> {
         let kept = block.fewest_bytes();
         for convolution in &block.convolutions {
             let (_, parts) = convolution.parts(&block.features, &kept);
-            if parts.len() > 1 || !block.is_given(&parts[0]) {
+            // One part is what the convolution reads already.
+            if parts.len() > 1 {
                 let parts =
                     parts.into_iter().map(|part| block.features[part].iter().map(|it| it.name.clone()).collect());
                 rule.of.insert(convolution.position, parts.collect());
@@ -68,8 +69,6 @@ struct Convolution {
 struct Block {
     features: Vec<Feature>,
     convolutions: Vec<Convolution>,
-    /// How many of the first features are concatenated in the graph.
-    given: BTreeSet<usize>,
 }
 
 /// Features that are concatenated, by first and end.
@@ -111,15 +110,10 @@ impl Block {
         copied.sum::<u64>() + read.sum::<u64>()
     }
 
-    /// Whether the graph has this concatenation.
-    fn is_given(&self, part: &Range<usize>) -> bool {
-        part.start == 0 && self.given.contains(&part.end)
-    }
-
-    /// The concatenations with which the fewest bytes move: from those of the graph, and from none, one is added or left
-    /// out as long as that is better.
+    /// The concatenations with which the fewest bytes move: from those of the graph, and from none, one is added or
+    /// left out as long as that is better.
     fn fewest_bytes(&self) -> Kept {
-        let given: Kept = self.given.iter().map(|&end| (0, end)).collect();
+        let given: Kept = self.convolutions.iter().map(|convolution| (0, convolution.reads)).collect();
         let count = self.features.len();
         let all: Vec<(usize, usize)> =
             (0..count).flat_map(|start| (start + 2..=count).map(move |end| (start, end))).collect();
@@ -157,14 +151,12 @@ fn blocks(model: &Model) -> Vec<Block> {
         let convolutions: Option<Vec<Convolution>> = read_by.collect();
         let Some(convolutions) = convolutions.filter(|all| !all.is_empty() && !is_output(output)) else { continue };
         // Longer lists of a block come after shorter ones, because each adds a feature that was made in between.
-        let given = features.len();
         match found.iter_mut().find(|block| features.starts_with(&block.features)) {
             Some(block) => {
                 block.features = features;
                 block.convolutions.extend(convolutions);
-                block.given.insert(given);
             }
-            None => found.push(Block { features, convolutions, given: [given].into() }),
+            None => found.push(Block { features, convolutions }),
         }
     }
     found
@@ -180,7 +172,7 @@ fn features(model: &Model, node: &Node) -> Option<Vec<Feature>> {
     }
     let feature = |name: &String| {
         let ty = sized(model, name)?;
-        Some(Feature { name: name.clone(), bytes: bytes(&ty)? })
+        Some(Feature { name: name.clone(), bytes: ty.byte_length()? })
     };
     node.inputs.iter().map(feature).collect()
 }
@@ -194,7 +186,7 @@ fn convolution(model: &Model, position: usize, input: &str, reads: usize) -> Opt
     (is_sum && filters.dims().len() >= 3 && filters.data_type() == ty.data_type).then_some(Convolution {
         position,
         reads,
-        bytes: bytes(&ty)?,
+        bytes: ty.byte_length()?,
     })
 }
 
@@ -202,11 +194,6 @@ fn convolution(model: &Model, position: usize, input: &str, reads: usize) -> Opt
 fn sized(model: &Model, name: &str) -> Option<TensorType> {
     let ty = model.type_of(name)?;
     (ty.fixed_dims().is_some() && matches!(ty.data_type, DataType::F32 | DataType::F16)).then_some(ty)
-}
-
-fn bytes(ty: &TensorType) -> Option<u64> {
-    let elements = ty.fixed_dims()?.into_iter().try_fold(1_usize, usize::checked_mul)?;
-    u64::try_from(elements.checked_mul(ty.data_type.size())?).ok()
 }
 
 struct Sums<'a> {
@@ -223,17 +210,13 @@ impl Rule for Sums<'_> {
         let Some(parts) = self.of.remove(&position) else { return Ok(None) };
         let mut patch = Patch::new(names);
         let filters = &self.model.weights[&node.inputs[1]];
-        let (dims, strides) = (filters.dims(), row_major(filters.dims()));
         let channels_of =
             |name: &String| self.model.type_of(name).and_then(|ty| ty.fixed_dims()).map_or(0, |dims| dims[1]);
         let (mut first, mut sum): (usize, Option<String>) = (0, None);
         let last = parts.len() - 1;
         for (number, features) in parts.into_iter().enumerate() {
             let channels: usize = features.iter().map(channels_of).sum();
-            let mut part_dims = dims.to_vec();
-            part_dims[1] = channels;
-            let part = filters.strided(first * strides[1], part_dims, &strides)?;
-            let part = patch.weight(&format!("{}/part", node.inputs[1]), part);
+            let part = patch.weight(&format!("{}/part", node.inputs[1]), filters.part(1, first, channels)?);
             first += channels;
             let value = match features.as_slice() {
                 [only] => only.clone(),
@@ -252,10 +235,6 @@ impl Rule for Sums<'_> {
             let bias = node.inputs.get(2).filter(|bias| number == last && !bias.is_empty());
             let mut convolution = node.clone();
             convolution.inputs = [value, part].into_iter().chain(bias.cloned()).collect();
-            if last == 0 {
-                patch.push(convolution);
-                break;
-            }
             convolution.name = patch.name(&format!("{}/part", node.name));
             convolution.outputs = vec![convolution.name.clone()];
             let made = convolution.name.clone();
@@ -273,15 +252,6 @@ impl Rule for Sums<'_> {
         }
         Ok(Some(patch))
     }
-}
-
-/// Elements from one index of an axis to the next.
-fn row_major(dims: &[usize]) -> Vec<usize> {
-    let mut strides = vec![1; dims.len()];
-    for axis in (1..dims.len()).rev() {
-        strides[axis - 1] = strides[axis] * dims[axis];
-    }
-    strides
 }
 
 #[cfg(test)]
@@ -331,7 +301,7 @@ mod tests {
     /// Bytes of all inputs and outputs of nodes, without filters, where a sum is part of the convolution that it adds.
     fn moved(model: &Model) -> u64 {
         let of = |name: &String| sized(model, name).filter(|_| !model.weights.contains_key(name));
-        let bytes = |name: &String| of(name).and_then(|ty| bytes(&ty)).unwrap_or(0);
+        let bytes = |name: &String| of(name).and_then(|ty| ty.byte_length()).unwrap_or(0);
         let each = model.nodes.iter().map(|node| match node.operator.as_str() {
             "Add" => bytes(&node.inputs[1]),
             _ => node.inputs.iter().chain(&node.outputs).map(bytes).sum(),

@@ -49,6 +49,23 @@ impl Weight {
         Ok(Weight { data_type: self.data_type, dims: self.dims.clone(), source: Source::Negated(Arc::new(self)) })
     }
 
+    /// The part of an axis from `first` on that is `length` long.
+    ///
+    /// # Errors
+    /// There is no such axis, or the part ends past it.
+    pub fn part(&self, axis: usize, first: usize, length: usize) -> Result<Self> {
+        let mut dims = self.dims.clone();
+        let strides = layout::strides(&dims);
+        match dims.get_mut(axis).filter(|dim| first.checked_add(length).is_some_and(|end| end <= **dim)) {
+            Some(dim) => *dim = length,
+            None => {
+                let reason = format!("axis {axis} of {self:?} has no part of {length} from {first} on");
+                return Err(Error::weight("part", reason));
+            }
+        }
+        self.strided(first * strides[axis], dims, &strides)
+    }
+
     /// A view: the element at an index is the element `first + Σ index · stride` of this weight in row-major order.
     ///
     /// Elements of a mapped file that lie one after another are a range of that file.
@@ -292,6 +309,9 @@ mod tests {
         let turned = stored.strided(0, vec![3, 2], &[1, 3]).unwrap().reshaped(vec![6]).unwrap();
         assert_eq!(turned.to_f32s().unwrap(), [0., 3., 1., 4., 2., 5.]);
         assert_eq!(stored.strided(24, vec![0, 5], &[5, 1]).unwrap().to_f32s().unwrap(), [0.0_f32; 0]);
+        let part = counted(&[3, 4]).part(1, 1, 2).unwrap();
+        assert_eq!((part.dims(), part.to_f32s().unwrap()), (&[3, 2][..], vec![1.0, 2.0, 5.0, 6.0, 9.0, 10.0]));
+        assert!(stored.part(1, 0, 1).is_err() && stored.part(0, usize::MAX, 2).is_err());
         assert_eq!(stored.strided(7, vec![], &[]).unwrap().to_f32s().unwrap(), [7.0]);
     }
 

@@ -1,7 +1,7 @@
 //! The texts of programs in a plan's file.
 
 use crate::{Error, Result};
-use std::io::{Read, Seek, SeekFrom};
+use std::io::Read;
 
 /// What stands before every text: a tag and a number that is the same in every plan of release 1.7.1. Eight bytes alone
 /// would be met by chance in gigabytes of weights, so that a text also has to begin as one.
@@ -17,54 +17,69 @@ const MOST: u64 = 1 << 30;
 /// How much of the file is looked through at once.
 const WINDOW: usize = 1 << 20;
 
-/// The texts in the order in which they stand in the file.
-pub(super) fn texts(plan: &mut (impl Read + Seek)) -> Result<Vec<String>> {
+/// The texts in the order in which they stand in the file, which is read once from front to back.
+pub(super) fn texts(plan: &mut impl Read) -> Result<Vec<String>> {
+    let mut window = Window { plan, bytes: Vec::new(), at: 0 };
     let (mut texts, mut total) = (Vec::new(), 0);
-    let mut from = 0;
-    while let Some((at, length)) = next(plan, from)? {
-        total += length;
+    while let Some(length) = window.to_next_text()? {
+        total += length.min(MOST + 1);
         if length > LONGEST || total > MOST {
-            return Err(Error::not_known(format!("a program of {length} bytes at byte {at}")));
+            return Err(Error::not_known(format!("a program of {length} bytes at byte {}", window.at)));
         }
-        let start = at + PREFIX as u64;
-        let mut text = Vec::new();
-        plan.seek(SeekFrom::Start(start)).map_err(unreadable)?;
-        let read = plan.take(length).read_to_end(&mut text).map_err(unreadable)?;
-        if read as u64 != length {
-            return Err(Error::not_known(format!(
-                "a program of {length} bytes at byte {at}, of which {read} are there"
-            )));
-        }
+        let end = PREFIX + length as usize;
+        window.fill(end)?;
+        let Some(text) = window.bytes.get(PREFIX..end) else {
+            let read = window.bytes.len().saturating_sub(PREFIX);
+            let found = format!("a program of {length} bytes at byte {}, of which {read} are there", window.at);
+            return Err(Error::not_known(found));
+        };
         // Names of a graph's nodes may be anything.
-        texts.push(String::from_utf8_lossy(&text).into_owned());
-        from = start + length;
+        texts.push(String::from_utf8_lossy(text).into_owned());
+        window.drop_front(end);
     }
     Ok(texts)
 }
 
-/// Where the next text's tag is, and how long the text is.
-fn next(plan: &mut (impl Read + Seek), from: u64) -> Result<Option<(u64, u64)>> {
-    let (mut window, mut at) = (Vec::new(), from);
-    plan.seek(SeekFrom::Start(from)).map_err(unreadable)?;
-    loop {
-        let read = plan.take((WINDOW - window.len()) as u64).read_to_end(&mut window).map_err(unreadable)?;
-        let whole = PREFIX + BEGINNING.len();
-        for (position, found) in window.windows(whole).enumerate().filter(|(_, found)| found.starts_with(&TAG)) {
-            let length = found[TAG.len()..].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
-            if found.ends_with(BEGINNING) && length >= BEGINNING.len() as u64 {
-                return Ok(Some((at + position as u64, length)));
-            }
-        }
-        if read == 0 {
-            return Ok(None);
-        }
-        // A tag may stand across the end of the window.
-        let done = window.len().saturating_sub(whole - 1);
-        window.drain(..done);
-        at += done as u64;
-    }
+/// A part of the file.
+struct Window<'p, R> {
+    plan: &'p mut R,
+    bytes: Vec<u8>,
+    /// Where the part begins.
+    at: u64,
 }
 
-fn unreadable(error: std::io::Error) -> Error {
-    Error::not_known(format!("it cannot be read: {error}"))
+impl<R: Read> Window<'_, R> {
+    /// Reads on until the part has `count` bytes, or the file has no more.
+    fn fill(&mut self, count: usize) -> Result<()> {
+        let more = count.saturating_sub(self.bytes.len()) as u64;
+        let read = self.plan.by_ref().take(more).read_to_end(&mut self.bytes);
+        read.map(drop).map_err(|error| Error::not_known(format!("it cannot be read: {error}")))
+    }
+
+    fn drop_front(&mut self, count: usize) {
+        self.bytes.drain(..count);
+        self.at += count as u64;
+    }
+
+    /// Goes to the next text's tag, and says how long the text is.
+    fn to_next_text(&mut self) -> Result<Option<u64>> {
+        let whole = PREFIX + BEGINNING.len();
+        loop {
+            self.fill(WINDOW)?;
+            let text = self.bytes.windows(whole).enumerate().find_map(|(position, found)| {
+                let found = found.strip_prefix(&TAG)?.strip_suffix(BEGINNING)?;
+                let length = u64::from_le_bytes(found.try_into().ok()?);
+                (length >= BEGINNING.len() as u64).then_some((position, length))
+            });
+            if let Some((position, length)) = text {
+                self.drop_front(position);
+                return Ok(Some(length));
+            }
+            if self.bytes.len() < WINDOW {
+                return Ok(None);
+            }
+            // A tag may stand across the end of the window.
+            self.drop_front(self.bytes.len() - (whole - 1));
+        }
+    }
 }

@@ -41,14 +41,12 @@ fn operation(listing: &Listing<'_>, entry: &Entry<'_>, fused: &[Listing<'_>]) ->
     let bytes = |names: &[&str]| -> Result<u64> {
         // What a kernel reads twice comes once from memory.
         let names: BTreeSet<&str> = names.iter().copied().collect();
-        let tensors =
-            names.into_iter().map(|name| listing.tensor(name)).filter(|it| !it.as_ref().is_ok_and(|it| it.is_scratch));
-        let sum = tensors.map(|tensor| tensor.map(|tensor| tensor.bytes)).try_fold(0_u64, |sum, bytes| {
-            bytes
-                .map(|bytes| sum.checked_add(bytes))?
-                .ok_or_else(|| Error::not_known("more bytes than a number holds".into()))
-        })?;
-        Ok(sum)
+        let mut sum = Some(0_u64);
+        for name in names {
+            let tensor = listing.tensor(name)?;
+            sum = sum.and_then(|sum| sum.checked_add(if tensor.is_scratch { 0 } else { tensor.bytes }));
+        }
+        sum.ok_or_else(|| Error::not_known("more bytes than a number holds".into()))
     };
     let inside = match record.word_of(if word == "runtime_function" { "runtime_binary" } else { "binary" }) {
         Some(number) if word.starts_with("runtime_") => {
@@ -65,11 +63,8 @@ fn operation(listing: &Listing<'_>, entry: &Entry<'_>, fused: &[Listing<'_>]) ->
     let first = arguments.inputs.first().map(|name| listing.tensor(name)).transpose()?;
     Ok(Operation {
         kind,
-        kernel: if kernel.starts_with("__myl_") || kernel.starts_with('_') {
-            kernel.trim_start_matches("__myl").trim_start_matches('_').to_owned()
-        } else {
-            word.to_owned()
-        },
+        // Kernels of a library have the name of a node there.
+        kernel: kernel.strip_prefix("__myl_").or(kernel.strip_prefix('_')).unwrap_or(word).to_owned(),
         layers: layers(record),
         element: element.or(first.map(|tensor| tensor.element)),
         read_bytes: bytes(&arguments.inputs)?,

@@ -114,6 +114,16 @@ fn open(input: &Path, depth: Option<&Path>, options: MapOptions, opening: &Openi
     Ok(DepthInput { picture: Pixels::read(&mut opening.open(input)?, limits)?, map })
 }
 
+/// The engine as a service of the host.
+pub(super) fn service(host: &Host, engine: &Engine, arguments: &Arguments) -> Result<Service<Estimator>> {
+    let options = DepthOptions {
+        placement: arguments.running.options().placement,
+        channel_order: arguments.depth.channel_order,
+        input_size: arguments.depth.input_size,
+    };
+    Ok(Service::new(host, Estimator::new(host, engine, options)?, 1))
+}
+
 pub(super) fn run(
     arguments: &Arguments,
     engine: &Engine,
@@ -122,13 +132,8 @@ pub(super) fn run(
     piped: &Piped,
     started: Instant,
 ) -> CommandResult {
-    let options = DepthOptions {
-        placement: arguments.running.options().placement,
-        channel_order: arguments.depth.channel_order,
-        input_size: arguments.depth.input_size,
-    };
     let host = Host::new(environment, HostOptions::default());
-    let service = Service::new(&host, Estimator::new(&host, engine, options)?, 1);
+    let service = service(&host, engine, arguments)?;
     let estimator = service.task();
     let kind = estimator.kind();
     let one = |owner: usize| request(&work.assignments[owner], arguments, piped);

@@ -8,10 +8,8 @@ use serde_json::json;
 use tileforge_engine::Engine;
 use tileforge_image::Limits;
 use tileforge_image::frames::{Frame, FrameSink};
-use tileforge_runtime::depth::{
-    ColourMap, Colouring, DepthInput, DepthKind, DepthOptions, DepthRequest, Estimate, Estimator, Statistics,
-};
-use tileforge_runtime::host::{Cancel, Host, HostOptions, Service, Terms};
+use tileforge_runtime::depth::{ColourMap, Colouring, DepthInput, DepthKind, DepthRequest, Estimate, Statistics};
+use tileforge_runtime::host::{Cancel, Host, HostOptions, Terms};
 use tileforge_runtime::pixels::Pixels;
 use tileforge_runtime::{Error, Result};
 use tileforge_session::{Environment, peak_memory_bytes};
@@ -21,6 +19,7 @@ use super::super::advice::of_stretching;
 use super::super::failure::{CommandResult, Failure};
 use super::super::figures::nodes;
 use super::arguments::Arguments;
+use super::depth::service;
 use super::films::Films;
 use super::frames::ClipOpening;
 use super::plan::Assignment;
@@ -38,13 +37,8 @@ pub(super) fn run(
     cancel: &Cancel,
     started: Instant,
 ) -> CommandResult {
-    let options = DepthOptions {
-        placement: arguments.running.options().placement,
-        channel_order: arguments.depth.channel_order,
-        input_size: arguments.depth.input_size,
-    };
     let host = Host::new(environment, HostOptions::default());
-    let service = Service::new(&host, Estimator::new(&host, engine, options)?, 1);
+    let service = service(&host, engine, arguments)?;
     let estimator = service.task();
     let colouring = Arc::new(colouring(arguments, estimator.kind())?);
     let clip = ClipOpening::new(arguments, films).open(&assignment.input)?;

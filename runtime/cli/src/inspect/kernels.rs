@@ -38,8 +38,8 @@ pub(super) fn run(bundle: &Bundle, json: bool) -> CommandResult {
         }
     }
     if plans.is_empty() {
-        let reason = "--kernels: expected an engine with plans for RTX GPUs, found one without; build it for a profile such \
-                      as rtx4090";
+        let reason = "--kernels: expected an engine with plans for RTX GPUs, found one without; build it for a profile \
+                      such as rtx4090";
         return Err(Failure::Usage(reason.into()));
     }
     if json {

@@ -300,8 +300,8 @@ fn a_clip_in_chunks_is_the_whole_clip() {
     let _ = command("encode", &two, &input, &none, &[])
         .failure(1, &["expected one encoder of pictures or clips among its parts, found a_first, b_first", "--part"]);
     let _ = command("decode", &two, &output, &none, &[]).failure(1, &["expected one decoder of", "found none"]);
-    let film = work.path().join("b.mp4");
-    let _ = command("decode", &vae, &output, &film, &[]).failure(2, &["b.mp4", "means a file"]);
+    let named = work.path().join("b.zip");
+    let _ = command("decode", &vae, &output, &named, &[]).failure(2, &["b.zip", "means a file"]);
     fs::write(&input, &fs::read(&input).unwrap()[..500]).unwrap();
     let _ = command("encode", &vae, &input, &none, &[]).failure(1, &["in.y4m: frame", "truncated"]);
     let small = picture(24, 16);

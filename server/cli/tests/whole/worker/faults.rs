@@ -174,7 +174,7 @@ fn value_of(command: &Command, name: &str) -> String {
 fn a_worker_that_ends_finishes_its_job_or_gives_it_back() {
     for (grace, code, done) in [("60", 0, 1), ("0.2", 1, 0)] {
         let (engines, broker, pictures) = (engines(), Broker::nats(), Pictures::new());
-        // A lease that nobody waits for: the job is given back.
+        // A lease that is longer than the test: the job comes again only where it is given back.
         let more = ["--lease", "600", "--grace", grace, "--at-once", "1"];
         let mut first = worker(engines.path(), &broker, &pictures.url(""), &more);
         broker.send(&slow(&pictures, 2));

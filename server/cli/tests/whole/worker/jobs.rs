@@ -21,7 +21,10 @@ fn jobs_become_objects() {
         format!("data:image/png;base64,{}", end_to_end_base64(&picture(&server, "40x30"))).into();
     let mut webp = pictures.job("webp", "in.png", "out/webp");
     webp["options"]["output_format"] = "webp".into();
-    let made = |id: &str, options: &Value| json!({ "id": id, "kind": "generations", "output": pictures.url(&format!("out/{id}.png")), "options": options });
+    let made = |id: &str, options: &Value| {
+        let output = pictures.url(&format!("out/{id}.png"));
+        json!({ "id": id, "kind": "generations", "output": output, "options": options })
+    };
     let unseeded = json!({ "prompt": "a fox", "steps": 3 });
     let mut edit = made("edit", &json!({ "prompt": "a fox", "steps": 3, "seed": 7 }));
     edit["kind"] = "edits".into();
@@ -57,7 +60,7 @@ fn end_to_end_base64(bytes: &[u8]) -> String {
     base64::engine::general_purpose::STANDARD.encode(bytes)
 }
 
-/// Whoever sends a job twice has one result, and no job gets the output of another.
+/// A job that is sent twice has one result, and no job gets the output of another.
 #[test]
 fn a_result_is_made_once() {
     let (engines, broker, pictures) = (engines(), Broker::nats(), Pictures::new());
