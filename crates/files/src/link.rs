@@ -4,6 +4,9 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
+use crate::system::placing;
+use crate::system::state::Identity;
+
 /// Gives a file a second name, or copies it where that is impossible, such as on another file system.
 ///
 /// # Errors
@@ -13,6 +16,22 @@ pub fn link_or_copy(file: &Path, second: &Path) -> io::Result<()> {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => fs::copy(file, second).map(drop),
         linked => linked,
     }
+}
+
+/// Exchanges two folders in one step. Returns whether it did: not every system and file system can.
+///
+/// # Errors
+/// The system's reason.
+pub fn exchange(one: &Path, other: &Path) -> io::Result<bool> {
+    placing::exchange(one, other)
+}
+
+/// Whether two paths are names of one file. Links are not followed.
+///
+/// # Errors
+/// One of them cannot be inspected.
+pub fn is_same_file(one: &Path, other: &Path) -> io::Result<bool> {
+    Ok(Identity::of_unfollowed(one)? == Identity::of_unfollowed(other)?)
 }
 
 #[cfg(test)]

@@ -6,49 +6,20 @@
 
 use std::fs::{File, FileType};
 use std::io::{self, Read};
-use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use rustix::fs::{CWD, Mode, OFlags};
+use crate::refused::{Refused, not_regular};
+use crate::system::{opening, standing::Standing};
 
 /// No configuration, index, recipe or table of figures is larger.
 pub const TEXT_MAXIMUM_BYTES: u64 = 64 << 20;
-
-/// Why a file is not read. It is the inner error of an [`io::Error`].
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum Refused {
-    /// There is something else at this path.
-    #[error("expected a regular file, found {found}")]
-    NotRegular {
-        /// What is there, with its article.
-        found: &'static str,
-    },
-    /// The file is longer than anything of its kind.
-    #[error("expected at most {most} bytes, found {found}")]
-    TooLong {
-        /// The limit.
-        most: u64,
-        /// The file's length.
-        found: u64,
-    },
-    /// What is at this path is not this user's own.
-    #[error("expected {expected} of your own, found {found}; remove it, or name another place")]
-    NotOwn {
-        /// What it has to be, with its article.
-        expected: &'static str,
-        /// What is there.
-        found: String,
-    },
-}
 
 /// Opens a regular file to read it. Never waits for another program.
 ///
 /// # Errors
 /// The system's reason, or [`Refused::NotRegular`].
 pub fn open(path: &Path) -> io::Result<File> {
-    open_at(CWD, path)
+    regular(opening::read(path)?)
 }
 
 /// Opens a regular file by its path from an opened folder, which stays the same folder whatever happens to its name.
@@ -56,7 +27,7 @@ pub fn open(path: &Path) -> io::Result<File> {
 /// # Errors
 /// As [`open`].
 pub fn open_in(folder: &File, path: &Path) -> io::Result<File> {
-    open_at(folder.as_fd(), path)
+    regular(opening::read_in(folder, path)?)
 }
 
 /// Opens a folder, for [`open_in`].
@@ -64,7 +35,7 @@ pub fn open_in(folder: &File, path: &Path) -> io::Result<File> {
 /// # Errors
 /// The system's reason; [`io::ErrorKind::NotADirectory`] for anything else than a folder.
 pub fn open_folder(path: &Path) -> io::Result<File> {
-    open_folder_at(CWD, path)
+    opening::folder(path)
 }
 
 /// Opens a folder by its path from an opened folder.
@@ -72,7 +43,20 @@ pub fn open_folder(path: &Path) -> io::Result<File> {
 /// # Errors
 /// As [`open_folder`].
 pub fn open_folder_in(folder: &File, path: &Path) -> io::Result<File> {
-    open_folder_at(folder.as_fd(), path)
+    opening::folder_in(folder, path)
+}
+
+/// A path that leads to an opened folder, to list it. On Unix, it does so whatever the folder's name is by now.
+///
+/// # Errors
+/// The system's reason.
+pub fn path_of_folder(folder: &File) -> io::Result<PathBuf> {
+    opening::path_of_folder(folder)
+}
+
+/// Whether a path leads to a named pipe, which may be read once.
+pub fn is_named_pipe(path: &Path) -> bool {
+    opening::is_named_pipe(path)
 }
 
 /// Opens a regular file to read it and to write behind its end; makes it if it is missing. A link is not followed, so
@@ -81,10 +65,7 @@ pub fn open_folder_in(folder: &File, path: &Path) -> io::Result<File> {
 /// # Errors
 /// As [`open`].
 pub fn open_to_append(path: &Path) -> io::Result<File> {
-    let flags = OFlags::RDWR | OFlags::APPEND | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    // The permissions of any new file.
-    let mode = Mode::from_raw_mode(0o666);
-    regular(rustix::fs::openat(CWD, path, flags | OFlags::NONBLOCK | OFlags::NOCTTY, mode)?.into())
+    regular(opening::append(path)?)
 }
 
 /// What a path that belongs to this user is.
@@ -96,30 +77,17 @@ pub(crate) enum Kind {
 
 /// Opens a regular file or a folder of this user to lock it. A link is not followed.
 pub(crate) fn open_own(path: &Path) -> io::Result<(File, Kind)> {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let file = File::from(rustix::fs::openat(CWD, path, flags, Mode::empty())?);
+    let file = opening::unfollowed(path)?;
     let found = file.metadata()?;
     let kind = match found.file_type() {
         kind if kind.is_file() => Kind::File,
         kind if kind.is_dir() => Kind::Folder,
         kind => return Err(not_regular(name_of(kind), false)),
     };
-    if found.uid() != rustix::process::geteuid().as_raw() {
+    if !Standing::of(&file)?.is_mine() {
         return Err(io::ErrorKind::PermissionDenied.into());
     }
     Ok((file, kind))
-}
-
-fn open_folder_at(folder: BorrowedFd<'_>, path: &Path) -> io::Result<File> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    Ok(rustix::fs::openat(folder, path, flags, Mode::empty())?.into())
-}
-
-fn open_at(folder: BorrowedFd<'_>, path: &Path) -> io::Result<File> {
-    // Without NONBLOCK, opening a named pipe waits until another program writes to it. It changes nothing for regular
-    // files. NOCTTY: opening a terminal must not make it the controlling one.
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-    regular(rustix::fs::openat(folder, path, flags, Mode::empty())?.into())
 }
 
 fn regular(file: File) -> io::Result<File> {
@@ -161,11 +129,6 @@ pub fn read_text(path: &Path, most: u64) -> io::Result<String> {
     text.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.utf8_error()))
 }
 
-fn not_regular(found: &'static str, is_folder: bool) -> io::Error {
-    let kind = if is_folder { io::ErrorKind::IsADirectory } else { io::ErrorKind::InvalidInput };
-    io::Error::new(kind, Refused::NotRegular { found })
-}
-
 /// What a file is, with its article.
 pub(crate) fn name_of(kind: FileType) -> &'static str {
     if kind.is_dir() {
@@ -174,21 +137,15 @@ pub(crate) fn name_of(kind: FileType) -> &'static str {
         "a file"
     } else if kind.is_symlink() {
         "a link"
-    } else if kind.is_fifo() {
-        "a named pipe"
-    } else if kind.is_socket() {
-        "a socket"
-    } else if kind.is_char_device() || kind.is_block_device() {
-        "a device"
     } else {
-        "something else"
+        opening::special(kind)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rustix::fs::FileType as Kind;
+    use rustix::fs::{CWD, FileType as Kind, Mode};
     use std::os::unix::fs::symlink;
     use std::os::unix::net::UnixListener;
 
