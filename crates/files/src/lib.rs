@@ -45,8 +45,8 @@ pub use link::{exchange, is_same_file, link_or_copy};
 pub use mapped::Mapped;
 pub use name::{from_bytes, is_plain, with_slashes};
 pub use open::{
-    TEXT_MAXIMUM_BYTES, is_named_pipe, open, open_folder, open_folder_in, open_in, open_to_append, path_of_folder, read,
-    read_opened, read_text,
+    TEXT_MAXIMUM_BYTES, is_named_pipe, open, open_folder, open_folder_in, open_in, open_to_append, path_of_folder,
+    read, read_opened, read_text,
 };
 pub use permissions::{UsualPermissions, give_usual_permissions};
 pub use refused::Refused;

@@ -73,13 +73,7 @@ impl Mapped {
     /// # Errors
     /// [`io::ErrorKind::UnexpectedEof`]: the file ends before the part does; or the system's reason. The error is
     /// [`io::ErrorKind::Unsupported`], and nothing was appended, where the system cannot do this between these files.
-    pub fn append_to(
-        &self,
-        offset: u64,
-        length: u64,
-        target: &File,
-        appended: &mut dyn FnMut(u64),
-    ) -> io::Result<()> {
+    pub fn append_to(&self, offset: u64, length: u64, target: &File, appended: &mut dyn FnMut(u64)) -> io::Result<()> {
         reading::append_part(&self.file, offset, length, target, appended)
     }
 

@@ -5,6 +5,7 @@ mod builder;
 mod context_model;
 mod plans;
 mod process;
+mod system;
 mod transposed_convolution;
 
 pub use builder::{PlanBuilder, PlanProgram, PlanReport};

@@ -8,11 +8,7 @@ use std::path::Path;
 use tempfile::NamedTempFile;
 
 /// Makes a temporary file with these permissions, less what the system's mask takes away.
-pub(crate) fn file(
-    builder: &mut tempfile::Builder<'_, '_>,
-    parent: &Path,
-    mode: u32,
-) -> io::Result<NamedTempFile> {
+pub(crate) fn file(builder: &mut tempfile::Builder<'_, '_>, parent: &Path, mode: u32) -> io::Result<NamedTempFile> {
     builder.permissions(fs::Permissions::from_mode(mode)).tempfile_in(parent)
 }
 

@@ -71,7 +71,8 @@ mod tests {
 
     #[test]
     fn devices_are_no_names_of_files() {
-        for name in ["NUL", "nul", "nul.txt", "con.tar.gz", "COM1", "lpt9.weights", "a.", "a ", "aux .x", "a?", "com¹"] {
+        for name in ["NUL", "nul", "nul.txt", "con.tar.gz", "COM1", "lpt9.weights", "a.", "a ", "aux .x", "a?", "com¹"]
+        {
             assert!(is_reserved(OsStr::new(name)), "{name}");
         }
         for name in ["a", "COM", "com10", "nulls", "console", ".nul", "a.nul", "model.weights"] {

@@ -25,8 +25,7 @@ const SYSTEM: [&str; 3] =
 const OWNERS: [&str; 2] = ["S-1-3-0", "S-1-3-4"];
 
 /// Rights that change a file or take its place.
-const CHANGE: u32 =
-    FILE_WRITE_DATA | FILE_APPEND_DATA | DELETE | WRITE_DAC | WRITE_OWNER | GENERIC_WRITE | GENERIC_ALL;
+const CHANGE: u32 = FILE_WRITE_DATA | FILE_APPEND_DATA | DELETE | WRITE_DAC | WRITE_OWNER | GENERIC_WRITE | GENERIC_ALL;
 /// Rights that take the place of what is in a folder.
 const EXCHANGE: u32 = FILE_DELETE_CHILD | DELETE | WRITE_DAC | WRITE_OWNER | GENERIC_ALL;
 /// Rights that say nothing of a file's content.
@@ -35,7 +34,8 @@ const HARMLESS: u32 = SYNCHRONIZE | READ_CONTROL | FILE_READ_ATTRIBUTES | FILE_E
 /// How a public key that everybody may write becomes its user's own.
 pub(crate) const TO_PROTECT_PUBLIC: &str = "icacls FILE /inheritance:r /grant:r %USERNAME%:F";
 /// How a private key that others may read becomes private.
-pub(crate) const TO_PROTECT_PRIVATE: &str = "let nobody else read it (icacls FILE /inheritance:r /grant:r %USERNAME%:F)";
+pub(crate) const TO_PROTECT_PRIVATE: &str =
+    "let nobody else read it (icacls FILE /inheritance:r /grant:r %USERNAME%:F)";
 
 /// The account that a file belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -148,7 +148,13 @@ pub(in super::super) fn own_account() -> io::Result<String> {
     // SAFETY: see the module's text; the structure begins the buffer, and its SID lies in the buffer, too.
     unsafe {
         let size = (found.len() * 8) as u32;
-        succeeded(GetTokenInformation(token.as_raw_handle(), TokenUser, found.as_mut_ptr().cast(), size, &raw mut used))?;
+        succeeded(GetTokenInformation(
+            token.as_raw_handle(),
+            TokenUser,
+            found.as_mut_ptr().cast(),
+            size,
+            &raw mut used,
+        ))?;
         text_of((*found.as_ptr().cast::<TOKEN_USER>()).User.Sid)
     }
 }
