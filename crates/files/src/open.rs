@@ -145,14 +145,70 @@ pub(crate) fn name_of(kind: FileType) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    #[cfg(unix)]
     use rustix::fs::{CWD, FileType as Kind, Mode};
+    #[cfg(unix)]
     use std::os::unix::fs::symlink;
+    #[cfg(unix)]
     use std::os::unix::net::UnixListener;
 
     fn refusal(path: &Path) -> String {
         open(path).unwrap_err().to_string()
     }
 
+    #[cfg(windows)]
+    #[test]
+    fn only_regular_files_are_opened_and_a_folder_stays_itself() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        for device in ["NUL", "CON", "COM1", r"\\.\PhysicalDrive0"] {
+            assert_eq!(refusal(Path::new(device)), "expected a regular file, found a device", "{device}");
+        }
+        assert_eq!(refusal(Path::new(r"\\.\pipe\any")), "expected a regular file, found a named pipe");
+        assert!(is_named_pipe(Path::new(r"\\.\pipe\any")) && !is_named_pipe(&at("file")));
+        assert_eq!(refusal(folder.path()), "expected a regular file, found a folder");
+        std::fs::write(at("file"), "text").unwrap();
+        assert_eq!(read_text(&at("file"), 4).unwrap(), "text");
+        assert_eq!(open_folder(&at("file")).unwrap_err().kind(), io::ErrorKind::NotADirectory);
+        let opened = open_folder(folder.path()).unwrap();
+        assert_eq!(path_of_folder(&opened).unwrap(), folder.path().canonicalize().unwrap());
+        assert!(open_in(&opened, Path::new(r"..\file")).is_err());
+        assert_eq!(open_in(&opened, Path::new("none")).unwrap_err().kind(), io::ErrorKind::NotFound);
+        std::fs::create_dir_all(at("inner")).unwrap();
+        std::fs::write(at("inner/file"), "inner").unwrap();
+        let inner = open_folder_in(&opened, Path::new("inner")).unwrap();
+        std::fs::rename(at("inner"), at("renamed")).unwrap();
+        assert_eq!(read_opened(open_in(&inner, Path::new("file")).unwrap(), 5).unwrap(), b"inner");
+        assert!(open_folder_in(&opened, Path::new("file")).is_err());
+    }
+
+    #[cfg(windows)]
+    #[test]
+    fn a_file_that_was_opened_from_its_folder_stays_what_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("file");
+        std::fs::write(&file, "text").unwrap();
+        let opened = open_in(&open_folder(folder.path()).unwrap(), Path::new("file")).unwrap();
+        assert!(std::fs::write(&file, "other").is_err());
+        assert!(std::fs::rename(&file, folder.path().join("renamed")).is_err());
+        assert!(std::fs::remove_file(&file).is_err());
+        assert_eq!(read_text(&file, 4).unwrap(), "text");
+        drop(opened);
+        std::fs::remove_file(&file).unwrap();
+    }
+
+    #[cfg(windows)]
+    #[test]
+    fn what_is_appended_goes_to_the_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("new");
+        for text in ["one ", "two"] {
+            io::Write::write_all(&mut open_to_append(&path).unwrap(), text.as_bytes()).unwrap();
+        }
+        assert_eq!(read_text(&path, 10).unwrap(), "one two");
+    }
+
+    #[cfg(unix)]
     #[test]
     fn only_regular_files_are_opened_and_nothing_is_waited_for() {
         let folder = tempfile::tempdir().unwrap();
@@ -182,6 +238,7 @@ mod tests {
         assert_eq!(open_folder_in(&opened, Path::new("file")).unwrap_err().kind(), io::ErrorKind::NotADirectory);
     }
 
+    #[cfg(unix)]
     #[test]
     fn what_is_appended_goes_to_a_regular_file_at_this_very_place() {
         let folder = tempfile::tempdir().unwrap();
@@ -205,7 +262,11 @@ mod tests {
         assert_eq!(error.to_string(), "expected at most 67108864 bytes, found 1099511627776");
         // Even where the caller sets no limit, there is an error instead of an abort.
         assert!(read(&sparse, u64::MAX).is_err());
-        // A file of the system that says that it has no bytes.
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_file_of_the_system_says_that_it_has_no_bytes() {
         assert!(!read(Path::new("/proc/self/stat"), 1 << 20).unwrap().is_empty());
         assert!(read(Path::new("/proc/self/stat"), 1).is_err());
     }

@@ -125,6 +125,21 @@ mod tests {
         check(&[output], &[input])
     }
 
+    #[cfg(windows)]
+    #[test]
+    fn an_output_is_no_input_in_any_spelling() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        let input = path("input");
+        fs::write(&input, "x").unwrap();
+        fs::hard_link(&input, path("hard")).unwrap();
+        for output in [input.clone(), path("INPUT"), path("hard"), path("./input"), input.canonicalize().unwrap()] {
+            assert!(matches!(checked(&output, &input), Err(Collision::Same { .. })), "{output:?}");
+        }
+        assert_eq!(checked(&path("new"), &input), Ok(()));
+    }
+
+    #[cfg(unix)]
     #[test]
     fn an_output_is_no_input_under_any_name() {
         let folder = tempfile::tempdir().unwrap();

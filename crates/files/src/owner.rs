@@ -92,8 +92,10 @@ impl KeyAccess {
 mod tests {
     use super::*;
     use std::fs;
+    #[cfg(unix)]
     use std::os::unix::fs::PermissionsExt;
 
+    #[cfg(unix)]
     #[test]
     fn what_everybody_may_write_is_not_trusted() {
         let folder = tempfile::tempdir().unwrap();

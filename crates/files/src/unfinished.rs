@@ -221,6 +221,35 @@ mod tests {
         names
     }
 
+    #[cfg(windows)]
+    #[test]
+    fn what_dead_programs_left_goes_and_what_is_in_use_stays() {
+        let parent = tempfile::tempdir().unwrap();
+        let path = |name: &str| parent.path().join(name);
+        let (folder, file) = (folder_in(parent.path()).unwrap(), file_in(parent.path(), 0o666).unwrap());
+        let in_use = [folder.path().to_owned(), file.path().to_owned()];
+        fs::create_dir_all(path(".tileforge-AbCdEf123456.partial/folder")).unwrap();
+        fs::write(path(".tileforge-Bbbbbb123456.partial"), "x").unwrap();
+        fs::create_dir(path(".tileforge-mine.partial")).unwrap();
+        drop(folder_in(parent.path()).unwrap());
+        assert!(in_use.iter().all(|path| path.exists()));
+        drop((folder, file));
+        assert_eq!(names(parent.path()), [".tileforge-mine.partial"]);
+    }
+
+    #[cfg(windows)]
+    #[test]
+    fn a_private_file_is_for_its_user_alone() {
+        use crate::system::standing::Standing;
+        let parent = tempfile::tempdir().unwrap();
+        let mut file = private_file_in(parent.path()).unwrap();
+        file.write_all(b"secret").unwrap();
+        file.rename_to_free(&parent.path().join("key")).unwrap();
+        let found = Standing::of_path(&parent.path().join("key")).unwrap();
+        assert!(found.is_mine() && !found.others_enter(), "{}", found.permissions());
+    }
+
+    #[cfg(unix)]
     #[test]
     fn what_dead_programs_left_goes_and_everything_else_stays() {
         let parent = tempfile::tempdir().unwrap();
@@ -264,6 +293,7 @@ mod tests {
     }
 
     /// Needs a user who may give files away.
+    #[cfg(unix)]
     #[test]
     fn what_another_user_left_stays_and_nothing_is_waited_for() {
         let parent = tempfile::tempdir().unwrap();
@@ -286,6 +316,7 @@ mod tests {
         assert_eq!(names(parent.path()), before);
     }
 
+    #[cfg(unix)]
     #[test]
     fn a_written_file_replaces_a_link_and_does_not_follow_it() {
         let parent = tempfile::tempdir().unwrap();

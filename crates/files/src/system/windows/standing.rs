@@ -207,4 +207,25 @@ mod tests {
         let unknown = Entry { kind: EntryKind::Other, ..entry("", u32::MAX, 0) };
         assert!(with(&[unknown]).everybody_writes());
     }
+
+    #[test]
+    fn what_this_user_makes_is_this_users() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("file");
+        std::fs::write(&file, "x").unwrap();
+        let found = Standing::of_path(&file).unwrap();
+        assert!(found.is_mine(), "{} {:?}", found.account(), calls::own_account());
+        assert!(!found.everybody_writes(), "{}", found.permissions());
+        let trusted = Trusted::new(std::env::current_exe().ok().as_deref());
+        assert_eq!(trusted.check(&file, 0).unwrap(), Ok(()));
+        let private = folder.path().join("private");
+        calls::make_folder(&private, &super::private(true).unwrap()).unwrap();
+        assert!(!Standing::of_path(&private).unwrap().others_enter());
+        // Everybody may do everything.
+        let open = folder.path().join("open");
+        calls::make_folder(&open, "D:P(A;OICI;FA;;;WD)").unwrap();
+        let found = Standing::of_path(&open).unwrap();
+        assert!(found.everybody_writes(), "{}", found.permissions());
+        assert!(matches!(trusted.check(&open, 1).unwrap(), Err(Fault::Writable(_))));
+    }
 }
