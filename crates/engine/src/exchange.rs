@@ -125,7 +125,8 @@ fn step_aside(staging: Temporary, directory: &Path) -> Result<()> {
     let aside = temporary(parent_of(directory))?;
     let old = aside.path().join("old");
     let _finishing = unfinished::finishing();
-    fs::rename(directory, &old).map_err(|e| Error::file(directory, "replace", e))?;
+    let replaced = fs::rename(directory, &old).map_err(tileforge_files::not_replaced);
+    replaced.map_err(|e| Error::file(directory, "replace", e))?;
     fs::rename(staging.path(), directory).map_err(|error| {
         // Best effort: the earlier error is reported.
         let _ = fs::rename(&old, directory);

@@ -3,7 +3,7 @@
 //! | item | does |
 //! |---|---|
 //! | [`open`], [`open_in`], [`read`], [`read_text`] | open regular files only, never wait, and read with a limit |
-//! | [`link_or_copy`], [`exchange`], [`is_same_file`] | names of files and folders |
+//! | [`link_or_copy`], [`exchange`], [`is_same_file`], [`not_replaced`], [`real_path`] | names of files and folders |
 //! | [`Mapped`] | an opened file and its bytes in memory |
 //! | [`UsualPermissions`], [`give_usual_permissions`] | the permissions of any new file |
 //! | [`bounded`] | shortens messages that hold texts of files |
@@ -41,7 +41,7 @@ pub mod unfinished;
 pub use bounded::{bounded, bounded_to};
 pub use digests::{Digesting, Digests, FileSha256, stated_by_hub_cache};
 pub use kept::{Kept, NotKept};
-pub use link::{exchange, is_same_file, link_or_copy};
+pub use link::{exchange, is_same_file, link_or_copy, not_replaced, real_path};
 pub use mapped::Mapped;
 pub use name::{from_bytes, is_plain, with_slashes};
 pub use open::{

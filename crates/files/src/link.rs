@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::system::placing;
 use crate::system::state::Identity;
@@ -24,6 +24,20 @@ pub fn link_or_copy(file: &Path, second: &Path) -> io::Result<()> {
 /// The system's reason.
 pub fn exchange(one: &Path, other: &Path) -> io::Result<bool> {
     placing::exchange(one, other)
+}
+
+/// The reason why a file or folder cannot be replaced, with what can be done where the system does not say it.
+pub fn not_replaced(error: io::Error) -> io::Error {
+    placing::not_replaced(error)
+}
+
+/// The path of a file without links. On Windows, without the prefix `\\?\` where it is not needed: the loader of
+/// libraries does not take it everywhere, and `..` means nothing behind it.
+///
+/// # Errors
+/// There is no such file, or the system's reason.
+pub fn real_path(path: &Path) -> io::Result<PathBuf> {
+    dunce::canonicalize(path)
 }
 
 /// Whether two paths are names of one file. Links are not followed.

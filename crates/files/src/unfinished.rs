@@ -17,7 +17,7 @@ use tempfile::{NamedTempFile, TempDir};
 use crate::live::{Abandoned, Live};
 use crate::open::{Kind, open_folder, open_own};
 use crate::system::state::Identity;
-use crate::system::{locking, making};
+use crate::system::{locking, making, placing};
 
 pub use crate::live::{abandon_all, create_folders, finishing};
 
@@ -70,7 +70,7 @@ impl File {
     /// The file cannot be renamed.
     pub fn rename(self, path: &Path) -> io::Result<()> {
         let _finishing = finishing();
-        self.file.persist(path).map(drop).map_err(|error| error.error)
+        self.file.persist(path).map(drop).map_err(|error| placing::not_replaced(error.error))
     }
 
     /// Gives the file its name, which must be free.

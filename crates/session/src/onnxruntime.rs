@@ -183,7 +183,7 @@ pub fn load_with(search: &Search, folders: &[PathBuf]) -> Result<&'static Librar
     };
     if let Search::Named { .. } = search {
         let wanted = find(search)?;
-        let wanted = dunce::canonicalize(&wanted).map_err(|source| Error::file(&wanted, "find", source))?;
+        let wanted = tileforge_files::real_path(&wanted).map_err(|source| Error::file(&wanted, "find", source))?;
         if wanted != library.path {
             return Err(Error::LibraryLoaded { loaded: library.path.clone(), wanted });
         }
@@ -225,7 +225,7 @@ fn file_name() -> String {
 fn open(path: PathBuf, folders: &[PathBuf], named: bool) -> Result<Library> {
     let started = Instant::now();
     // With an absolute path, the system's loader and `ort` search nowhere else.
-    let path = dunce::canonicalize(&path).map_err(|source| Error::file(&path, "find", source))?;
+    let path = tileforge_files::real_path(&path).map_err(|source| Error::file(&path, "find", source))?;
     for folder in path.parent().into_iter().chain(folders.iter().map(PathBuf::as_path)) {
         libraries::search_in(folder).map_err(|source| Error::file(folder, "look for libraries in", source))?;
     }

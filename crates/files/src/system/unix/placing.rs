@@ -19,6 +19,11 @@ pub(crate) fn exchange(one: &Path, other: &Path) -> io::Result<bool> {
     }
 }
 
+/// The reason why a file or folder cannot be replaced. Unix replaces what other programs have open.
+pub(crate) fn not_replaced(error: io::Error) -> io::Error {
+    error
+}
+
 /// A path that leads to an opened file whatever its name is by now; `None` if it has lost its name, or if the system has
 /// no such paths.
 pub(crate) fn path_of_opened(file: &File) -> Option<PathBuf> {

@@ -64,11 +64,20 @@ pub(crate) fn unfollowed(path: &Path) -> io::Result<File> {
     open(path, OpenOptions::new().read(true).custom_flags(FILE_FLAG_BACKUP_SEMANTICS | FILE_FLAG_OPEN_REPARSE_POINT))
 }
 
-/// Opens what is at a path, to ask what it is and whose. `follow`: a link leads on.
+/// Opens what is at a path, to ask what it is. `follow`: a link leads on.
 pub(super) fn inspect(path: &Path, follow: bool) -> io::Result<File> {
+    with_rights(path, FILE_READ_ATTRIBUTES, follow)
+}
+
+/// Opens what is at a path, to ask whose it is. A link is not followed.
+pub(super) fn inspect_security(path: &Path) -> io::Result<File> {
+    with_rights(path, FILE_READ_ATTRIBUTES | READ_CONTROL, false)
+}
+
+fn with_rights(path: &Path, rights: u32, follow: bool) -> io::Result<File> {
     let reparse = if follow { 0 } else { FILE_FLAG_OPEN_REPARSE_POINT };
     let mut options = OpenOptions::new();
-    options.access_mode(FILE_READ_ATTRIBUTES | READ_CONTROL).custom_flags(FILE_FLAG_BACKUP_SEMANTICS | reparse);
+    options.access_mode(rights).custom_flags(FILE_FLAG_BACKUP_SEMANTICS | reparse);
     open(path, &options)
 }
 

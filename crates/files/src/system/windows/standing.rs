@@ -16,7 +16,7 @@ use windows_sys::Win32::Storage::FileSystem::{
 };
 
 use super::calls::{self, Entry, EntryKind, Security};
-use super::opening::inspect;
+use super::opening::inspect_security;
 
 /// The system itself, its administrators, and its installer.
 const SYSTEM: [&str; 3] =
@@ -76,7 +76,7 @@ impl Standing {
 
     /// That of what is at a path. A link is not followed.
     pub(crate) fn of_path(path: &Path) -> io::Result<Self> {
-        Self::of(&inspect(path, false)?)
+        Self::of(&inspect_security(path)?)
     }
 
     pub(crate) fn account(&self) -> Account {
