@@ -137,7 +137,9 @@ fn step_aside(staging: Temporary, directory: &Path) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    #[cfg(unix)]
     use std::fs::Permissions;
+    #[cfg(unix)]
     use std::os::unix::fs::PermissionsExt;
 
     fn names(folder: &Path) -> Vec<String> {
@@ -207,6 +209,7 @@ mod tests {
         assert!(read.has("selftest.safetensors") && !read.has("other"));
     }
 
+    #[cfg(unix)]
     #[test]
     fn whoever_may_read_new_files_may_read_an_engine() {
         let parent = tempfile::tempdir().unwrap();
@@ -238,6 +241,8 @@ mod tests {
         }
     }
 
+    /// Windows replaces a folder in two steps.
+    #[cfg(unix)]
     #[test]
     fn there_is_an_engine_at_every_moment_of_its_replacement() {
         let parent = tempfile::tempdir().unwrap();

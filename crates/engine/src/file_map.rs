@@ -84,6 +84,7 @@ mod tests {
         }
     }
 
+    #[cfg(unix)]
     #[test]
     fn an_opened_file_has_a_path_as_long_as_it_has_a_name() {
         let folder = tempfile::tempdir().unwrap();

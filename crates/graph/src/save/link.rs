@@ -165,9 +165,12 @@ fn copy(file: &MappedFile, to: &Path, meter: &mut Meter<'_>) -> std::io::Result<
 
 #[cfg(test)]
 mod tests {
+    #[cfg(unix)]
     use super::super::Written;
+    #[cfg(unix)]
     use super::*;
 
+    #[cfg(unix)]
     #[test]
     fn a_copied_checkpoint_counts_and_keeps_its_permissions() {
         use std::os::unix::fs::PermissionsExt;
