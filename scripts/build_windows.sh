@@ -2,7 +2,7 @@
 # Cross-compiles the programs for Windows on x86-64 with the compilers of Debian unstable:
 #   cargo fetch --locked
 #   sudo scripts/build_windows.sh /srv/unstable target/windows
-# A third argument is another command of cargo, with what follows it: `check`, or `test --no-run --package tileforge-files`.
+# What follows is another command of cargo: `check`, or `test --no-run --lib --package tileforge-files`.
 # The root file system is made by debootstrap if it does not exist (3 GB). Nothing is downloaded while it compiles: this
 # script fetches the crates of the standard library before, which Debian has only as source.
 set -euo pipefail
