@@ -1,10 +1,7 @@
 //! Every architecture with 8-bit activations, in the hands of NVIDIA's builder for RTX GPUs. It needs no GPU. The other
 //! precisions need no calibration, so an end-to-end test builds them.
 
-use super::RangeMethod;
-use super::islands::outside_f16;
-use super::recipe::{Recipe, default_layers};
-use super::statistics::Statistics;
+use super::uncalibrated;
 use crate::rtx;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Cursor;
@@ -31,16 +28,10 @@ fn tiny(architecture: &Entry) -> Model {
     model.specialised(&open.map(sizes).collect()).unwrap()
 }
 
-/// The model with its default layers in 8 bits. Every value is taken to reach from −1 to 1.
+/// The model with its default layers in 8 bits.
 fn quantised(model: &Model, precision: Precision) -> Model {
-    let mut statistics = Statistics::new();
-    let values = model.nodes.iter().flat_map(|node| &node.outputs).chain(model.inputs.iter().map(|port| &port.name));
-    values.for_each(|name| statistics.entry(name.clone()).or_default().add(&[-1.0, 1.0]));
-    let outside = outside_f16(model, &statistics).unwrap();
-    let recipe = Recipe { precision, provider: Provider::TensorRtRtx, range: RangeMethod::MinMax, statistics, outside };
-    let layers = default_layers(model, recipe.scheme().unwrap()).unwrap();
-    assert!(!layers.is_empty(), "{} has no layer for {precision}", model.name);
-    let made = recipe.apply(model, &layers.into_iter().collect::<BTreeSet<_>>()).unwrap();
+    let made = uncalibrated(model, precision, Provider::TensorRtRtx).unwrap();
+    let made = made.unwrap_or_else(|| panic!("{} has no layer for {precision}", model.name));
     assert!(made.nodes.iter().any(|node| node.operator == "QuantizeLinear"), "{} {precision}", model.name);
     made
 }

@@ -8,7 +8,7 @@ mod shapes;
 
 pub use find::{Here, here, names, places};
 pub use options::{ConvolutionSearch, CudaOptions, ProviderOptions, TensorRtOptions};
-pub use quantity::{Bandwidth, ComputeCapability, Memory, Tile};
+pub use quantity::{Bandwidth, Clock, ComputeCapability, Memory, Tile};
 pub use shapes::{Batches, Shapes};
 
 use crate::{Error, Result};
@@ -67,6 +67,33 @@ pub struct Device {
     pub memory: Memory,
     /// Bandwidth of the device memory.
     pub bandwidth: Bandwidth,
+    /// What its chip computes; known of GPUs that plans are built for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub chip: Option<Chip>,
+}
+
+/// The chip of a GPU, from which the least time of a plan follows.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Chip {
+    /// Streaming multiprocessors.
+    pub multiprocessors: u32,
+    /// The rated boost clock.
+    pub boost_clock: Clock,
+    /// The L2 cache.
+    pub cache: Memory,
+}
+
+impl Device {
+    /// What limits it; `None` where nothing is known of its chip.
+    pub fn limits(&self) -> Option<tileforge_tensorrt::Gpu> {
+        self.chip.as_ref().map(|chip| tileforge_tensorrt::Gpu {
+            multiprocessors: chip.multiprocessors,
+            boost_hertz: chip.boost_clock.hertz,
+            cache_bytes: chip.cache.bytes,
+            bandwidth: self.bandwidth.gigabytes_per_second * 1e9,
+        })
+    }
 }
 
 /// Tile shapes and batches for each task. A profile may leave out tasks.
@@ -131,7 +158,8 @@ pub struct Floors {
     /// Cosine similarity with the FP32 reference, at most 1.
     #[serde(deserialize_with = "cosine")]
     pub cosine: f64,
-    /// How many times as fast as FP32 and FP16 an INT8 engine has to be. It is measured on CPUs only.
+    /// How many times as fast as FP32 and FP16 an INT8 engine has to be. It is measured on CPUs only. Where plans are
+    /// built, the least time of an FP16 plan has to be so many times that of an 8-bit plan.
     #[serde(default = "not_slower", deserialize_with = "factor")]
     pub speed: f64,
 }

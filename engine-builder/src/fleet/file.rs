@@ -1,0 +1,57 @@
+//! The file of a fleet.
+
+use crate::{Error, Result, yaml};
+use serde::Deserialize;
+use std::path::Path;
+
+/// The cards that engines are needed for, and the models.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Fleet {
+    /// Profiles: their names, or paths that end in `.yaml`.
+    pub cards: Vec<String>,
+    /// Models: names, or paths of checkpoints, graphs, pipelines and model files.
+    pub models: Vec<String>,
+}
+
+impl Fleet {
+    /// Reads the file at `path`.
+    ///
+    /// # Errors
+    /// It cannot be read, is not valid, or names no card or no model.
+    pub fn read(path: &Path) -> Result<Self> {
+        let fleet: Self = yaml::read(path)?;
+        for (key, names) in [("cards", &fleet.cards), ("models", &fleet.models)] {
+            if names.is_empty() {
+                return Err(Error::input(path, format!("`{key}`: expected at least one")));
+            }
+        }
+        Ok(fleet)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fleet_has_cards_and_models() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("fleet.yaml");
+        let read = |text: &str| {
+            std::fs::write(&path, text).unwrap();
+            Fleet::read(&path).map_err(|error| error.to_string())
+        };
+        let fleet = read("cards: [rtx4090]\nmodels: [compact-x4, a/b.safetensors]\n").unwrap();
+        assert_eq!((fleet.cards.len(), fleet.models[1].as_str()), (1, "a/b.safetensors"));
+        for (text, expected) in [
+            ("cards: []\nmodels: [compact-x4]\n", "`cards`: expected at least one"),
+            ("cards: [rtx4090]\nmodels: []\n", "`models`: expected at least one"),
+            ("cards: [rtx4090]\n", "missing field `models`"),
+            ("cards: [rtx4090]\nmodel: [a]\n", "did you mean `models`?"),
+        ] {
+            let error = read(text).unwrap_err();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+}
