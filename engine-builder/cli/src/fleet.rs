@@ -15,7 +15,7 @@ use tileforge_terminal::report;
 /// builder builds plans for it, which needs no GPU and no calibration. Nothing is kept.
 #[derive(clap::Args)]
 #[command(after_help = "The file lists profiles and models:\n  cards: [rtx3080, rtx4090, l4]\n  models: [compact-x4, \
-        x4plus.safetensors]\n\nThe size is the largest of the profile's that the card holds in 16 bits. The precision has \
+        x4plus.safetensors]\n  sizes: [512x512]   # optional: other sizes than the profiles'\n\nThe size is the largest of the profile's that the card holds in 16 bits. The precision has \
         8 bits where that plan is\nfaster by the card's rates, whether its cache holds what fits or nothing \
         (docs/plans.md); gates on calibration\npictures decide when the engine is built.\n\nExample:\n  engine-builder plan fleet.yaml")]
 pub(super) struct Arguments {
@@ -45,6 +45,7 @@ pub(super) fn run(arguments: &Arguments, libraries: &Libraries) -> CommandResult
         let request = BuildRequest {
             model: named::model(Path::new(model))?,
             profiles: fleet.cards.clone(),
+            sizes: fleet.sizes.clone(),
             weights: models::weight_folders(),
             ..BuildRequest::default()
         };
@@ -71,7 +72,7 @@ fn text(entries: &[Entry]) -> String {
     let width = |of: &dyn Fn(&Entry) -> String| entries.iter().map(|entry| of(entry).len()).max().unwrap_or(0);
     let (cards, names) = (width(&|entry| entry.card.clone()).max(4), width(&name).max(5));
     let mut lines = vec![format!(
-        "{:cards$}  {:names$}  build  {:>9} {:>9} {:>17}  graph, others",
+        "{:cards$}  {:names$}  build  {:>9} {:>9} {:>18}  graph, others",
         "card", "model", "memory", "plan", "at least"
     )];
     lines.extend(entries.iter().map(|entry| {
@@ -94,14 +95,14 @@ fn line(entry: &Entry, choice: &Candidate) -> String {
     let estimated = (choice.evidence == Evidence::Estimated).then(|| "estimated from the graph".to_owned());
     let notes: Vec<String> = std::iter::once(choice.graph.clone()).chain(others).chain(estimated).collect();
     let memory = size(choice.memory_bytes);
-    format!("{:5}  {memory:>9} {plan:>9} {least:>17}  {}", choice.precision.name(), notes.join(", "))
+    format!("{:5}  {memory:>9} {plan:>9} {least:>18}  {}", choice.precision.name(), notes.join(", "))
 }
 
-/// "0.14 – 0.40 ms": what a run takes at least, with all that fits in the cache and with nothing in it.
+/// "0.144 – 1.595 ms": what a run takes at least, with all that fits in the cache and with nothing in it.
 fn time(candidate: &Candidate) -> Option<String> {
     let [least, uncached] = [candidate.least_microseconds()?, candidate.uncached_microseconds?];
     let milliseconds = |microseconds: u64| microseconds as f64 / 1e3;
-    Some(format!("{:.2} – {:.2} ms", milliseconds(least), milliseconds(uncached)))
+    Some(format!("{:.3} – {:.3} ms", milliseconds(least), milliseconds(uncached)))
 }
 
 fn size(bytes: u64) -> String {

@@ -22,14 +22,16 @@ fn shipped() -> BTreeMap<String, Profile> {
 #[test]
 fn every_profile_has_the_figures_of_the_document() {
     let document = fs::read_to_string(repository("docs/gpu-profiles.md")).unwrap();
-    let table = document.lines().skip_while(|line| !line.starts_with("| profile | GPU |"));
-    let rows = table.skip(2).take_while(|line| line.starts_with('|'));
-    let documented: BTreeMap<String, Vec<&str>> = rows
-        .map(|line| {
+    // The figures of each profile, which are all cells but the last one: that is their source.
+    let table = |head: &str| -> BTreeMap<String, Vec<&str>> {
+        let rows = document.lines().skip_while(|line| !line.starts_with(head)).skip(2);
+        let rows = rows.take_while(|line| line.starts_with('|')).map(|line| {
             let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
-            (cells[0].trim_matches('`').to_owned(), cells[1..6].to_vec())
-        })
-        .collect();
+            (cells[0].trim_matches('`').to_owned(), cells[1..cells.len() - 1].to_vec())
+        });
+        rows.collect()
+    };
+    let (documented, chips) = (table("| profile | GPU |"), table("| profile | multiprocessors |"));
     let mut profiles = shipped();
     let cpu = profiles.remove("cpu").unwrap();
     assert_eq!((cpu.provider, cpu.precision, cpu.device), (Provider::Cpu, Precision::Fp32, None));
@@ -50,6 +52,13 @@ fn every_profile_has_the_figures_of_the_document() {
             device.bandwidth.to_string(),
         ];
         assert_eq!(documented[name], figures, "{name}");
+        let chip = device.chip.as_ref();
+        let chip = chip.map(|chip| {
+            [chip.multiprocessors.to_string(), chip.boost_clock.to_string(), chip.cache.to_string()].to_vec()
+        });
+        let documented = chips.get(name).map(|cells| cells.iter().map(|cell| (*cell).to_owned()).collect());
+        assert_eq!(documented, chip, "{name}");
+        assert_eq!(chip.is_some(), profile.provider == Provider::TensorRtRtx, "{name}");
         assert_eq!(profile.precision, Precision::Fp16, "{name}");
         let Tasks { upscale, vae_encoder, vae_decoder, unet, depth, realtime } = &profile.tasks;
         assert!([upscale, vae_encoder, vae_decoder, unet, depth, realtime].into_iter().all(Option::is_some), "{name}");

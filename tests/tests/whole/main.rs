@@ -19,6 +19,7 @@ mod engines;
 mod examples;
 mod facade;
 mod films;
+mod fleet;
 mod foreign;
 mod frames;
 mod fusions;
