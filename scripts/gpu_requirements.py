@@ -32,16 +32,13 @@ NETWORKS = [
     ("RealCUGAN ×2", "RealCUGAN", "cugan-x2"),
     ("RealPLKSR ×4", "PLKSR", "realplksr-x4"),
     ("RRDBNet ×4 (`real-esrgan-x4plus`)", "RRDBNet", "real-esrgan-x4plus"),
-    ("SwinIR-M ×4", "SwinIR", "swinir-m-real-x4"),
-    ("HAT ×4", "HAT", "hat-x4"),
     ("NAFNet, width 64", "NAFNet", "nafnet-sidd-width64"),
-    ("SCUNet", "SCUNet", "scunet-color"),
     ("Depth Anything V2 small", "DepthAnything", "vits"),
-    ("Depth Anything V2 large", "DepthAnything", "vitl"),
-    ("SD 1.5: network, two samples", "UNet2DConditionModel", "sd15"),
     ("SD 1.5: decoder", "AutoencoderKLDecoder", "sd15"),
-    ("SDXL: network, two samples", "UNet2DConditionModel", "sdxl-base"),
+    ("SD 1.5: network, two samples", "UNet2DConditionModel", "sd15"),
+    ("SwinIR-M ×4", "SwinIR", "swinir-m-real-x4"),
     ("SDXL: decoder", "AutoencoderKLDecoder", "sdxl"),
+    ("SDXL: network, two samples", "UNet2DConditionModel", "sdxl-base"),
 ]
 
 # Cards are sold with so many GB.

@@ -124,7 +124,7 @@ pub(crate) fn convert(
     let all_layers = rewrite::layers(&fold_weight_casts(smallest)?);
     let mut chosen: BTreeSet<String> = match (recipe.scheme(), job.options.all_layers) {
         (None, _) => BTreeSet::new(),
-        (Some(scheme), false) => recipe::default_layers(smallest, scheme)?.into_iter().collect(),
+        (Some(scheme), false) => recipe::default_layers(smallest, scheme, job.provider)?.into_iter().collect(),
         (Some(_), true) => all_layers.iter().cloned().collect(),
     };
     if recipe.is_8_bits() {

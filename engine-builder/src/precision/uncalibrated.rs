@@ -21,7 +21,7 @@ pub(crate) fn uncalibrated(model: &Model, precision: Precision, provider: Provid
     let outside = outside_f16(model, &statistics)?;
     let recipe = Recipe { precision, provider, range: RangeMethod::MinMax, statistics, outside };
     let layers = match recipe.scheme() {
-        Some(scheme) => default_layers(model, scheme)?.into_iter().collect(),
+        Some(scheme) => default_layers(model, scheme, provider)?.into_iter().collect(),
         None => BTreeSet::new(),
     };
     if recipe.is_8_bits() && layers.is_empty() {

@@ -77,6 +77,7 @@ pub struct Device {
 #[serde(deny_unknown_fields)]
 pub struct Chip {
     /// Streaming multiprocessors.
+    #[serde(deserialize_with = "multiprocessors")]
     pub multiprocessors: u32,
     /// The rated boost clock.
     pub boost_clock: Clock,
@@ -146,6 +147,10 @@ fn cosine<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
 
 fn factor<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
     within(deserializer, "a factor of at least 0", 0.0..=f64::MAX)
+}
+
+fn multiprocessors<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+    within(deserializer, "1 to 1000 multiprocessors", 1..=1000)
 }
 
 /// Least quality of an engine.

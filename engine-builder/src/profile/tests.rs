@@ -260,6 +260,11 @@ fn mistakes_are_named_with_their_place_and_what_was_meant() {
         ("24 GB", "24 GBit", &["line 6", "units MB, MiB, GB, GiB", "`24 GBit`"]),
         ("24 GB", "24", &["line 6", "found `24`"]),
         ("936 GB/s", "936 GB", &["line 7", "GB/s, TB/s"]),
+        (
+            "936 GB/s",
+            "936 GB/s\nchip: { multiprocessors: 0, boost_clock: 1 GHz, cache: 1 MB }",
+            &["line 8", "expected 1 to 1000 multiprocessors, found 0"],
+        ),
         ("8.6", "eight", &["line 5", "as in 8.9"]),
         ("[64x64] }", "[64x0] }", &["line 11", "as in 256x256, found `64x0`"]),
         ("[64x64] }", "[] }", &["line 11", "`tiles`: expected at least one"]),

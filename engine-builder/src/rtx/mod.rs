@@ -5,6 +5,7 @@ mod builder;
 mod context_model;
 mod plans;
 mod process;
+mod scales;
 mod transposed_convolution;
 
 pub use builder::{PlanBuilder, PlanProgram, PlanReport};
@@ -27,6 +28,8 @@ pub struct Prepared {
     pub prelus: usize,
     /// Convolutions of concatenated features, which would be copied together, as sums of convolutions.
     pub sums: usize,
+    /// Scales of one element, with which activations would not be computed in 8 bits, as scalars.
+    pub scales: usize,
 }
 
 /// Writes what the builder refuses, or has slow kernels for, in forms that it takes. The result computes the same, but
@@ -40,7 +43,8 @@ pub fn prepare(model: &mut Model) -> Result<Prepared> {
     let transposed_convolutions = transposed_convolution::in_fp32(model)?;
     let prelus = prelu_as_extremes(model)?;
     let sums = concatenated_convolutions_as_sums(model)?;
-    Ok(Prepared { attentions, transposed_convolutions, prelus, sums })
+    let scales = scales::as_scalars(model)?;
+    Ok(Prepared { attentions, transposed_convolutions, prelus, sums, scales })
 }
 
 #[cfg(test)]
