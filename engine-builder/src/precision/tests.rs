@@ -246,7 +246,7 @@ fn ends_stay_out_of_8_bits_but_for_a_residual() {
 
 #[test]
 fn layers_that_plans_compute_in_more_bits_stay_out_of_8() {
-    // Layers of filters 1×1, 5×5 and 1×1, and one behind global pooling.
+    // Inner layers with filters of 3×3 and 5×5, and one behind global pooling.
     let trace = Trace::new("sizes", 9, 20);
     let mut x = trace.input("image", TensorType::new(DataType::F32, [1, 1, 8, 8]));
     for (name, side) in [("enter", 1), ("small", 3), ("large", 5), ("leave", 1)] {
@@ -261,10 +261,10 @@ fn layers_that_plans_compute_in_more_bits_stay_out_of_8() {
     trace.output("upscaled", &x);
     let model = trace.finish().unwrap();
     let chosen = |scheme, provider| default_layers(&model, scheme, provider).unwrap();
-    assert_eq!(chosen(Scheme::Signed, Provider::TensorRt), ["small", "large", "pooled"]);
-    assert_eq!(chosen(Scheme::Signed, Provider::TensorRtRtx), ["small", "large"]);
-    assert_eq!(chosen(Scheme::Float8, Provider::TensorRtRtx), ["small"]);
-    assert_eq!(chosen(Scheme::Float8, Provider::TensorRt), ["small", "large", "pooled"]);
+    assert_eq!(chosen(Scheme::Signed, Provider::TensorRt), ["small/Conv", "large/Conv", "pooled/Conv"]);
+    assert_eq!(chosen(Scheme::Signed, Provider::TensorRtRtx), ["small/Conv", "large/Conv"]);
+    assert_eq!(chosen(Scheme::Float8, Provider::TensorRtRtx), ["small/Conv"]);
+    assert_eq!(chosen(Scheme::Float8, Provider::TensorRt), ["small/Conv", "large/Conv", "pooled/Conv"]);
 }
 
 #[test]
