@@ -228,8 +228,8 @@ impl Profile {
             Task::VaeDecoder => &self.tasks.vae_decoder,
             Task::Depth => &self.tasks.depth,
             Task::Realtime => &self.tasks.realtime,
-            // The input is tokens, or nothing that a profile knows, and not a picture.
-            Task::TextEncoder | Task::Tensors => &None,
+            // The input is tokens, or nothing that a profile knows, or a clip whose size the whole pipeline determines.
+            Task::TextEncoder | Task::Tensors | Task::Transformer => &None,
         }
         .as_ref()
     }

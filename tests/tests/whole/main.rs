@@ -58,4 +58,5 @@ mod tensors;
 mod tile_quality;
 mod together;
 mod torch_files;
+mod video_transformer;
 mod video_vae;
