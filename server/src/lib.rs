@@ -7,7 +7,7 @@
 //! | module | holds |
 //! |---|---|
 //! | `server`, `settings` | [`Server`]: from settings to its end |
-//! | `repository`, `model` | the engines by name, and what one is opened as |
+//! | `repository`, `model`, `fingerprint` | the engines by name, what one is opened as, and when it was exchanged |
 //! | `rest`, `grpc` | the Open Inference Protocol over HTTP and gRPC |
 //! | `routes` | everything over HTTP |
 //! | `pictures`, `coding` | pictures in and out |
@@ -45,6 +45,7 @@ mod datatype;
 mod events;
 mod failure;
 mod few;
+mod fingerprint;
 mod generate;
 mod grpc;
 mod inference;

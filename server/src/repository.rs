@@ -1,8 +1,6 @@
 //! The engines that are served, by name.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -10,6 +8,7 @@ use parking_lot::{Mutex, RwLock};
 use tileforge::{Host, OpenOptions, Task};
 
 use crate::failure::{Failure, FailureKind, Result, chain, shown};
+use crate::fingerprint::Stamp;
 use crate::metrics::Metrics;
 use crate::model::Model;
 use crate::settings::NamedModel;
@@ -65,22 +64,18 @@ pub(crate) struct Listed {
 
 /// What changes when an engine is exchanged: its folder and its manifest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Fingerprint([(u64, u64, i64, i64, u64); 2]);
+struct Fingerprint([Stamp; 2]);
 
 impl Fingerprint {
     /// `None` where there is no engine in a folder, or no archive.
     fn of(source: &Path) -> Option<Self> {
-        let of = |path: &Path| {
-            let found = fs::metadata(path).ok()?;
-            Some((found.dev(), found.ino(), found.mtime(), found.mtime_nsec(), found.len()))
-        };
-        let own = of(source)?;
+        let own = Stamp::of(source)?;
         if source.is_file() {
             return Some(Self([own, own]));
         }
-        let manifest = of(&source.join(MANIFEST))?;
+        let manifest = Stamp::of(&source.join(MANIFEST))?;
         // What is written beside the manifest later, such as compiled graphs, changes the folder's time alone.
-        Some(Self([(own.0, own.1, 0, 0, 0), manifest]))
+        Some(Self([own.identity(), manifest]))
     }
 }
 

@@ -5,14 +5,11 @@ use crate::error::{Error, Result};
 use crate::folder::{entries, names};
 use crate::listing::Listing;
 use crate::manifest::MANIFEST_FILE;
-use rustix::fs::{CWD, RenameFlags, renameat_with};
-use rustix::io::Errno;
 use serde::Serialize;
-use std::fs::{self, File, Permissions};
+use std::fs;
 use std::io;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use tileforge_files::unfinished;
+use tileforge_files::{UsualPermissions, unfinished};
 
 /// An unfinished engine: a folder that is removed unless it is put at its place.
 pub use tileforge_files::unfinished::Folder as Temporary;
@@ -32,24 +29,15 @@ pub fn write_manifest(manifest: &impl Serialize, folder: &Path) -> Result<()> {
 /// Gives the folder and its files the permissions of newly made ones. Temporary files are private to their owner.
 fn make_readable(folder: &Path) -> Result<()> {
     let fail = |e| Error::file(folder, "set the permissions", e);
-    // A newly made file shows which permissions the system gives.
-    let probe = folder.join(".permissions");
-    let mode = File::create(&probe).and_then(|file| file.metadata()).map_err(fail)?.permissions().mode();
-    fs::remove_file(&probe).map_err(fail)?;
+    let usual = UsualPermissions::in_folder(folder).map_err(fail)?;
     for (path, is_folder) in entries(folder)? {
         if is_folder {
             make_readable(&path)?;
         } else {
-            fs::set_permissions(path, Permissions::from_mode(mode)).map_err(fail)?;
+            usual.give_to_file(&path).map_err(fail)?;
         }
     }
-    // Whoever may read the files may enter the folder.
-    fs::set_permissions(folder, Permissions::from_mode(mode_of_folder(mode))).map_err(fail)
-}
-
-/// The permissions of a folder whose files have these.
-fn mode_of_folder(files: u32) -> u32 {
-    files | ((files & 0o444) >> 2)
+    usual.give_to_folder(folder).map_err(fail)
 }
 
 /// The folder that contains `directory`.
@@ -117,14 +105,14 @@ pub fn put_in_place(staging: Temporary, directory: &Path) -> Result<()> {
     // A program that is stopped removes the temporary folder, and must not do so in the middle of this.
     let finishing = unfinished::finishing();
     if directory.exists() {
-        match renameat_with(CWD, staging.path(), CWD, directory, RenameFlags::EXCHANGE) {
+        match tileforge_files::exchange(staging.path(), directory) {
             // Now the temporary name holds the older engine, which is removed with it.
-            Ok(()) => return Ok(()),
-            Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {
+            Ok(true) => return Ok(()),
+            Ok(false) => {
                 drop(finishing);
                 return step_aside(staging, directory);
             }
-            Err(error) => return Err(Error::file(directory, "replace", error.into())),
+            Err(error) => return Err(Error::file(directory, "replace", error)),
         }
     }
     let renamed = fs::rename(staging.path(), directory);
@@ -137,7 +125,8 @@ fn step_aside(staging: Temporary, directory: &Path) -> Result<()> {
     let aside = temporary(parent_of(directory))?;
     let old = aside.path().join("old");
     let _finishing = unfinished::finishing();
-    fs::rename(directory, &old).map_err(|e| Error::file(directory, "replace", e))?;
+    let replaced = fs::rename(directory, &old).map_err(tileforge_files::not_replaced);
+    replaced.map_err(|e| Error::file(directory, "replace", e))?;
     fs::rename(staging.path(), directory).map_err(|error| {
         // Best effort: the earlier error is reported.
         let _ = fs::rename(&old, directory);
@@ -148,6 +137,10 @@ fn step_aside(staging: Temporary, directory: &Path) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    #[cfg(unix)]
+    use std::fs::Permissions;
+    #[cfg(unix)]
+    use std::os::unix::fs::PermissionsExt;
 
     fn names(folder: &Path) -> Vec<String> {
         let mut names: Vec<String> =
@@ -163,13 +156,6 @@ mod tests {
         fs::write(staging.path().join(MANIFEST_FILE), manifest).unwrap();
         fs::write(staging.path().join("selftest.safetensors"), text).unwrap();
         staging
-    }
-
-    #[test]
-    fn whoever_may_read_the_files_may_enter_the_folder() {
-        for (files, folder) in [(0o644, 0o755), (0o640, 0o750), (0o600, 0o700), (0o755, 0o755)] {
-            assert_eq!(mode_of_folder(files), folder, "{files:o}");
-        }
     }
 
     #[test]
@@ -223,6 +209,7 @@ mod tests {
         assert!(read.has("selftest.safetensors") && !read.has("other"));
     }
 
+    #[cfg(unix)]
     #[test]
     fn whoever_may_read_new_files_may_read_an_engine() {
         let parent = tempfile::tempdir().unwrap();
@@ -254,6 +241,8 @@ mod tests {
         }
     }
 
+    /// Windows replaces a folder in two steps.
+    #[cfg(unix)]
     #[test]
     fn there_is_an_engine_at_every_moment_of_its_replacement() {
         let parent = tempfile::tempdir().unwrap();

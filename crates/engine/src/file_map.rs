@@ -1,20 +1,12 @@
-//! Read-only mappings of files.
-//!
-//! Files are mapped only here, because mapping is `unsafe`: if another process truncates a mapped file, reads fail with
-//! SIGBUS. Engine files are written once and renamed into place, and never changed. That makes mapping sound in
-//! practice. The same condition holds for every program that maps model files.
-#![allow(unsafe_code)]
+//! The bytes of an engine's files.
 
 use std::fs::{self, File};
 use std::io;
 use std::ops::Deref;
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use memmap2::UncheckedAdvice;
-use rustix::fs::{AtFlags, CWD, linkat};
 use sha2::{Digest, Sha256};
+use tileforge_files::Mapped;
 
 use crate::error::{Error, Result};
 use crate::hexadecimal::hexadecimal;
@@ -24,11 +16,7 @@ const CHUNK: usize = 16 << 20;
 
 /// The bytes of a file, loaded by the system as they are read. It stays the same file whatever happens to its name.
 #[derive(Debug)]
-pub(crate) struct FileMap {
-    file: File,
-    /// Most systems refuse to map an empty file.
-    map: Option<memmap2::Mmap>,
-}
+pub(crate) struct FileMap(Mapped);
 
 impl FileMap {
     /// Maps the file at `path`.
@@ -43,30 +31,12 @@ impl FileMap {
 
     fn of_file(opened: io::Result<File>, path: &Path) -> Result<Self> {
         let file = opened.map_err(|source| Error::file(path, "open", source))?;
-        let length = file.metadata().map_err(|source| Error::file(path, "inspect", source))?.len();
-        let map = if length == 0 {
-            None
-        } else {
-            // SAFETY: the mapping is read-only and private to this value; the module's documentation speaks of files
-            // that change while they are mapped.
-            Some(unsafe { memmap2::Mmap::map(&file) }.map_err(|source| Error::file(path, "map", source))?)
-        };
-        Ok(Self { file, map })
+        Mapped::new(file).map(Self).map_err(|source| Error::file(path, "map", source))
     }
 
     /// A path that leads to the opened file; `None` if it has lost its name, or if the system has no such paths.
     pub(crate) fn opened_path(&self) -> Option<PathBuf> {
-        let path = self.descriptor();
-        let named = fs::metadata(fs::canonicalize(&path).ok()?).ok()?;
-        // This process may have lost the right to open it once more.
-        let again = File::open(&path).ok()?.metadata().ok()?;
-        let opened = self.file.metadata().ok()?;
-        [named, again].iter().all(|other| (other.dev(), other.ino()) == (opened.dev(), opened.ino())).then_some(path)
-    }
-
-    /// Linux's path of the opened file.
-    fn descriptor(&self) -> PathBuf {
-        format!("/proc/self/fd/{}", self.file.as_raw_fd()).into()
+        self.0.opened_path()
     }
 
     /// SHA-256 of the bytes, as [`sha256`](crate::digest::sha256) gives it. What has been read leaves this process's
@@ -75,19 +45,14 @@ impl FileMap {
         let mut digest = Sha256::new();
         for (number, chunk) in self.chunks(CHUNK).enumerate() {
             digest.update(chunk);
-            if let Some(map) = &self.map {
-                // SAFETY: the mapping is shared with the file and read-only, so whoever reads these bytes later gets
-                // them from the file again, as on the first time. Where the system keeps them, they only take memory.
-                let _ = unsafe { map.unchecked_advise_range(UncheckedAdvice::DontNeed, number * CHUNK, chunk.len()) };
-            }
+            self.0.leave(number * CHUNK..number * CHUNK + chunk.len());
         }
         hexadecimal(&digest.finalize())
     }
 
     /// Gives the file a second name, or copies it where that is impossible, such as on another file system.
     pub(crate) fn place_at(&self, target: &Path) -> Result<()> {
-        // The descriptor is linked, not the path, which another file may have by now.
-        if linkat(CWD, self.descriptor(), CWD, target, AtFlags::SYMLINK_FOLLOW).is_ok() {
+        if self.0.link(target).is_ok() {
             return Ok(());
         }
         fs::write(target, &**self).map_err(|source| Error::file(target, "write", source))
@@ -98,7 +63,7 @@ impl Deref for FileMap {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        self.map.as_deref().unwrap_or_default()
+        &self.0
     }
 }
 
@@ -119,6 +84,7 @@ mod tests {
         }
     }
 
+    #[cfg(unix)]
     #[test]
     fn an_opened_file_has_a_path_as_long_as_it_has_a_name() {
         let folder = tempfile::tempdir().unwrap();

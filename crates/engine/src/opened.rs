@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -96,7 +95,8 @@ impl Opened {
     /// Checks that it holds no file but those with these names.
     pub(crate) fn check_nothing_but(&self, is_listed: impl Fn(&str) -> bool) -> Result<()> {
         // The opened directory is listed, not the path, which another one may have by now.
-        let opened = PathBuf::from(format!("/proc/self/fd/{}", self.folder.as_raw_fd()));
+        let opened = tileforge_files::path_of_folder(&self.folder);
+        let opened = opened.map_err(|source| Error::file(&self.path, "list", source))?;
         let names = folder::names(&opened).map_err(|error| error.relocated(&opened, &self.path))?;
         match names.iter().find(|name| !is_listed(name)) {
             None => Ok(()),

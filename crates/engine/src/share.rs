@@ -4,10 +4,9 @@ use crate::digest::{FileDigest, sha256_file};
 use crate::listing::Listing;
 use crate::{Error, MANIFEST_FILE, Result, exchange};
 use std::collections::HashMap;
-use std::fs::{self, Metadata};
-use std::os::unix::fs::MetadataExt;
+use std::fs;
 use std::path::{Path, PathBuf};
-use tileforge_files::{owner, unfinished};
+use tileforge_files::{is_same_file, owner, unfinished};
 
 /// How many folders deep engines are looked for: `engines/PROFILE/MODEL`.
 const DEPTH: usize = 2;
@@ -65,10 +64,8 @@ fn find(folder: &Path, depth: usize, found: &mut impl FnMut(&Path)) {
 ///
 /// The owner of a file can change it, now or after a change of its mode, so only this user's own files are linked.
 fn link(other: &Path, own: &Path, digest: &FileDigest, scratch: &Path) -> Result<bool> {
-    let (Ok(theirs), Ok(ours)) = (fs::symlink_metadata(other), fs::symlink_metadata(own)) else { return Ok(false) };
-    // The mode also says that both are files.
-    let may_be_shared = |theirs: &Metadata| theirs.mode() == ours.mode() && owner::is_own(theirs);
-    if theirs.ino() == ours.ino() || !may_be_shared(&theirs) {
+    let may_be_shared = |other: &Path| owner::may_replace(other, own).unwrap_or(false);
+    if is_same_file(other, own).unwrap_or(true) || !may_be_shared(other) {
         return Ok(false);
     }
     // The link is made under a temporary name and renamed, so there is always a whole file of this name. It is looked
@@ -76,7 +73,7 @@ fn link(other: &Path, own: &Path, digest: &FileDigest, scratch: &Path) -> Result
     let Ok(beside) = unfinished::folder_in(scratch) else { return Ok(false) };
     let linked = beside.path().join("file");
     if fs::hard_link(other, &linked).is_err()
-        || !fs::symlink_metadata(&linked).is_ok_and(|linked| may_be_shared(&linked))
+        || !may_be_shared(&linked)
         || sha256_file(&linked).ok().as_ref() != Some(digest)
     {
         return Ok(false);

@@ -8,13 +8,13 @@
 //! remembered for a file that other users could change unseen ([`owner::check`]), nor for one that was written a moment
 //! ago, whose next change could have the same time.
 
+use crate::system::{FileState, making, reading};
 use crate::{open, owner, unfinished};
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
 use std::fmt;
-use std::fs::{self, File, Metadata};
+use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
@@ -62,41 +62,19 @@ pub struct Digests(Arc<Shared>);
 
 #[derive(Default)]
 struct Shared {
-    known: Mutex<HashMap<Identity, Arc<Mutex<Option<FileSha256>>>>>,
+    /// By the states of files. A new name of a file changes its state, too: see [`Digests::has_new_name`].
+    known: Mutex<HashMap<FileState, Arc<Mutex<Option<FileSha256>>>>>,
     folder: Option<PathBuf>,
     report: Option<Report>,
     done: AtomicU64,
     total: AtomicU64,
 }
 
-/// A state of a file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct Identity {
-    device: u64,
-    inode: u64,
-    length: u64,
-    written: (i64, i64),
-    /// A new name of the file changes it, too: see [`Digests::has_new_name`].
-    changed: (i64, i64),
-}
-
-impl Identity {
-    fn new(metadata: &Metadata) -> Self {
-        Identity {
-            device: metadata.dev(),
-            inode: metadata.ino(),
-            length: metadata.len(),
-            written: (metadata.mtime(), metadata.mtime_nsec()),
-            changed: (metadata.ctime(), metadata.ctime_nsec()),
-        }
-    }
-
-    /// Everything but the digest, as a record has it.
-    fn text(&self) -> String {
-        let Identity { device, inode, length, written, changed } = self;
-        let [written, changed] = [written, changed].map(|(seconds, nanoseconds)| format!("{seconds}.{nanoseconds:09}"));
-        format!("device {device} inode {inode} bytes {length} written {written} changed {changed}")
-    }
+/// Everything but the digest, as a record has it.
+fn text(state: &FileState) -> String {
+    let FileState { device, inode, length, written, changed } = state;
+    let [written, changed] = [written, changed].map(|(seconds, nanoseconds)| format!("{seconds}.{nanoseconds:09}"));
+    format!("device {device} inode {inode} bytes {length} written {written} changed {changed}")
 }
 
 impl fmt::Debug for Digests {
@@ -131,7 +109,7 @@ impl Digests {
     /// # Errors
     /// As [`Digests::of`].
     pub fn of_opened(&self, file: &File, path: &Path) -> io::Result<FileSha256> {
-        let identity = Identity::new(&file.metadata()?);
+        let identity = FileState::of(file)?;
         let slot = {
             let mut known = self.0.known.lock().unwrap_or_else(PoisonError::into_inner);
             known.entry(identity).or_default().clone()
@@ -149,7 +127,7 @@ impl Digests {
             None => {
                 tracing::debug!("{}: computing its SHA-256", path.display());
                 let sha256 = self.compute(file, path, identity.length)?;
-                if Identity::new(&file.metadata()?) != identity {
+                if FileState::of(file)? != identity {
                     return Err(io::Error::other("the file was changed while it was read"));
                 }
                 self.remember(path, &identity, &sha256);
@@ -162,10 +140,9 @@ impl Digests {
     /// Keeps a known digest of a file which this program has just given a name, or taken one from. That changes
     /// a time of the file and no byte of it.
     pub fn has_new_name(&self, path: &Path) {
-        let Ok(metadata) = fs::metadata(path) else { return };
-        let now = Identity::new(&metadata);
+        let Ok(now) = FileState::of_path(path) else { return };
         let mut known = self.0.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let same = known.iter().filter(|(then, _)| Identity { changed: now.changed, ..**then } == now);
+        let same = known.iter().filter(|(then, _)| FileState { changed: now.changed, ..**then } == now);
         // The newest state, if there are several.
         let Some(slot) = same.max_by_key(|(then, _)| then.changed).map(|(_, slot)| slot.clone()) else { return };
         known.insert(now, slot.clone());
@@ -217,29 +194,29 @@ impl Digests {
     }
 
     /// The digest that an earlier process has recorded for this state of the file.
-    fn remembered(&self, path: &Path, identity: &Identity) -> Option<String> {
+    fn remembered(&self, path: &Path, identity: &FileState) -> Option<String> {
         let record = self.record(identity)?;
-        let text = crate::read_text(&record, RECORD_MAXIMUM_BYTES).ok()?;
-        let (known, sha256) = text.trim_end().rsplit_once(" sha256 ")?;
+        let read = crate::read_text(&record, RECORD_MAXIMUM_BYTES).ok()?;
+        let (known, sha256) = read.trim_end().rsplit_once(" sha256 ")?;
         let is_digest = sha256.len() == 64 && sha256.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
-        let counts = known == identity.text() && is_digest && is_ours(&record) && is_ours(path);
+        let counts = known == text(identity) && is_digest && is_ours(&record) && is_ours(path);
         counts.then(|| sha256.to_owned())
     }
 
     /// Records a digest. That it cannot be recorded does no harm.
-    fn remember(&self, path: &Path, identity: &Identity, sha256: &str) {
+    fn remember(&self, path: &Path, identity: &FileState, sha256: &str) {
         let Some(record) = self.record(identity) else { return };
         let Some(folder) = record.parent() else { return };
-        let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
+        let made = making::private_folders(folder);
         if made.is_err() || !is_settled(identity) || !is_ours(path) || !is_ours(folder) {
             return;
         }
         make_room(folder);
-        let _ = unfinished::write(&record, format!("{} sha256 {sha256}\n", identity.text()).as_bytes());
+        let _ = unfinished::write(&record, format!("{} sha256 {sha256}\n", text(identity)).as_bytes());
     }
 
     /// Where the digest of a file is recorded: one record for each inode.
-    fn record(&self, identity: &Identity) -> Option<PathBuf> {
+    fn record(&self, identity: &FileState) -> Option<PathBuf> {
         let folder = self.0.folder.as_ref().filter(|_| identity.length >= KEPT_FROM)?;
         Some(folder.join(format!("{:x}-{:x}", identity.device, identity.inode)))
     }
@@ -265,7 +242,7 @@ pub fn stated_by_hub_cache(path: &Path) -> Option<String> {
 fn read_ahead(file: &File, length: u64, sink: &mut dyn FnMut(&[u8])) -> io::Result<()> {
     if length <= CHUNK as u64 {
         let mut bytes = vec![0; length as usize];
-        file.read_exact_at(&mut bytes, 0)?;
+        reading::read_exact_at(file, &mut bytes, 0)?;
         sink(&bytes);
         return Ok(());
     }
@@ -276,7 +253,7 @@ fn read_ahead(file: &File, length: u64, sink: &mut dyn FnMut(&[u8])) -> io::Resu
         while offset < length {
             let mut buffer = buffers.try_recv().unwrap_or_default();
             buffer.resize(CHUNK.min(usize::try_from(length - offset).unwrap_or(CHUNK)), 0);
-            let result = file.read_exact_at(&mut buffer, offset);
+            let result = reading::read_exact_at(file, &mut buffer, offset);
             offset += buffer.len() as u64;
             let has_failed = result.is_err();
             if filled.send(result.map(|()| buffer)).is_err() || has_failed {
@@ -300,7 +277,7 @@ fn is_ours(path: &Path) -> bool {
     matches!(owner::check(path), Ok(Ok(())))
 }
 
-fn is_settled(identity: &Identity) -> bool {
+fn is_settled(identity: &FileState) -> bool {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     // A time in the future says nothing.
     u64::try_from(identity.written.0).is_ok_and(|written| written + SETTLED.as_secs() <= now.as_secs())

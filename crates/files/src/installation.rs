@@ -27,7 +27,7 @@ pub fn installed(name: &str) -> Vec<PathBuf> {
 
 /// The folder of the executable. Links are followed, so that a link in another folder finds the program's files.
 pub fn executable_folder() -> PathBuf {
-    let executable = std::env::current_exe().and_then(|path| path.canonicalize()).unwrap_or_default();
+    let executable = std::env::current_exe().and_then(|path| crate::real_path(&path)).unwrap_or_default();
     executable.parent().map(Path::to_owned).unwrap_or_default()
 }
 

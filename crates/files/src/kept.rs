@@ -7,17 +7,19 @@
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Write};
-use std::os::fd::OwnedFd;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags};
-use rustix::io::Errno;
-
 use crate::live::{Abandoned, Live};
-use crate::open::{Refused, name_of, read_opened};
-use crate::owner::{WRITABLE_BY_ALL, is_own, is_same};
+use crate::open::{name_of, read_opened};
+use crate::refused::not_own;
+use crate::system::locking::{self, Held};
+use crate::system::own_folder::{self, NotOpened, OwnFolder};
+use crate::system::standing::Standing;
+use crate::system::state::Identity;
 use crate::unfinished;
+
+#[cfg(doc)]
+use crate::Refused;
 
 /// More often than another process that ends can remove the folder just when it was opened.
 const ATTEMPTS: usize = 100;
@@ -26,7 +28,8 @@ const ATTEMPTS: usize = 100;
 #[derive(Debug)]
 pub struct Kept {
     path: PathBuf,
-    folder: File,
+    folder: OwnFolder,
+    _held: Held,
     _live: Live,
 }
 
@@ -69,27 +72,24 @@ impl Kept {
         // What a killed process has put together of the kept files would be a second name of them.
         unfinished::remove_abandoned(parent_of(&path));
         for _ in 0..ATTEMPTS {
-            let make = || match rustix::fs::mkdirat(CWD, &path, Mode::RWXU) {
-                Ok(()) | Err(Errno::EXIST) => Ok(()),
-                Err(error) => Err(error.into()),
-            };
-            let made = Live::make(Abandoned::RemovedIfEmpty, make, |()| path.clone());
+            let made = Live::make(Abandoned::RemovedIfEmpty, || own_folder::make(&path), |()| path.clone());
             let ((), live) = made.map_err(failed("create"))?;
-            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
-            let folder = match rustix::fs::openat(CWD, &path, flags, Mode::empty()) {
-                Err(Errno::NOENT) => continue,
-                // Linux says the former of a link, other systems the latter.
-                Err(Errno::NOTDIR | Errno::LOOP) => return Err(failed("use")(other_than_folder(&path))),
-                opened => File::from(opened.map_err(|error| failed("open")(error.into()))?),
+            let folder = match OwnFolder::open(&path) {
+                Ok(folder) => folder,
+                Err(NotOpened::Missing) => continue,
+                Err(NotOpened::NoFolder) => return Err(failed("use")(other_than_folder(&path))),
+                Err(NotOpened::Other(error)) => return Err(failed("open")(error)),
             };
-            check_own(&folder, &path).map_err(failed("use"))?;
-            match folder.try_lock() {
-                Ok(()) => {}
-                Err(TryLockError::WouldBlock) if waiting() => folder.lock().map_err(failed("wait for"))?,
+            check_own(folder.as_file(), &path).map_err(failed("use"))?;
+            let held = match locking::try_lock(folder.as_file()) {
+                Ok(held) => held,
+                Err(TryLockError::WouldBlock) if waiting() => {
+                    locking::wait(folder.as_file()).map_err(failed("wait for"))?
+                }
                 Err(TryLockError::WouldBlock) => return Err(NotKept::Busy { path }),
                 Err(TryLockError::Error(error)) => return Err(failed("lock")(error)),
-            }
-            let kept = Self { path: path.clone(), folder, _live: live };
+            };
+            let kept = Self { path: path.clone(), folder, _held: held, _live: live };
             // The process that had the lock may have removed the folder.
             if kept.is_there() {
                 return Ok(kept);
@@ -109,32 +109,16 @@ impl Kept {
     /// # Errors
     /// The system's reason.
     pub fn open(&self, name: &str) -> io::Result<File> {
-        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-        match rustix::fs::openat(&self.folder, name, flags, Mode::empty()) {
-            Ok(file) => {
-                let (file, folder) = (File::from(file), self.folder.metadata()?);
-                let found = file.metadata()?;
-                if found.is_file() && found.nlink() == 1 && found.uid() == folder.uid() {
-                    return Ok(file);
-                }
-            }
-            // A link, or a socket.
-            Err(Errno::NOENT | Errno::LOOP | Errno::NXIO) => {}
-            Err(error) => return Err(error.into()),
+        if let Some(file) = self.folder.open_file(name)? {
+            return Ok(file);
         }
         self.remove_file(name)?;
-        Ok(self.create(name)?.into())
-    }
-
-    /// Makes a file that was not there. No other user may enter the folder, so it has the mode of any new file.
-    fn create(&self, name: &str) -> io::Result<OwnedFd> {
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        Ok(rustix::fs::openat(&self.folder, name, flags, Mode::from_raw_mode(0o666))?)
+        self.folder.create(name)
     }
 
     /// Bytes of a file that are there.
     pub fn length(&self, name: &str) -> u64 {
-        self.read_only(name).and_then(|file| file.metadata()).map_or(0, |found| found.len())
+        self.folder.read(name).and_then(|file| file.metadata()).map_or(0, |found| found.len())
     }
 
     /// A small file; `None` if it is not there.
@@ -142,16 +126,10 @@ impl Kept {
     /// # Errors
     /// It has more than `most` bytes; the system's reason.
     pub fn read(&self, name: &str, most: u64) -> io::Result<Option<Vec<u8>>> {
-        match self.read_only(name) {
+        match self.folder.read(name) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             opened => read_opened(opened?, most).map(Some),
         }
-    }
-
-    fn read_only(&self, name: &str) -> io::Result<File> {
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-        let file = File::from(rustix::fs::openat(&self.folder, name, flags, Mode::empty())?);
-        if file.metadata()?.is_file() { Ok(file) } else { Err(io::ErrorKind::NotFound.into()) }
     }
 
     /// Replaces a small file.
@@ -160,7 +138,7 @@ impl Kept {
     /// The system's reason.
     pub fn write(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         self.remove_file(name)?;
-        File::from(self.create(name)?).write_all(bytes)
+        self.folder.create(name)?.write_all(bytes)
     }
 
     /// Removes a file, if it is there.
@@ -168,10 +146,7 @@ impl Kept {
     /// # Errors
     /// The system's reason.
     pub fn remove_file(&self, name: &str) -> io::Result<()> {
-        match rustix::fs::unlinkat(&self.folder, name, AtFlags::empty()) {
-            Ok(()) | Err(Errno::NOENT) => Ok(()),
-            Err(error) => Err(error.into()),
-        }
+        self.folder.remove(name)
     }
 
     /// Gives a file its name outside of the folder. An older file of this name is replaced.
@@ -180,7 +155,7 @@ impl Kept {
     /// The system's reason.
     pub fn rename(&self, name: &str, to: &Path) -> io::Result<()> {
         let _finishing = unfinished::finishing();
-        Ok(rustix::fs::renameat(&self.folder, name, CWD, to)?)
+        self.folder.rename(name, to)
     }
 
     /// Gives a file a second name, or copies it where that is impossible.
@@ -188,10 +163,11 @@ impl Kept {
     /// # Errors
     /// The second name is taken, or the file cannot be copied.
     pub fn link_or_copy(&self, name: &str, second: &Path) -> io::Result<()> {
-        match rustix::fs::linkat(&self.folder, name, CWD, second, AtFlags::empty()) {
-            Ok(()) => Ok(()),
-            Err(Errno::EXIST) => Err(io::ErrorKind::AlreadyExists.into()),
-            Err(_) => io::copy(&mut self.read_only(name)?, &mut File::create_new(second)?).map(drop),
+        match self.folder.link(name, second) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                io::copy(&mut self.folder.read(name)?, &mut File::create_new(second)?).map(drop)
+            }
+            linked => linked,
         }
     }
 
@@ -200,8 +176,7 @@ impl Kept {
     /// # Errors
     /// The system's reason.
     pub fn free_bytes(&self) -> io::Result<u64> {
-        let found = rustix::fs::fstatvfs(&self.folder)?;
-        Ok(found.f_bavail.saturating_mul(found.f_frsize))
+        self.folder.free_bytes()
     }
 
     /// Whether nothing is in it.
@@ -209,7 +184,7 @@ impl Kept {
     /// # Errors
     /// The system's reason.
     pub fn is_empty(&self) -> io::Result<bool> {
-        Ok(self.names()?.is_empty())
+        Ok(self.folder.names()?.is_empty())
     }
 
     /// Removes the files that `is_known` names, and the folder. Other files stay, and the folder with them.
@@ -217,7 +192,7 @@ impl Kept {
     /// # Errors
     /// The system's reason.
     pub fn remove(self, is_known: impl Fn(&str) -> bool) -> io::Result<()> {
-        for name in self.names()?.iter().filter(|name| is_known(name)) {
+        for name in self.folder.names()?.iter().filter(|name| is_known(name)) {
             self.remove_file(name)?;
         }
         if !self.is_there() {
@@ -229,16 +204,10 @@ impl Kept {
         }
     }
 
-    fn names(&self) -> io::Result<Vec<String>> {
-        let entries = Dir::read_from(&self.folder)?;
-        let names = entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
-        let names = names.collect::<io::Result<Vec<_>>>()?;
-        Ok(names.into_iter().filter(|name| name != "." && name != "..").collect())
-    }
-
     /// Whether the path still leads to the folder.
     fn is_there(&self) -> bool {
-        matches!((fs::symlink_metadata(&self.path), self.folder.metadata()), (Ok(a), Ok(b)) if is_same(&a, &b))
+        let found = (Identity::of_unfollowed(&self.path), Identity::of(self.folder.as_file()));
+        matches!(found, (Ok(one), Ok(other)) if one == other)
     }
 }
 
@@ -252,24 +221,19 @@ fn other_than_folder(path: &Path) -> io::Error {
     not_own(found.to_owned())
 }
 
-fn not_own(found: String) -> io::Error {
-    io::Error::new(io::ErrorKind::PermissionDenied, Refused::NotOwn { expected: "a folder", found })
-}
-
 /// Checks that no other user can change what is in a folder.
 fn check_own(folder: &File, path: &Path) -> io::Result<()> {
-    let found = folder.metadata()?;
-    if is_own(&found) {
+    let found = Standing::of(folder)?;
+    if found.is_mine() && !found.everybody_writes() {
         return Ok(());
     }
     // Some file systems give all files one owner and one mode. There, every folder is as this one.
-    let new = unfinished::folder_in(parent_of(path))?.path().symlink_metadata()?;
-    let (theirs, ours) = (found.mode() & WRITABLE_BY_ALL, new.mode() & WRITABLE_BY_ALL);
-    if found.uid() != new.uid() {
-        return Err(not_own(format!("one of the user with the number {}", found.uid())));
+    let new = Standing::of_path(unfinished::folder_in(parent_of(path))?.path())?;
+    if found.account() != new.account() {
+        return Err(not_own(format!("one of {}", found.account())));
     }
-    if theirs > ours {
-        return Err(not_own(format!("one that everybody may write (mode {:o})", found.mode() & 0o7777)));
+    if found.everybody_writes() && !new.everybody_writes() {
+        return Err(not_own(format!("one that everybody may write ({})", found.permissions())));
     }
     Ok(())
 }
@@ -277,10 +241,12 @@ fn check_own(folder: &File, path: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use std::io::Read;
-    use std::os::unix::fs::{PermissionsExt, symlink};
+    #[cfg(unix)]
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    use rustix::fs::FileType;
+    #[cfg(unix)]
+    use rustix::fs::{CWD, FileType, Mode};
 
     use super::*;
 
@@ -295,8 +261,14 @@ mod tests {
         }
     }
 
-    fn mode(path: &Path) -> u32 {
-        path.symlink_metadata().unwrap().mode() & 0o7777
+    #[cfg(unix)]
+    fn is_private(path: &Path) -> bool {
+        path.symlink_metadata().unwrap().mode() & 0o7777 == 0o700
+    }
+
+    #[cfg(windows)]
+    fn is_private(path: &Path) -> bool {
+        Standing::of_path(path).is_ok_and(|found| found.is_mine() && !found.others_enter())
     }
 
     #[test]
@@ -304,7 +276,7 @@ mod tests {
         let work = tempfile::tempdir().unwrap();
         let (place, part) = (work.path().join("engine"), work.path().join("engine.part"));
         let kept = beside(&place).unwrap();
-        assert_eq!((kept.path(), mode(&part)), (part.as_path(), 0o700));
+        assert!(kept.path() == part && is_private(&part));
         kept.open("a").unwrap().write_all(b"some").unwrap();
         assert!(refusal(&place).contains("another process uses it"));
         drop(kept);
@@ -327,6 +299,7 @@ mod tests {
         assert!(!part.exists());
     }
 
+    #[cfg(unix)]
     #[test]
     fn what_is_not_a_folder_of_this_user_is_not_used() {
         let work = tempfile::tempdir().unwrap();
@@ -355,6 +328,7 @@ mod tests {
     }
 
     /// Needs a user who may give files away.
+    #[cfg(unix)]
     #[test]
     fn a_folder_of_another_user_is_not_used() {
         let work = tempfile::tempdir().unwrap();
@@ -365,6 +339,7 @@ mod tests {
         assert!(refusal(&place).contains("one of the user with the number 12345"), "{}", refusal(&place));
     }
 
+    #[cfg(unix)]
     #[test]
     fn a_file_with_another_name_or_kind_is_made_anew() {
         let work = tempfile::tempdir().unwrap();

@@ -2,7 +2,10 @@
 
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+use crate::system::placing;
+use crate::system::state::Identity;
 
 /// Gives a file a second name, or copies it where that is impossible, such as on another file system.
 ///
@@ -13,6 +16,36 @@ pub fn link_or_copy(file: &Path, second: &Path) -> io::Result<()> {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => fs::copy(file, second).map(drop),
         linked => linked,
     }
+}
+
+/// Exchanges two folders in one step. Returns whether it did: not every system and file system can.
+///
+/// # Errors
+/// The system's reason.
+pub fn exchange(one: &Path, other: &Path) -> io::Result<bool> {
+    placing::exchange(one, other)
+}
+
+/// The reason why a file or folder cannot be replaced, with what can be done where the system does not say it.
+pub fn not_replaced(error: io::Error) -> io::Error {
+    placing::not_replaced(error)
+}
+
+/// The path of a file without links. On Windows, without the prefix `\\?\` where it is not needed: the loader of
+/// libraries does not take it everywhere, and `..` means nothing behind it.
+///
+/// # Errors
+/// There is no such file, or the system's reason.
+pub fn real_path(path: &Path) -> io::Result<PathBuf> {
+    dunce::canonicalize(path)
+}
+
+/// Whether two paths are names of one file. Links are not followed.
+///
+/// # Errors
+/// One of them cannot be inspected.
+pub fn is_same_file(one: &Path, other: &Path) -> io::Result<bool> {
+    Ok(Identity::of_unfollowed(one)? == Identity::of_unfollowed(other)?)
 }
 
 #[cfg(test)]

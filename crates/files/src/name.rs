@@ -1,6 +1,10 @@
 //! Names that come out of files.
 
-use std::path::{Component, Path};
+use std::borrow::Cow;
+use std::ffi::{OsStr, OsString};
+use std::path::{Component, MAIN_SEPARATOR, Path};
+
+use crate::system::names;
 
 /// Whether a name that comes out of a file is one plain name: joined to a folder, it stays in that folder, on every
 /// system. It also has no control characters, so that it can be shown on a terminal.
@@ -10,6 +14,18 @@ pub fn is_plain(name: &str) -> bool {
         && parts.next().is_none()
         && !name.contains(['/', '\\', ':'])
         && !name.chars().any(char::is_control)
+        && !names::is_reserved(OsStr::new(name))
+}
+
+/// A name of these bytes: text, and parts of names as [`OsStr::as_encoded_bytes`] gives them, which begin and end beside
+/// text.
+pub fn from_bytes(bytes: Vec<u8>) -> OsString {
+    names::from_bytes(bytes)
+}
+
+/// A path as text with `/` between its names, on every system.
+pub fn with_slashes(path: &str) -> Cow<'_, str> {
+    if MAIN_SEPARATOR == '/' { path.into() } else { path.replace(MAIN_SEPARATOR, "/").into() }
 }
 
 #[cfg(test)]

@@ -6,49 +6,20 @@
 
 use std::fs::{File, FileType};
 use std::io::{self, Read};
-use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use rustix::fs::{CWD, Mode, OFlags};
+use crate::refused::{Refused, not_regular};
+use crate::system::{opening, standing::Standing};
 
 /// No configuration, index, recipe or table of figures is larger.
 pub const TEXT_MAXIMUM_BYTES: u64 = 64 << 20;
-
-/// Why a file is not read. It is the inner error of an [`io::Error`].
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum Refused {
-    /// There is something else at this path.
-    #[error("expected a regular file, found {found}")]
-    NotRegular {
-        /// What is there, with its article.
-        found: &'static str,
-    },
-    /// The file is longer than anything of its kind.
-    #[error("expected at most {most} bytes, found {found}")]
-    TooLong {
-        /// The limit.
-        most: u64,
-        /// The file's length.
-        found: u64,
-    },
-    /// What is at this path is not this user's own.
-    #[error("expected {expected} of your own, found {found}; remove it, or name another place")]
-    NotOwn {
-        /// What it has to be, with its article.
-        expected: &'static str,
-        /// What is there.
-        found: String,
-    },
-}
 
 /// Opens a regular file to read it. Never waits for another program.
 ///
 /// # Errors
 /// The system's reason, or [`Refused::NotRegular`].
 pub fn open(path: &Path) -> io::Result<File> {
-    open_at(CWD, path)
+    regular(opening::read(path)?)
 }
 
 /// Opens a regular file by its path from an opened folder, which stays the same folder whatever happens to its name.
@@ -56,7 +27,7 @@ pub fn open(path: &Path) -> io::Result<File> {
 /// # Errors
 /// As [`open`].
 pub fn open_in(folder: &File, path: &Path) -> io::Result<File> {
-    open_at(folder.as_fd(), path)
+    regular(opening::read_in(folder, path)?)
 }
 
 /// Opens a folder, for [`open_in`].
@@ -64,7 +35,7 @@ pub fn open_in(folder: &File, path: &Path) -> io::Result<File> {
 /// # Errors
 /// The system's reason; [`io::ErrorKind::NotADirectory`] for anything else than a folder.
 pub fn open_folder(path: &Path) -> io::Result<File> {
-    open_folder_at(CWD, path)
+    opening::folder(path)
 }
 
 /// Opens a folder by its path from an opened folder.
@@ -72,7 +43,20 @@ pub fn open_folder(path: &Path) -> io::Result<File> {
 /// # Errors
 /// As [`open_folder`].
 pub fn open_folder_in(folder: &File, path: &Path) -> io::Result<File> {
-    open_folder_at(folder.as_fd(), path)
+    opening::folder_in(folder, path)
+}
+
+/// A path that leads to an opened folder, to list it. On Unix, it does so whatever the folder's name is by now.
+///
+/// # Errors
+/// The system's reason.
+pub fn path_of_folder(folder: &File) -> io::Result<PathBuf> {
+    opening::path_of_folder(folder)
+}
+
+/// Whether a path leads to a named pipe, which may be read once.
+pub fn is_named_pipe(path: &Path) -> bool {
+    opening::is_named_pipe(path)
 }
 
 /// Opens a regular file to read it and to write behind its end; makes it if it is missing. A link is not followed, so
@@ -81,10 +65,7 @@ pub fn open_folder_in(folder: &File, path: &Path) -> io::Result<File> {
 /// # Errors
 /// As [`open`].
 pub fn open_to_append(path: &Path) -> io::Result<File> {
-    let flags = OFlags::RDWR | OFlags::APPEND | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    // The permissions of any new file.
-    let mode = Mode::from_raw_mode(0o666);
-    regular(rustix::fs::openat(CWD, path, flags | OFlags::NONBLOCK | OFlags::NOCTTY, mode)?.into())
+    regular(opening::append(path)?)
 }
 
 /// What a path that belongs to this user is.
@@ -96,30 +77,17 @@ pub(crate) enum Kind {
 
 /// Opens a regular file or a folder of this user to lock it. A link is not followed.
 pub(crate) fn open_own(path: &Path) -> io::Result<(File, Kind)> {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let file = File::from(rustix::fs::openat(CWD, path, flags, Mode::empty())?);
+    let file = opening::unfollowed(path)?;
     let found = file.metadata()?;
     let kind = match found.file_type() {
         kind if kind.is_file() => Kind::File,
         kind if kind.is_dir() => Kind::Folder,
         kind => return Err(not_regular(name_of(kind), false)),
     };
-    if found.uid() != rustix::process::geteuid().as_raw() {
+    if !Standing::of(&file)?.is_mine() {
         return Err(io::ErrorKind::PermissionDenied.into());
     }
     Ok((file, kind))
-}
-
-fn open_folder_at(folder: BorrowedFd<'_>, path: &Path) -> io::Result<File> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    Ok(rustix::fs::openat(folder, path, flags, Mode::empty())?.into())
-}
-
-fn open_at(folder: BorrowedFd<'_>, path: &Path) -> io::Result<File> {
-    // Without NONBLOCK, opening a named pipe waits until another program writes to it. It changes nothing for regular
-    // files. NOCTTY: opening a terminal must not make it the controlling one.
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-    regular(rustix::fs::openat(folder, path, flags, Mode::empty())?.into())
 }
 
 fn regular(file: File) -> io::Result<File> {
@@ -161,11 +129,6 @@ pub fn read_text(path: &Path, most: u64) -> io::Result<String> {
     text.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.utf8_error()))
 }
 
-fn not_regular(found: &'static str, is_folder: bool) -> io::Error {
-    let kind = if is_folder { io::ErrorKind::IsADirectory } else { io::ErrorKind::InvalidInput };
-    io::Error::new(kind, Refused::NotRegular { found })
-}
-
 /// What a file is, with its article.
 pub(crate) fn name_of(kind: FileType) -> &'static str {
     if kind.is_dir() {
@@ -174,28 +137,78 @@ pub(crate) fn name_of(kind: FileType) -> &'static str {
         "a file"
     } else if kind.is_symlink() {
         "a link"
-    } else if kind.is_fifo() {
-        "a named pipe"
-    } else if kind.is_socket() {
-        "a socket"
-    } else if kind.is_char_device() || kind.is_block_device() {
-        "a device"
     } else {
-        "something else"
+        opening::special(kind)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rustix::fs::FileType as Kind;
+    #[cfg(unix)]
+    use rustix::fs::{CWD, FileType as Kind, Mode};
+    #[cfg(unix)]
     use std::os::unix::fs::symlink;
+    #[cfg(unix)]
     use std::os::unix::net::UnixListener;
 
     fn refusal(path: &Path) -> String {
         open(path).unwrap_err().to_string()
     }
 
+    #[cfg(windows)]
+    #[test]
+    fn only_regular_files_are_opened_and_a_folder_stays_itself() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        for device in ["NUL", "CON", "COM1", r"\\.\PhysicalDrive0"] {
+            assert_eq!(refusal(Path::new(device)), "expected a regular file, found a device", "{device}");
+        }
+        assert_eq!(refusal(Path::new(r"\\.\pipe\any")), "expected a regular file, found a named pipe");
+        assert!(is_named_pipe(Path::new(r"\\.\pipe\any")) && !is_named_pipe(&at("file")));
+        assert_eq!(refusal(folder.path()), "expected a regular file, found a folder");
+        std::fs::write(at("file"), "text").unwrap();
+        assert_eq!(read_text(&at("file"), 4).unwrap(), "text");
+        assert_eq!(open_folder(&at("file")).unwrap_err().kind(), io::ErrorKind::NotADirectory);
+        let opened = open_folder(folder.path()).unwrap();
+        assert_eq!(path_of_folder(&opened).unwrap(), folder.path().canonicalize().unwrap());
+        assert!(open_in(&opened, Path::new(r"..\file")).is_err());
+        assert_eq!(open_in(&opened, Path::new("none")).unwrap_err().kind(), io::ErrorKind::NotFound);
+        std::fs::create_dir_all(at("inner")).unwrap();
+        std::fs::write(at("inner/file"), "inner").unwrap();
+        let inner = open_folder_in(&opened, Path::new("inner")).unwrap();
+        std::fs::rename(at("inner"), at("renamed")).unwrap();
+        assert_eq!(read_opened(open_in(&inner, Path::new("file")).unwrap(), 5).unwrap(), b"inner");
+        assert!(open_folder_in(&opened, Path::new("file")).is_err());
+    }
+
+    #[cfg(windows)]
+    #[test]
+    fn a_file_that_was_opened_from_its_folder_stays_what_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("file");
+        std::fs::write(&file, "text").unwrap();
+        let opened = open_in(&open_folder(folder.path()).unwrap(), Path::new("file")).unwrap();
+        assert!(std::fs::write(&file, "other").is_err());
+        assert!(std::fs::rename(&file, folder.path().join("renamed")).is_err());
+        assert!(std::fs::remove_file(&file).is_err());
+        assert_eq!(read_text(&file, 4).unwrap(), "text");
+        drop(opened);
+        std::fs::remove_file(&file).unwrap();
+    }
+
+    #[cfg(windows)]
+    #[test]
+    fn what_is_appended_goes_to_the_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("new");
+        for text in ["one ", "two"] {
+            io::Write::write_all(&mut open_to_append(&path).unwrap(), text.as_bytes()).unwrap();
+        }
+        assert_eq!(read_text(&path, 10).unwrap(), "one two");
+    }
+
+    #[cfg(unix)]
     #[test]
     fn only_regular_files_are_opened_and_nothing_is_waited_for() {
         let folder = tempfile::tempdir().unwrap();
@@ -225,6 +238,7 @@ mod tests {
         assert_eq!(open_folder_in(&opened, Path::new("file")).unwrap_err().kind(), io::ErrorKind::NotADirectory);
     }
 
+    #[cfg(unix)]
     #[test]
     fn what_is_appended_goes_to_a_regular_file_at_this_very_place() {
         let folder = tempfile::tempdir().unwrap();
@@ -248,7 +262,11 @@ mod tests {
         assert_eq!(error.to_string(), "expected at most 67108864 bytes, found 1099511627776");
         // Even where the caller sets no limit, there is an error instead of an abort.
         assert!(read(&sparse, u64::MAX).is_err());
-        // A file of the system that says that it has no bytes.
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_file_of_the_system_says_that_it_has_no_bytes() {
         assert!(!read(Path::new("/proc/self/stat"), 1 << 20).unwrap().is_empty());
         assert!(read(Path::new("/proc/self/stat"), 1).is_err());
     }

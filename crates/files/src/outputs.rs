@@ -4,9 +4,9 @@
 //! program asks [`check`] before it writes.
 
 use std::collections::{HashMap, HashSet};
-use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+
+use crate::system::state::Identity;
 
 /// Why an output may not be written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -42,9 +42,6 @@ pub enum Collision {
         output: PathBuf,
     },
 }
-
-/// The device and the inode of a file.
-type Identity = (u64, u64);
 
 /// Checks that no output is an input, lies in an input that is a folder, or is a folder that holds an input, and that
 /// no two outputs are one. Files are compared by device and inode, so links and other spellings of a path are found.
@@ -99,7 +96,7 @@ impl<'p> Places<'p> {
 }
 
 fn identity(path: &Path) -> Option<Identity> {
-    fs::metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino()))
+    Identity::of_path(path).ok()
 }
 
 /// The folders that contain a place.
@@ -122,11 +119,27 @@ fn place_of(path: &Path) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     fn checked(output: &Path, input: &Path) -> Result<(), Collision> {
         check(&[output], &[input])
     }
 
+    #[cfg(windows)]
+    #[test]
+    fn an_output_is_no_input_in_any_spelling() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        let input = path("input");
+        fs::write(&input, "x").unwrap();
+        fs::hard_link(&input, path("hard")).unwrap();
+        for output in [input.clone(), path("INPUT"), path("hard"), path("./input"), input.canonicalize().unwrap()] {
+            assert!(matches!(checked(&output, &input), Err(Collision::Same { .. })), "{output:?}");
+        }
+        assert_eq!(checked(&path("new"), &input), Ok(()));
+    }
+
+    #[cfg(unix)]
     #[test]
     fn an_output_is_no_input_under_any_name() {
         let folder = tempfile::tempdir().unwrap();

@@ -3,35 +3,33 @@
 //! Libraries are executed and profiles are obeyed, so those that a program finds by itself must be as safe as the
 //! program: nobody else on the machine may be able to put another one there.
 
-use std::fs::{self, Metadata};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Everybody may write.
-pub(crate) const WRITABLE_BY_ALL: u32 = 0o002;
-/// In such a folder, entries can be renamed or removed by their owners only.
-const STICKY: u32 = 0o1000;
+use crate::system::standing::{self, Fault, Standing, Trusted};
+
+pub use crate::system::standing::{Account, Permissions};
 
 /// A file or folder that somebody else can change.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Untrusted {
     /// It belongs to another user.
-    #[error("{}: it belongs to the user with the number {owner}, not to you, root, or the owner of this \
+    #[error("{}: it belongs to {owner}, not to you, root, or the owner of this \
         program", path.display())]
     Owner {
         /// The file, or a folder above it.
         path: PathBuf,
-        /// The number of its owner.
-        owner: u32,
+        /// Its owner.
+        owner: Account,
     },
     /// Everybody may change it.
-    #[error("{}: everybody may write here (mode {mode:o})", path.display())]
+    #[error("{}: everybody may write here ({permissions})", path.display())]
     Writable {
         /// The file, or a folder above it.
         path: PathBuf,
         /// Its permissions.
-        mode: u32,
+        permissions: Permissions,
     },
 }
 
@@ -43,48 +41,61 @@ pub enum Untrusted {
 /// # Errors
 /// The outer error: the file cannot be inspected. The inner one: who else could change it.
 pub fn check(path: &Path) -> io::Result<Result<(), Untrusted>> {
-    let mut trusted = vec![0, rustix::process::geteuid().as_raw()];
     let executable = std::env::current_exe().ok();
-    // In a user namespace, root may have no number. The root folder belongs to it.
-    let known = executable.iter().map(PathBuf::as_path).chain([Path::new("/")]);
-    trusted.extend(known.filter_map(|path| fs::metadata(path).ok()).map(|metadata| metadata.uid()));
+    let trusted = Trusted::new(executable.as_deref());
     let (named, real) = (std::path::absolute(path)?, path.canonicalize()?);
-    for place in named.ancestors().chain(real.ancestors()) {
-        if let Err(untrusted) = check_one(place, &fs::symlink_metadata(place)?, &trusted) {
-            return Ok(Err(untrusted));
+    for (levels, place) in named.ancestors().enumerate().chain(real.ancestors().enumerate()) {
+        let path = || place.to_owned();
+        match trusted.check(place, levels)? {
+            Ok(()) => {}
+            Err(Fault::Owner(owner)) => return Ok(Err(Untrusted::Owner { path: path(), owner })),
+            Err(Fault::Writable(permissions)) => return Ok(Err(Untrusted::Writable { path: path(), permissions })),
         }
     }
     Ok(Ok(()))
 }
 
-/// Whether a file or folder belongs to this process's user, and not everybody may write it.
-pub fn is_own(found: &Metadata) -> bool {
-    found.uid() == rustix::process::geteuid().as_raw() && found.mode() & WRITABLE_BY_ALL == 0
+/// Whether an equal file may take the place of another one: it is a file of this process's user, not everybody may
+/// write it, and others may do with both the same. Links are not followed.
+///
+/// # Errors
+/// One of them cannot be inspected.
+pub fn may_replace(file: &Path, other: &Path) -> io::Result<bool> {
+    Ok(Standing::of_path(file)?.may_replace(&Standing::of_path(other)?))
 }
 
-/// Whether two files are one.
-pub(crate) fn is_same(one: &Metadata, other: &Metadata) -> bool {
-    (one.dev(), one.ino()) == (other.dev(), other.ino())
-}
+/// Who may do what with the file of a key.
+#[derive(Clone, Debug)]
+pub struct KeyAccess(Standing);
 
-fn check_one(path: &Path, metadata: &Metadata, trusted: &[u32]) -> Result<(), Untrusted> {
-    let (owner, mode) = (metadata.uid(), metadata.mode() & 0o7777);
-    if !trusted.contains(&owner) {
-        return Err(Untrusted::Owner { path: path.to_owned(), owner });
+impl KeyAccess {
+    /// What the system says of an opened file.
+    ///
+    /// # Errors
+    /// The system's reason.
+    pub fn of(file: &File) -> io::Result<Self> {
+        Standing::of(file).map(Self)
     }
-    // Everybody may write a symbolic link, but its folder decides who can replace it.
-    let exempt = metadata.is_symlink() || (metadata.is_dir() && mode & STICKY != 0);
-    if mode & WRITABLE_BY_ALL != 0 && !exempt {
-        return Err(Untrusted::Writable { path: path.to_owned(), mode });
+
+    /// If everybody may write the file: its permissions, and what changes them.
+    pub fn is_public(&self) -> Option<(Permissions, &'static str)> {
+        self.0.everybody_writes().then(|| (self.0.of_key(), standing::TO_PROTECT_PUBLIC))
     }
-    Ok(())
+
+    /// If any user but its owner may read or write the file: its permissions, and what changes them.
+    pub fn is_shared(&self) -> Option<(Permissions, &'static str)> {
+        self.0.others_enter().then(|| (self.0.of_key(), standing::TO_PROTECT_PRIVATE))
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
+    #[cfg(unix)]
     use std::os::unix::fs::PermissionsExt;
 
+    #[cfg(unix)]
     #[test]
     fn what_everybody_may_write_is_not_trusted() {
         let folder = tempfile::tempdir().unwrap();
@@ -106,14 +117,5 @@ mod tests {
         assert_eq!(check(&link).unwrap(), Ok(()));
         set(&file, 0o666);
         assert!(check(&link).unwrap().is_err());
-    }
-
-    #[test]
-    fn another_owner_is_not_trusted() {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        let metadata = file.as_file().metadata().unwrap();
-        let [mine, other] = [metadata.uid(), metadata.uid().wrapping_add(1)];
-        assert_eq!(check_one(file.path(), &metadata, &[mine]), Ok(()));
-        assert!(matches!(check_one(file.path(), &metadata, &[other]), Err(Untrusted::Owner { .. })));
     }
 }

@@ -8,16 +8,16 @@
 //! removes that.
 
 use std::collections::BTreeSet;
-use std::fs::{self, Permissions, TryLockError};
+use std::fs::{self, TryLockError};
 use std::io::{self, Write};
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use tempfile::{NamedTempFile, TempDir};
 
 use crate::live::{Abandoned, Live};
-use crate::open::{Kind, open_own};
-use crate::owner::is_same;
+use crate::open::{Kind, open_folder, open_own};
+use crate::system::state::Identity;
+use crate::system::{locking, making, placing};
 
 pub use crate::live::{abandon_all, create_folders, finishing};
 
@@ -31,7 +31,7 @@ const RANDOM: usize = 12;
 pub struct Folder {
     folder: TempDir,
     /// `None` if the file system cannot lock folders. Such folders are never removed by another program.
-    _lock: Option<fs::File>,
+    _lock: Option<(fs::File, locking::Held)>,
     /// After the folder, so that it is forgotten when it is gone.
     _live: Live,
 }
@@ -47,6 +47,8 @@ impl Folder {
 #[derive(Debug)]
 pub struct File {
     file: NamedTempFile,
+    /// `None` if the file system has no locks.
+    _lock: Option<locking::Held>,
     /// After the file, so that it is forgotten when it is gone.
     _live: Live,
 }
@@ -68,7 +70,7 @@ impl File {
     /// The file cannot be renamed.
     pub fn rename(self, path: &Path) -> io::Result<()> {
         let _finishing = finishing();
-        self.file.persist(path).map(drop).map_err(|error| error.error)
+        self.file.persist(path).map(drop).map_err(|error| placing::not_replaced(error.error))
     }
 
     /// Gives the file its name, which must be free.
@@ -102,12 +104,12 @@ pub fn folder_in(parent: &Path) -> io::Result<Folder> {
         let (folder, live) = Live::make(Abandoned::Removed, || builder().tempdir_in(parent), |made| made.path().into())
             .map_err(without_path)?;
         // Until it is locked, another program may take it for an abandoned one.
-        match fs::File::open(folder.path()) {
-            Ok(lock) => match lock.try_lock() {
-                Ok(()) if is_still_there(folder.path(), &lock) => {
-                    return Ok(Folder { folder, _lock: Some(lock), _live: live });
+        match open_folder(folder.path()) {
+            Ok(lock) => match locking::try_lock(&lock) {
+                Ok(held) if is_still_there(folder.path(), &lock) => {
+                    return Ok(Folder { folder, _lock: Some((lock, held)), _live: live });
                 }
-                Ok(()) | Err(TryLockError::WouldBlock) => {}
+                Ok(_) | Err(TryLockError::WouldBlock) => {}
                 Err(TryLockError::Error(_)) => return Ok(Folder { folder, _lock: None, _live: live }),
             },
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -116,26 +118,37 @@ pub fn folder_in(parent: &Path) -> io::Result<Folder> {
     }
 }
 
-/// Makes a new file in `parent` with these permissions, less what the system's mask takes away. The first time in a
-/// process, removes from `parent` what killed programs have left.
+/// Makes a new file in `parent` with these permissions of Unix, less what the system's mask takes away; Windows gives it
+/// the rights of its folder. The first time in a process, removes from `parent` what killed programs have left.
 ///
 /// # Errors
 /// The file cannot be made.
 pub fn file_in(parent: &Path, mode: u32) -> io::Result<File> {
+    make_file(parent, || making::file(&mut builder(), parent, mode))
+}
+
+/// Makes a new file in `parent` that no other user may open. Otherwise as [`file_in`].
+///
+/// # Errors
+/// The file cannot be made.
+pub fn private_file_in(parent: &Path) -> io::Result<File> {
+    make_file(parent, || making::private_file(&mut builder(), parent))
+}
+
+fn make_file(parent: &Path, make: impl Fn() -> io::Result<NamedTempFile>) -> io::Result<File> {
     // A folder may get many thousand files, so it is not listed for each of them.
     static CLEANED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
     if CLEANED.lock().unwrap_or_else(PoisonError::into_inner).insert(parent.to_owned()) {
         remove_abandoned(parent);
     }
     loop {
-        let make = || builder().permissions(Permissions::from_mode(mode)).tempfile_in(parent);
-        let (file, live) = Live::make(Abandoned::Removed, make, |made| made.path().into()).map_err(without_path)?;
-        let file = File { file, _live: live };
-        match file.as_file().try_lock() {
-            Ok(()) if !is_still_there(file.path(), file.as_file()) => {}
+        let (file, live) = Live::make(Abandoned::Removed, &make, |made| made.path().into()).map_err(without_path)?;
+        match locking::try_lock(file.as_file()) {
+            Ok(_) if !is_still_there(file.path(), file.as_file()) => {}
+            Ok(held) => return Ok(File { file, _lock: Some(held), _live: live }),
             Err(TryLockError::WouldBlock) => {}
             // Where the file system has no locks, nothing is removed either.
-            Ok(()) | Err(TryLockError::Error(_)) => return Ok(file),
+            Err(TryLockError::Error(_)) => return Ok(File { file, _lock: None, _live: live }),
         }
     }
 }
@@ -178,7 +191,7 @@ fn without_path(error: io::Error) -> io::Error {
 }
 
 fn is_still_there(path: &Path, opened: &fs::File) -> bool {
-    matches!((fs::symlink_metadata(path), opened.metadata()), (Ok(a), Ok(b)) if is_same(&a, &b))
+    matches!((Identity::of_unfollowed(path), Identity::of(opened)), (Ok(one), Ok(other)) if one == other)
 }
 
 /// Removes what killed programs of this user have left. What other users have is theirs, and does no harm.
@@ -189,7 +202,7 @@ pub fn remove_abandoned(parent: &Path) {
         }
         // Links are not followed, and nothing is waited for: the names in a shared folder may be anything.
         if let Ok((lock, kind)) = open_own(&path)
-            && lock.try_lock().is_ok()
+            && let Ok(_held) = locking::try_lock(&lock)
             && is_still_there(&path, &lock)
         {
             let _ = if kind == Kind::Folder { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
@@ -208,6 +221,35 @@ mod tests {
         names
     }
 
+    #[cfg(windows)]
+    #[test]
+    fn what_dead_programs_left_goes_and_what_is_in_use_stays() {
+        let parent = tempfile::tempdir().unwrap();
+        let path = |name: &str| parent.path().join(name);
+        let (folder, file) = (folder_in(parent.path()).unwrap(), file_in(parent.path(), 0o666).unwrap());
+        let in_use = [folder.path().to_owned(), file.path().to_owned()];
+        fs::create_dir_all(path(".tileforge-AbCdEf123456.partial/folder")).unwrap();
+        fs::write(path(".tileforge-Bbbbbb123456.partial"), "x").unwrap();
+        fs::create_dir(path(".tileforge-mine.partial")).unwrap();
+        drop(folder_in(parent.path()).unwrap());
+        assert!(in_use.iter().all(|path| path.exists()));
+        drop((folder, file));
+        assert_eq!(names(parent.path()), [".tileforge-mine.partial"]);
+    }
+
+    #[cfg(windows)]
+    #[test]
+    fn a_private_file_is_for_its_user_alone() {
+        use crate::system::standing::Standing;
+        let parent = tempfile::tempdir().unwrap();
+        let mut file = private_file_in(parent.path()).unwrap();
+        file.write_all(b"secret").unwrap();
+        file.rename_to_free(&parent.path().join("key")).unwrap();
+        let found = Standing::of_path(&parent.path().join("key")).unwrap();
+        assert!(found.is_mine() && !found.others_enter(), "{}", found.permissions());
+    }
+
+    #[cfg(unix)]
     #[test]
     fn what_dead_programs_left_goes_and_everything_else_stays() {
         let parent = tempfile::tempdir().unwrap();
@@ -251,6 +293,7 @@ mod tests {
     }
 
     /// Needs a user who may give files away.
+    #[cfg(unix)]
     #[test]
     fn what_another_user_left_stays_and_nothing_is_waited_for() {
         let parent = tempfile::tempdir().unwrap();
@@ -273,6 +316,7 @@ mod tests {
         assert_eq!(names(parent.path()), before);
     }
 
+    #[cfg(unix)]
     #[test]
     fn a_written_file_replaces_a_link_and_does_not_follow_it() {
         let parent = tempfile::tempdir().unwrap();

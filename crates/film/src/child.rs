@@ -2,17 +2,14 @@
 
 use std::collections::VecDeque;
 use std::io::Read;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::thread::{self, JoinHandle};
 
 use crate::error::{Error, Result};
+use crate::process;
 
 /// Bytes of messages that are kept from the beginning, and as many from the end.
 const MESSAGES: usize = 4096;
-
-/// SIGXFSZ of Linux.
-const SIZE_SIGNAL: i32 = 25;
 
 /// A running program. It is killed when this is dropped before it has ended.
 pub(crate) struct Running {
@@ -29,8 +26,7 @@ pub(crate) struct Ended {
 impl Running {
     /// Starts a program, whose messages are read so that it never waits for a reader of them.
     pub(crate) fn start(mut command: Command, program: &'static str) -> Result<Self> {
-        // In a group of its own: Ctrl-C in a terminal reaches the caller alone, which decides what is kept.
-        command.stderr(Stdio::piped()).process_group(0);
+        process::in_own_group(command.stderr(Stdio::piped()));
         let mut child = command.spawn().map_err(|source| Error::Start { program, source })?;
         let messages = child.stderr.take().map(|stderr| thread::spawn(move || kept(stderr)));
         Ok(Self { child, messages })
@@ -73,9 +69,8 @@ impl Ended {
 
     /// How it ended, for an error: `ffmpeg` is the program.
     pub(crate) fn reason(&self, program: &str) -> String {
-        let end = match (self.status.signal(), self.status.code()) {
-            (Some(SIZE_SIGNAL), _) => format!("{program} stopped: the file became larger than this process may write"),
-            (Some(signal), _) => format!("{program} was ended by signal {signal}"),
+        let end = match (process::ended_by_system(self.status), self.status.code()) {
+            (Some(how), _) => format!("{program} {how}"),
             (None, Some(0)) => format!("{program} reports"),
             (None, code) => format!("{program} ended with exit code {}", code.unwrap_or(-1)),
         };

@@ -39,6 +39,7 @@ mod parts;
 mod pixel_format;
 mod plan;
 mod probe;
+mod process;
 mod programs;
 mod write;
 

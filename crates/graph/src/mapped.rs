@@ -1,35 +1,24 @@
-//! Files mapped into memory.
-//!
-//! The only unsafe code of this crate: mapping a file is unsafe because another process may truncate it while it is
-//! mapped, and a read beyond the new end then kills this process with SIGBUS. Only a copy of the checkpoint, of many
-//! gigabytes, could avoid that. Every program that maps weights accepts this risk.
-#![allow(unsafe_code)]
+//! Files mapped into memory, and what they say about the checksums of their entries.
 
 use crate::{Error, Result};
 use flate2::Crc;
-use rustix::io::Errno;
 use std::fs::File;
 use std::hash::{Hash, Hasher};
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread;
-use tileforge_files::Digests;
+use tileforge_files::{Digests, Mapped};
 
 /// Bytes that streaming reads at a time: enough for full disk speed, few enough to stay in cache.
 pub(crate) const CHUNK: usize = 1 << 20;
-/// Bytes that the system copies at a time: enough for full speed, few enough to report progress between two calls.
-const SYSTEM_CHUNK: usize = 64 << 20;
 
 /// A file mapped read-only. Two are equal when they map the same path.
 #[derive(Debug)]
 pub struct MappedFile {
     path: PathBuf,
-    file: File,
-    // An empty file cannot be mapped.
-    map: Option<memmap2::Mmap>,
+    mapped: Mapped,
     /// What the file itself says about ranges of its bytes, set once.
     checksums: OnceLock<Vec<StoredEntry>>,
     verified: OnceLock<Result<()>>,
@@ -78,15 +67,9 @@ impl MappedFile {
     pub fn open(path: impl AsRef<Path>) -> Result<Arc<Self>> {
         let path = path.as_ref();
         let file = tileforge_files::open(path).map_err(|e| Error::file(path, "open", e))?;
-        let metadata = file.metadata().map_err(|e| Error::file(path, "read the size", e))?;
-        let map = if metadata.len() == 0 {
-            None
-        } else {
-            // SAFETY: the map is read-only and private to this process; see the module's text for truncation by others.
-            Some(unsafe { memmap2::Mmap::map(&file) }.map_err(|e| Error::file(path, "map", e))?)
-        };
+        let mapped = Mapped::new(file).map_err(|e| Error::file(path, "map", e))?;
         let (checksums, verified) = (OnceLock::new(), OnceLock::new());
-        Ok(Arc::new(MappedFile { path: path.to_owned(), file, map, checksums, verified }))
+        Ok(Arc::new(MappedFile { path: path.to_owned(), mapped, checksums, verified }))
     }
 
     /// The path of the file.
@@ -96,7 +79,7 @@ impl MappedFile {
 
     /// The whole content.
     pub fn bytes(&self) -> &[u8] {
-        self.map.as_deref().unwrap_or_default()
+        &self.mapped
     }
 
     /// SHA-256 of the whole content, as 64 lower-case hexadecimal digits.
@@ -104,7 +87,8 @@ impl MappedFile {
     /// # Errors
     /// The file cannot be read.
     pub fn sha256(&self, digests: &Digests) -> Result<String> {
-        let found = digests.of_opened(&self.file, &self.path).map_err(|e| Error::file(&self.path, "read", e))?;
+        let found =
+            digests.of_opened(self.mapped.as_file(), &self.path).map_err(|e| Error::file(&self.path, "read", e))?;
         Ok(found.sha256)
     }
 
@@ -167,7 +151,7 @@ impl MappedFile {
         while done < length {
             let step = buffer.len().min(usize::try_from(length - done).unwrap_or(CHUNK));
             let piece = &mut buffer[..step];
-            self.file.read_exact_at(piece, offset + done).map_err(|e| Error::file(&self.path, "read", e))?;
+            self.mapped.read_exact_at(piece, offset + done).map_err(|e| Error::file(&self.path, "read", e))?;
             sink(piece)?;
             done += step as u64;
         }
@@ -176,7 +160,7 @@ impl MappedFile {
 
     /// Reads `length` bytes from `offset` on, without the map, as [`MappedFile::stream`] does.
     pub(crate) fn reader(&self, offset: u64, length: u64) -> impl io::Read {
-        Range { file: &self.file, offset, left: length }
+        Range { mapped: &self.mapped, offset, left: length }
     }
 
     /// Appends `length` bytes from `offset` to `target` inside the kernel. A file system that shares blocks copies
@@ -192,32 +176,18 @@ impl MappedFile {
         target: &File,
         appended: &mut dyn FnMut(u64),
     ) -> io::Result<()> {
-        let (mut from, end) = (offset, offset + length);
-        while from < end {
-            let step = SYSTEM_CHUNK.min(usize::try_from(end - from).unwrap_or(SYSTEM_CHUNK));
-            match rustix::fs::copy_file_range(&self.file, Some(&mut from), target, None, step) {
-                Ok(0) => {
-                    return Err(io::Error::new(
-                        io::ErrorKind::UnexpectedEof,
-                        format!("{} ends too early", self.path.display()),
-                    ));
-                }
-                Ok(bytes) => appended(bytes as u64),
-                Err(Errno::INTR) => {}
-                // Another file system, a file system without this operation, or an old kernel.
-                Err(Errno::XDEV | Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) if from == offset => {
-                    return Err(io::ErrorKind::Unsupported.into());
-                }
-                Err(error) => return Err(error.into()),
+        self.mapped.append_to(offset, length, target, appended).map_err(|error| match error.kind() {
+            io::ErrorKind::UnexpectedEof => {
+                io::Error::new(error.kind(), format!("{} ends too early", self.path.display()))
             }
-        }
-        Ok(())
+            _ => error,
+        })
     }
 }
 
 /// A part of a file that is being read.
 struct Range<'a> {
-    file: &'a File,
+    mapped: &'a Mapped,
     offset: u64,
     left: u64,
 }
@@ -225,7 +195,7 @@ struct Range<'a> {
 impl io::Read for Range<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let most = buffer.len().min(usize::try_from(self.left).unwrap_or(usize::MAX));
-        let read = self.file.read_at(&mut buffer[..most], self.offset)?;
+        let read = self.mapped.read_at(&mut buffer[..most], self.offset)?;
         self.offset += read as u64;
         self.left -= read as u64;
         Ok(read)

@@ -12,12 +12,12 @@ use tileforge_engine::{Engine, Graph, Manifest};
 use crate::compiled;
 use crate::environment::Environment;
 use crate::error::{Error, Result};
-use crate::memory::available_memory;
 use crate::options::SessionOptions;
 use crate::placement::Placement;
 use crate::plans;
 use crate::processors::Processors;
 use crate::session::Session;
+use crate::system::memory::available_memory;
 use crate::verdict::{Fit, Verdict};
 
 /// The providers that an engine can run on here, the best first, and the one in use.

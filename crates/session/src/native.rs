@@ -2,7 +2,7 @@
 //!
 //! `unsafe`, because opening a library runs its initialisers, and because C signatures cannot be checked: those of ONNX
 //! Runtime come from `onnxruntime_c_api.h` (through `ort::sys`), those of the CUDA driver from NVIDIA's driver API
-//! reference, those of NVML from `nvml.h`, and that of glibc from `malloc.h`. Every returned pointer is checked.
+//! reference, and those of NVML from `nvml.h`. Every returned pointer is checked.
 #![allow(unsafe_code)]
 
 use std::cmp::Reverse;
@@ -19,6 +19,7 @@ use ort::session::builder::SessionBuilder;
 use ort::value::TensorElementType;
 
 use crate::assigned::Assigned;
+use crate::system::heap::set_large_blocks;
 
 /// Opens a library and closes it again.
 pub(crate) fn opens(name: impl AsRef<OsStr>) -> Result<(), String> {
@@ -198,27 +199,6 @@ impl Drop for LargeBlocksReturn {
             set_large_blocks(32 << 20);
         }
     }
-}
-
-/// Sets the size from which glibc takes blocks from the system one by one, and gives back the end of its heap when
-/// twice as much is free there.
-fn set_large_blocks(bytes: c_int) {
-    #[cfg(all(target_os = "linux", target_env = "gnu"))]
-    {
-        /// From malloc.h.
-        const M_TRIM_THRESHOLD: c_int = -1;
-        const M_MMAP_THRESHOLD: c_int = -3;
-        unsafe extern "C" {
-            fn mallopt(parameter: c_int, value: c_int) -> c_int;
-        }
-        for (parameter, value) in [(M_MMAP_THRESHOLD, bytes), (M_TRIM_THRESHOLD, 2 * bytes)] {
-            // SAFETY: the signature is that of malloc.h. The values are numbers that glibc changes itself, without a
-            // lock, while other threads take memory. Where it refuses one, the sizes stay as they are.
-            unsafe { mallopt(parameter, value) };
-        }
-    }
-    #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
-    let _ = bytes;
 }
 
 /// The providers that took the nodes of a session's graph, with the number of nodes, the largest first.

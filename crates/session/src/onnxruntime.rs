@@ -14,13 +14,11 @@ use tileforge_files::{installation, owner};
 use crate::error::{Error, Result};
 use crate::native::{self, OnnxRuntimeApi};
 use crate::openvino::{self, OpenVino};
+use crate::system::libraries::{self, ONNXRUNTIME, TENSORRT_RTX_PLUGIN};
 
 /// The number of the C API that this crate is compiled for (`ort`'s feature `api-24`). It is also the minor number of
 /// the oldest release that has this API: 1.24.
 pub const OLDEST_MINOR_VERSION: u32 = ort::MINOR_VERSION;
-
-/// The provider of TensorRT for RTX: a plugin, which runs on any ONNX Runtime.
-pub(crate) const TENSORRT_RTX_PLUGIN: &str = "libonnxruntime_providers_nv_tensorrt_rtx.so";
 
 /// The ONNX Runtime library of this process.
 #[derive(Debug)]
@@ -80,7 +78,7 @@ impl Library {
         self.tensorrt_rtx
             .get_or_init(|| {
                 let name = Provider::TensorRtRtx.onnxruntime_name();
-                let missing = || format!("{TENSORRT_RTX_PLUGIN} is not beside libonnxruntime");
+                let missing = || format!("{TENSORRT_RTX_PLUGIN} is not beside {ONNXRUNTIME}");
                 let plugin = self.beside(TENSORRT_RTX_PLUGIN)?.ok_or_else(missing)?;
                 self.environment.register_ep_library(name, &plugin).map_err(|error| error.to_string())
             })
@@ -106,7 +104,7 @@ impl Library {
     /// It is not here, or cannot be loaded.
     pub(crate) fn openvino(&self) -> Result<&OpenVino, String> {
         let load = || {
-            let missing = || "its library is not beside libonnxruntime: install it with `make setup`".to_owned();
+            let missing = || format!("its library is not beside {ONNXRUNTIME}: install it with `make setup`");
             OpenVino::load(&self.openvino_file()?.ok_or_else(missing)?)
         };
         self.openvino.get_or_init(load).as_ref().map_err(Clone::clone)
@@ -185,7 +183,7 @@ pub fn load_with(search: &Search, folders: &[PathBuf]) -> Result<&'static Librar
     };
     if let Search::Named { .. } = search {
         let wanted = find(search)?;
-        let wanted = wanted.canonicalize().map_err(|source| Error::file(&wanted, "find", source))?;
+        let wanted = tileforge_files::real_path(&wanted).map_err(|source| Error::file(&wanted, "find", source))?;
         if wanted != library.path {
             return Err(Error::LibraryLoaded { loaded: library.path.clone(), wanted });
         }
@@ -227,7 +225,10 @@ fn file_name() -> String {
 fn open(path: PathBuf, folders: &[PathBuf], named: bool) -> Result<Library> {
     let started = Instant::now();
     // With an absolute path, the system's loader and `ort` search nowhere else.
-    let path = path.canonicalize().map_err(|source| Error::file(&path, "find", source))?;
+    let path = tileforge_files::real_path(&path).map_err(|source| Error::file(&path, "find", source))?;
+    for folder in path.parent().into_iter().chain(folders.iter().map(PathBuf::as_path)) {
+        libraries::search_in(folder).map_err(|source| Error::file(folder, "look for libraries in", source))?;
+    }
     let refused = |problem: String| Error::Library { path: path.clone(), problem };
     native::disable_telemetry();
     let version = match native::onnxruntime_api(path.as_os_str(), OLDEST_MINOR_VERSION) {

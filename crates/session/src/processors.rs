@@ -3,12 +3,9 @@
 //! ONNX Runtime takes a thread for each physical core of the machine, whatever this process may use of it: a container
 //! with two processors of 64 would get 32 threads, which wait for each other. So the number is decided here.
 
-use std::collections::BTreeSet;
-use std::fs;
-use std::path::Path;
 use std::thread;
 
-use rustix::thread::{CpuSet, sched_getaffinity};
+use crate::system::processors;
 
 /// The processors that this process may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,9 +22,8 @@ impl Processors {
     pub fn available() -> Self {
         // The standard library knows affinity, and quotas of both versions of control groups.
         let logical = thread::available_parallelism().map_or(1, usize::from);
-        let cores = sched_getaffinity(None).map(|set| cores_of(&set, Path::new(TOPOLOGY)));
         // Where the system does not tell, each processor is a core.
-        Self { logical, physical: cores.unwrap_or(logical).clamp(1, logical) }
+        Self { logical, physical: processors::physical().unwrap_or(logical).clamp(1, logical) }
     }
 
     /// The threads of each of so many sessions that share them.
@@ -53,48 +49,10 @@ pub fn multiply_8_bits() -> bool {
     }
 }
 
-/// A folder `cpuN` for each processor: sysfs-devices-system-cpu in the kernel's documentation.
-const TOPOLOGY: &str = "/sys/devices/system/cpu";
-
-/// The number of cores of the processors in `set`.
-fn cores_of(set: &CpuSet, topology: &Path) -> usize {
-    let core = |cpu: usize| {
-        let folder = topology.join(format!("cpu{cpu}/topology"));
-        // The processors of one core have the same list; older kernels have it under the second name.
-        let names = ["core_cpus_list", "thread_siblings_list"].map(|name| folder.join(name));
-        names.iter().find_map(|path| fs::read_to_string(path).ok()).unwrap_or_else(|| cpu.to_string())
-    };
-    let cores: BTreeSet<String> = (0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).map(core).collect();
-    cores.len()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rustix::thread::sched_setaffinity;
-
-    #[test]
-    fn processors_of_one_core_are_one() {
-        let folder = tempfile::tempdir().unwrap();
-        // Two cores of two processors each, and one whose list is under the older name. Processor 5 says nothing.
-        for (cpu, name, list) in [
-            (0, "core_cpus_list", "0,2\n"),
-            (1, "core_cpus_list", "1,3\n"),
-            (2, "core_cpus_list", "0,2\n"),
-            (3, "core_cpus_list", "1,3\n"),
-            (4, "thread_siblings_list", "4\n"),
-        ] {
-            let topology = folder.path().join(format!("cpu{cpu}/topology"));
-            fs::create_dir_all(&topology).unwrap();
-            fs::write(topology.join(name), list).unwrap();
-        }
-        let cores = |cpus: &[usize]| {
-            let mut set = CpuSet::new();
-            cpus.iter().for_each(|cpu| set.set(*cpu));
-            cores_of(&set, folder.path())
-        };
-        assert_eq!([cores(&[0, 2]), cores(&[0, 1]), cores(&[0, 1, 2, 3]), cores(&[0, 1, 2, 3, 4, 5])], [1, 2, 2, 4]);
-    }
+    use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
     #[test]
     fn affinity_limits_them() {

@@ -1,7 +1,6 @@
 //! Execution providers: which of them this machine can use, and why not others.
 
 use std::fmt;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -13,8 +12,10 @@ use tileforge_contract::Provider;
 use crate::error::{Error, Result};
 use crate::jetson::Jetson;
 use crate::native::{self, CudaDriver};
-use crate::onnxruntime::{Library, TENSORRT_RTX_PLUGIN};
+use crate::onnxruntime::Library;
 use crate::options::SessionOptions;
+use crate::system::libraries::{self, CUDA_DRIVER as DRIVER, ONNXRUNTIME, TENSORRT_RTX_PLUGIN};
+use crate::system::processors;
 
 /// What [`probe`] found for one provider.
 #[derive(Clone, Debug, Serialize)]
@@ -86,29 +87,27 @@ struct Needed {
     from: &'static str,
 }
 
-const DRIVER: &str = "libcuda.so.1";
-
 /// What CUDA needs besides the driver, in the order of loading: libraries that others link to come first. ONNX
 /// Runtime's GPU builds from 1.24 on need CUDA 13 and cuDNN 9.
 const CUDA_LIBRARIES: [Needed; 5] = [
-    Needed { file: "libcudart.so.13", from: "the CUDA 13 runtime (pip: nvidia-cuda-runtime)" },
-    Needed { file: "libcublasLt.so.13", from: "cuBLAS of CUDA 13 (pip: nvidia-cublas)" },
-    Needed { file: "libcublas.so.13", from: "cuBLAS of CUDA 13 (pip: nvidia-cublas)" },
-    Needed { file: "libcurand.so.10", from: "cuRAND of CUDA 13 (pip: nvidia-curand)" },
-    Needed { file: "libcudnn.so.9", from: "cuDNN 9 for CUDA 13 (pip: nvidia-cudnn-cu13)" },
+    Needed { file: libraries::CUDA_RUNTIME, from: "the CUDA 13 runtime (pip: nvidia-cuda-runtime)" },
+    Needed { file: libraries::CUBLAS_LT, from: "cuBLAS of CUDA 13 (pip: nvidia-cublas)" },
+    Needed { file: libraries::CUBLAS, from: "cuBLAS of CUDA 13 (pip: nvidia-cublas)" },
+    Needed { file: libraries::CURAND, from: "cuRAND of CUDA 13 (pip: nvidia-curand)" },
+    Needed { file: libraries::CUDNN, from: "cuDNN 9 for CUDA 13 (pip: nvidia-cudnn-cu13)" },
 ];
 
 /// What TensorRT needs besides the libraries for CUDA.
 const TENSORRT_LIBRARIES: [Needed; 2] = [
-    Needed { file: "libnvinfer.so.10", from: "TensorRT 10 (pip: tensorrt-cu13<11)" },
-    Needed { file: "libnvonnxparser.so.10", from: "TensorRT 10 (pip: tensorrt-cu13<11)" },
+    Needed { file: libraries::TENSORRT, from: "TensorRT 10 (pip: tensorrt-cu13<11)" },
+    Needed { file: libraries::TENSORRT_PARSER, from: "TensorRT 10 (pip: tensorrt-cu13<11)" },
 ];
 
 /// What TensorRT for RTX needs. Its provider is a plugin, which links to these.
 const TENSORRT_RTX_LIBRARIES: [Needed; 3] = [
-    Needed { file: "libcudart.so.13", from: "the CUDA 13 runtime (pip: nvidia-cuda-runtime)" },
-    Needed { file: "libtensorrt_rtx.so.1", from: "TensorRT for RTX (pip: tensorrt-rtx-cu13-libs)" },
-    Needed { file: "libtensorrt_onnxparser_rtx.so.1", from: "TensorRT for RTX (pip: tensorrt-rtx-cu13-libs)" },
+    Needed { file: libraries::CUDA_RUNTIME, from: "the CUDA 13 runtime (pip: nvidia-cuda-runtime)" },
+    Needed { file: libraries::TENSORRT_RTX, from: "TensorRT for RTX (pip: tensorrt-rtx-cu13-libs)" },
+    Needed { file: libraries::TENSORRT_RTX_PARSER, from: "TensorRT for RTX (pip: tensorrt-rtx-cu13-libs)" },
 ];
 
 /// Where the plugin's package is from.
@@ -133,13 +132,14 @@ pub fn probe(library: &Library) -> Probe {
             Provider::Cpu => None,
             Provider::OpenVino => match library.openvino_file() {
                 Ok(Some(_)) => None,
-                Ok(None) => {
-                    Some("libopenvino_c.so is not beside libonnxruntime: install OpenVINO (pip: openvino)".into())
-                }
+                Ok(None) => Some(format!(
+                    "{} is not beside {ONNXRUNTIME}: install OpenVINO (pip: openvino)",
+                    libraries::OPENVINO
+                )),
                 Err(untrusted) => Some(untrusted),
             },
             Provider::TensorRtRtx if !compiled_in => Some(format!(
-                "{TENSORRT_RTX_PLUGIN} is not beside libonnxruntime: install the provider (pip: {TENSORRT_RTX_PACKAGE})"
+                "{TENSORRT_RTX_PLUGIN} is not beside {ONNXRUNTIME}: install the provider (pip: {TENSORRT_RTX_PACKAGE})"
             )),
             _ if !compiled_in => Some(format!(
                 "this ONNX Runtime ({}) was built without {provider}; use the library of the \
@@ -168,7 +168,7 @@ pub fn probe(library: &Library) -> Probe {
     let tensorrt_version =
         located(TENSORRT_LIBRARIES[0].file, library).ok().and_then(|file| native::tensorrt_version(&file).ok());
     let tensorrt_rtx_version =
-        located("libtensorrt_rtx.so.1", library).ok().and_then(|file| native::tensorrt_rtx_version(&file).ok());
+        located(libraries::TENSORRT_RTX, library).ok().and_then(|file| native::tensorrt_rtx_version(&file).ok());
     let jetson = Jetson::read(Path::new("/"));
     Probe { providers, driver_cuda_version, driver_problem, tensorrt_version, tensorrt_rtx_version, gpus, jetson }
 }
@@ -304,9 +304,9 @@ fn missing_library(provider: Provider, library: &Library) -> Option<String> {
         }
         // These are only looked for, not opened: they link against symbols of the loaded ONNX Runtime.
         ["shared", provider.name()].into_iter().find_map(|part| {
-            let file = format!("libonnxruntime_providers_{part}.so");
+            let file = libraries::provider(part);
             let missing = !library.path().with_file_name(&file).is_file();
-            missing.then(|| format!("{file} is not beside libonnxruntime: copy it from onnxruntime-gpu"))
+            missing.then(|| format!("{file} is not beside {ONNXRUNTIME}: copy it from onnxruntime-gpu"))
         })
     })
 }
@@ -344,7 +344,7 @@ impl GpuMemory {
     /// # Errors
     /// Why NVML cannot be used.
     pub fn open(device: u32) -> Result<Self, String> {
-        native::GpuMemory::open("libnvidia-ml.so.1", DRIVER, device).map(Self)
+        native::GpuMemory::open(libraries::NVML, DRIVER, device).map(Self)
     }
 
     /// Bytes in use now, by all processes.
@@ -371,13 +371,7 @@ impl Probe {
 /// The processor's model; "unknown" if the system does not say.
 pub fn processor() -> String {
     static MODEL: OnceLock<String> = OnceLock::new();
-    let read = || {
-        // See proc_cpuinfo(5).
-        let information = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-        let model = information.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
-        model.map_or("unknown".into(), |(_, name)| name.trim().to_owned())
-    };
-    MODEL.get_or_init(read).clone()
+    MODEL.get_or_init(|| processors::model().unwrap_or_else(|| "unknown".into())).clone()
 }
 
 fn gpus_of(driver: &CudaDriver) -> Vec<Gpu> {

@@ -3,17 +3,18 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use crate::system::places;
+
 /// `tileforge` in `XDG_CACHE_HOME`, or in `~/.cache`; `None` where there is neither.
 ///
-/// As the XDG base directory specification says, a relative `XDG_CACHE_HOME` does not count.
+/// As the XDG base directory specification says, a relative `XDG_CACHE_HOME` does not count. On Windows, it is in the
+/// user's folder for local application data.
 pub fn cache_folder() -> Option<PathBuf> {
     folder(|name| std::env::var_os(name))
 }
 
 fn folder(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
-    let absolute = |name| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let caches = absolute("XDG_CACHE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".cache")));
-    caches.map(|caches| caches.join("tileforge"))
+    places::caches(variable).map(|caches| caches.join("tileforge"))
 }
 
 #[cfg(test)]

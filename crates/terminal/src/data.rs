@@ -3,9 +3,12 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use crate::system::places;
+
 /// `tileforge` in `XDG_DATA_HOME`, or in `~/.local/share`; `None` where there is neither.
 ///
-/// As the XDG base directory specification says, a relative `XDG_DATA_HOME` does not count.
+/// As the XDG base directory specification says, a relative `XDG_DATA_HOME` does not count. On Windows, it is in the
+/// user's folder for local application data.
 pub fn data_folder() -> Option<PathBuf> {
     folder(|name| std::env::var_os(name))
 }
@@ -16,9 +19,7 @@ pub fn engine_folders() -> Vec<PathBuf> {
 }
 
 fn folder(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
-    let absolute = |name| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let data = absolute("XDG_DATA_HOME").or_else(|| absolute("HOME").map(|home| home.join(".local/share")));
-    data.map(|data| data.join("tileforge"))
+    places::data(variable).map(|data| data.join("tileforge"))
 }
 
 #[cfg(test)]

@@ -26,7 +26,6 @@
 #[doc = include_str!("../README.md")]
 struct Readme;
 
-mod bus_error;
 mod cache;
 mod chain;
 mod completions;
@@ -43,13 +42,13 @@ mod output;
 mod progress;
 mod signals;
 mod signature;
+mod system;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod unit;
 mod verbosity;
 mod visible;
 
-pub use bus_error::explain_bus_errors;
 pub use cache::cache_folder;
 pub use chain::{chain, chain_with};
 pub use clap_complete::Shell;
@@ -66,5 +65,6 @@ pub use output::{PrintError, print, print_json, report, report_error};
 pub use progress::Progress;
 pub use signals::{end_at_once, leave_signals_to_parent, on_first_signal, stop_on_signals};
 pub use signature::RequiredSignature;
+pub use system::bus_error::explain_bus_errors;
 pub use unit::Unit;
 pub use verbosity::{Verbosity, is_quiet, is_verbose};

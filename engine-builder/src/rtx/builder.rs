@@ -1,12 +1,12 @@
 //! Building plans, each in a process of its own.
 
 use super::process::{Answer, Figures, Job};
+use super::system::ended_by_system;
 use crate::{Error, Result};
 use serde::Serialize;
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::ops::ControlFlow;
-use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
@@ -194,11 +194,7 @@ fn named(mut error: tileforge_tensorrt::Error, name: &str) -> tileforge_tensorrt
 
 /// Why a process ended without an answer.
 fn ended(status: ExitStatus, talk: &str) -> String {
-    let how = match status.signal() {
-        Some(9) => "it was killed, which the system does when memory is short".to_owned(),
-        Some(signal) => format!("it crashed (signal {signal})"),
-        None => format!("it ended without an answer ({status})"),
-    };
+    let how = ended_by_system(status).unwrap_or_else(|| format!("it ended without an answer ({status})"));
     let lines: Vec<&str> = talk.lines().rev().take(SHOWN_LINES).collect();
     let last: String = lines.into_iter().rev().map(|line| format!("\n  {line}")).collect();
     how + &last

@@ -6,6 +6,7 @@ mod context_model;
 mod plans;
 mod process;
 mod scales;
+mod system;
 mod transposed_convolution;
 
 pub use builder::{PlanBuilder, PlanProgram, PlanReport};

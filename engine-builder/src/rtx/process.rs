@@ -9,18 +9,13 @@
 //! The program starts itself for that. The job comes on standard input, and the answers are lines of JSON on standard
 //! output.
 
+use super::system::{end_with_parent, fix_addresses};
 use crate::{Error, Result};
-use nix::sys::personality::{self, Persona};
-use nix::sys::prctl;
-use nix::sys::signal::Signal;
 use serde::{Deserialize, Serialize};
-use std::env;
 use std::fs;
 use std::io::{self, BufRead, Write};
 use std::ops::ControlFlow;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Instant;
 use tileforge_tensorrt::{BuildOptions, ComputeCapability, Library, LibraryVersion, Message, Progress};
 
@@ -89,10 +84,7 @@ fn take_job() -> io::Result<(bool, Job)> {
     io::stdin().lock().read_line(&mut text)?;
     let job: Job = serde_json::from_str(&text)?;
     // If the asking process is killed, this one must not work on for minutes.
-    prctl::set_pdeathsig(Signal::SIGKILL)?;
-    if nix::unistd::getppid().as_raw().cast_unsigned() != job.parent {
-        return Err(io::Error::other("the process that asked for the plan has ended"));
-    }
+    end_with_parent(job.parent)?;
     Ok((repeatable, job))
 }
 
@@ -124,23 +116,4 @@ fn tell(answer: &Answer) -> io::Result<()> {
     serde_json::to_writer(&mut output, answer)?;
     output.write_all(b"\n")?;
     output.flush()
-}
-
-/// Turns off address space randomisation, which takes effect in a new program: this one, started again in its own
-/// place. Returns whether addresses are fixed; some containers do not allow it.
-fn fix_addresses() -> io::Result<bool> {
-    let Ok(now) = personality::get() else { return Ok(false) };
-    if now.contains(Persona::ADDR_NO_RANDOMIZE) {
-        return Ok(true);
-    }
-    if personality::set(now | Persona::ADDR_NO_RANDOMIZE).is_err() {
-        return Ok(false);
-    }
-    let mut arguments = env::args_os();
-    let mut again = Command::new(env::current_exe()?);
-    if let Some(name) = arguments.next() {
-        again.arg0(name);
-    }
-    // Returns only if it fails.
-    Err(again.args(arguments).exec())
 }

@@ -7,11 +7,10 @@ mod failure;
 mod log;
 mod running;
 mod serve;
+mod system;
 mod work;
 
-use std::fs::OpenOptions;
 use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -91,7 +90,7 @@ fn run(cli: Cli) -> CommandResult {
 fn key(Key { name, keys }: &Key) -> CommandResult {
     let [key, line] = tileforge_server::new_key(name).map_err(Error::Key)?;
     let failed = |source| Error::Keys { path: keys.clone(), source };
-    let mut file = OpenOptions::new().create(true).append(true).mode(0o600).open(keys).map_err(failed)?;
+    let mut file = system::append_private(keys).map_err(failed)?;
     writeln!(file, "{line}").map_err(failed)?;
     Ok(terminal::print(&key)?)
 }

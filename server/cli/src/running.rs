@@ -3,17 +3,16 @@
 use std::path::PathBuf;
 use std::{env, thread};
 
-use sd_notify::NotifyState;
 use tileforge::{HostOptions, Setup};
 use tileforge_server::{Server, Settings};
 use tileforge_terminal::{self as terminal, Exit, Failure};
 use tokio::runtime;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::arguments::Engines;
 use crate::configuration;
 use crate::failure::{CommandResult, Error};
 use crate::log::{self, LogFormat};
+use crate::system::{Heard, Signals, Told, tell};
 
 /// Threads for connections. The host has its own for everything else.
 const THREADS_MAXIMUM: usize = 4;
@@ -57,9 +56,9 @@ pub(crate) fn run(start: Start<'_>, ort_lib: Option<PathBuf>) -> CommandResult {
                 match signals.next().await {
                     Heard::End => break,
                     Heard::Reload => {
-                        notify(&reloading());
+                        tell(Told::Reloading);
                         reload(engines, &handle).await;
-                        notify(&[NotifyState::Ready]);
+                        tell(Told::Ready);
                     }
                 }
             }
@@ -69,7 +68,7 @@ pub(crate) fn run(start: Start<'_>, ort_lib: Option<PathBuf>) -> CommandResult {
                 terminal::end_at_once(Exit::Stopped);
             });
         };
-        Ok::<_, Error>(server.run(end, || notify(&[NotifyState::Ready]), || notify(&[NotifyState::Stopping])).await)
+        Ok::<_, Error>(server.run(end, || tell(Told::Ready), || tell(Told::Stopping)).await)
     });
     // Reading files may go on for a while.
     runtime.shutdown_background();
@@ -96,50 +95,6 @@ async fn reload(engines: &Engines, handle: &tileforge_server::Handle) {
         Err(error) => {
             let error = terminal::chain(&error);
             tracing::error!(error, "the configuration cannot be reloaded, and stays as it was");
-        }
-    }
-}
-
-/// What systemd wants to know of a reload: also when it began.
-fn reloading() -> Vec<NotifyState<'static>> {
-    [Ok(NotifyState::Reloading), NotifyState::monotonic_usec_now()].into_iter().flatten().collect()
-}
-
-/// Tells systemd, where it has started this program.
-fn notify(states: &[NotifyState<'_>]) {
-    if let Err(error) = sd_notify::notify(false, states) {
-        tracing::warn!(error = error.to_string(), "systemd cannot be told");
-    }
-}
-
-/// What a signal wants.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Heard {
-    End,
-    Reload,
-}
-
-/// The signals that a server listens to.
-struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
-    hang_up: Signal,
-}
-
-impl Signals {
-    fn new() -> std::io::Result<Self> {
-        Ok(Self {
-            terminate: signal(SignalKind::terminate())?,
-            interrupt: signal(SignalKind::interrupt())?,
-            hang_up: signal(SignalKind::hangup())?,
-        })
-    }
-
-    async fn next(&mut self) -> Heard {
-        tokio::select! {
-            _ = self.terminate.recv() => Heard::End,
-            _ = self.interrupt.recv() => Heard::End,
-            _ = self.hang_up.recv() => Heard::Reload,
         }
     }
 }

@@ -34,6 +34,7 @@ mod names;
 mod neighbours;
 mod openvino;
 mod output_paths;
+mod pairs;
 mod parity;
 mod pictures;
 mod pipeline_engines;

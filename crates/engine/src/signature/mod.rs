@@ -7,11 +7,11 @@
 mod sign;
 
 use std::io;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use ed25519_dalek::pkcs8::DecodePublicKey;
 use ed25519_dalek::{Signature, VerifyingKey};
+use tileforge_files::owner::KeyAccess;
 
 pub use sign::{Keys, PrivateKey, keygen, sign};
 
@@ -29,8 +29,7 @@ const KEY_MAXIMUM_BYTES: u64 = 1 << 14;
 /// A file that should hold a key.
 struct KeyFile {
     text: String,
-    /// Its permissions.
-    mode: u32,
+    access: KeyAccess,
 }
 
 impl KeyFile {
@@ -39,7 +38,7 @@ impl KeyFile {
         let fail = |source| Error::file(path, "read", source);
         let refused = |found: String| Error::Key { path: path.to_owned(), kind, found };
         let file = tileforge_files::open(path).map_err(fail)?;
-        let mode = file.metadata().map_err(fail)?.permissions().mode() & 0o777;
+        let access = KeyAccess::of(&file).map_err(fail)?;
         let bytes = match tileforge_files::read_opened(file, KEY_MAXIMUM_BYTES) {
             Err(error) if error.kind() == io::ErrorKind::FileTooLarge => {
                 return Err(refused(format!("more than {KEY_MAXIMUM_BYTES} bytes")));
@@ -47,7 +46,7 @@ impl KeyFile {
             read => read.map_err(fail)?,
         };
         let text = String::from_utf8(bytes).map_err(|_| refused("no text".into()))?;
-        Ok(Self { text, mode })
+        Ok(Self { text, access })
     }
 }
 
@@ -61,10 +60,10 @@ impl PublicKey {
     /// # Errors
     /// The file cannot be read, or is not a public key.
     pub fn read(path: &Path) -> Result<Self> {
-        let KeyFile { text, mode } = KeyFile::read(path, "public")?;
+        let KeyFile { text, access } = KeyFile::read(path, "public")?;
         let refused = |found: String| Error::Key { path: path.to_owned(), kind: "public", found };
-        if mode & 0o002 != 0 {
-            return Err(refused(format!("one that everybody may replace (mode {mode:o}); make it yours: chmod 644")));
+        if let Some((permissions, remedy)) = access.is_public() {
+            return Err(refused(format!("one that everybody may replace ({permissions}); make it yours: {remedy}")));
         }
         if text.contains("PRIVATE KEY") {
             return Err(refused("a private key, which only its owner should have".into()));

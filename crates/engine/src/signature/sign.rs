@@ -46,7 +46,7 @@ pub fn keygen(name: &Path) -> Result<Keys> {
     let private = KeypairBytes { secret_key: seed, public_key: None };
     let private = private.to_pkcs8_pem(LineEnding::LF).map_err(|e| unwritable(&e))?;
     let public = key.verifying_key().to_public_key_pem(LineEnding::LF).map_err(|e| unwritable(&e))?;
-    write_new(&[(&keys.private, private.as_bytes(), 0o600), (&keys.public, public.as_bytes(), 0o644)])?;
+    write_new(&[(&keys.private, private.as_bytes(), PRIVATE), (&keys.public, public.as_bytes(), 0o644)])?;
     Ok(keys)
 }
 
@@ -76,12 +76,12 @@ impl PrivateKey {
     /// # Errors
     /// The file cannot be read, is not a private key, or others may read it.
     pub fn read(key: &Path) -> Result<Self> {
-        let KeyFile { text, mode } = KeyFile::read(key, "private")?;
+        let KeyFile { text, access } = KeyFile::read(key, "private")?;
         let refused = |found: String| Error::Key { path: key.to_owned(), kind: "private", found };
         let signing = SigningKey::from_pkcs8_pem(text.trim()).map_err(|e| refused(format!("something else ({e})")))?;
-        if mode & 0o077 != 0 {
-            let remedy = "make another key, or change its mode to 600 if nobody has seen it";
-            return Err(refused(format!("one that others may read or write (mode {mode:o}): {remedy}")));
+        if let Some((permissions, remedy)) = access.is_shared() {
+            let remedy = format!("make another key, or {remedy} if nobody has seen it");
+            return Err(refused(format!("one that others may read or write ({permissions}): {remedy}")));
         }
         Ok(Self(signing))
     }
@@ -93,10 +93,14 @@ impl PrivateKey {
     }
 }
 
+/// The mode of a file that only its owner may read.
+const PRIVATE: u32 = 0o600;
+
 /// Writes a file that is never visible in part.
 fn temporary_file(path: &Path, content: &[u8], mode: u32) -> Result<unfinished::File> {
     let parent = exchange::parent_of(path);
-    let mut file = unfinished::file_in(parent, mode).map_err(|e| Error::file(parent, "create a file in", e))?;
+    let made = if mode == PRIVATE { unfinished::private_file_in(parent) } else { unfinished::file_in(parent, mode) };
+    let mut file = made.map_err(|e| Error::file(parent, "create a file in", e))?;
     file.write_all(content).and_then(|()| file.flush()).map_err(|e| Error::file(path, "write", e))?;
     Ok(file)
 }

@@ -1,4 +1,5 @@
 use super::*;
+#[cfg(unix)]
 use std::os::unix::fs::{PermissionsExt, symlink};
 
 /// A file that is long enough to be remembered, and old enough.
@@ -30,12 +31,14 @@ fn the_digest_is_that_of_all_bytes() {
         let found = Digests::default().of(&path).unwrap();
         assert_eq!(found, FileSha256 { bytes: length as u64, sha256: expected(&path) });
     }
+    #[cfg(unix)]
     assert_eq!(
         Digests::default().of(Path::new("/dev/null")).unwrap_err().to_string(),
         "expected a regular file, found a device"
     );
 }
 
+#[cfg(unix)]
 #[test]
 fn a_file_is_digested_once_under_all_its_names_and_again_when_it_changes() {
     let folder = tempfile::tempdir().unwrap();
@@ -131,6 +134,7 @@ fn a_new_name_that_we_give_changes_no_digest() {
     digests.has_new_name(&folder.path().join("missing"));
 }
 
+#[cfg(unix)]
 #[test]
 fn what_others_could_change_and_what_just_changed_is_not_remembered() {
     let (folder, cache) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -183,6 +187,7 @@ fn the_folder_of_records_does_not_grow_without_end() {
     assert_eq!(records(cache.path()), MOST_KEPT);
 }
 
+#[cfg(unix)]
 #[test]
 fn only_blobs_of_the_hub_cache_state_their_digest() {
     let folder = tempfile::tempdir().unwrap();

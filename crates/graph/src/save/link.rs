@@ -7,10 +7,9 @@ use crate::{Error, MappedFile, Result};
 use indexmap::IndexMap;
 use std::fs;
 use std::io::Write;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use tileforge_files::unfinished;
+use tileforge_files::{is_same_file, unfinished};
 
 /// How a checkpoint came to be beside the graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,8 +101,7 @@ pub(super) fn link(
     let fail = |e: std::io::Error| Error::file(target, "link the checkpoint", e);
     // A hard link to a symbolic link would be another symbolic link.
     let source = file.path().canonicalize().map_err(fail)?;
-    let inode = |path: &Path| fs::symlink_metadata(path).map(|m| (m.dev(), m.ino()));
-    if inode(target).is_ok_and(|target| inode(&source).is_ok_and(|source| source == target)) {
+    if is_same_file(target, &source).unwrap_or(false) {
         let same_name = source == target.canonicalize().unwrap_or_default();
         return Ok((None, if same_name { LinkMethod::InPlace } else { LinkMethod::HardLink }));
     }
@@ -167,9 +165,12 @@ fn copy(file: &MappedFile, to: &Path, meter: &mut Meter<'_>) -> std::io::Result<
 
 #[cfg(test)]
 mod tests {
+    #[cfg(unix)]
     use super::super::Written;
+    #[cfg(unix)]
     use super::*;
 
+    #[cfg(unix)]
     #[test]
     fn a_copied_checkpoint_counts_and_keeps_its_permissions() {
         use std::os::unix::fs::PermissionsExt;

@@ -20,8 +20,7 @@ impl Staged {
         match self {
             Staged::File(file) => {
                 // Temporary files are private to their owner; results get the permissions of any new file.
-                let permissions = permissions_of_new_files();
-                fs::set_permissions(file.path(), permissions)
+                tileforge_files::give_usual_permissions(file.path())
                     .map_err(|e| Error::file(path, "set the permissions", e))?;
                 file.rename(path).map_err(|e| Error::file(path, "rename", e))
             }
@@ -34,12 +33,4 @@ impl Staged {
 
 pub(super) fn temporary(folder: &Path) -> Result<unfinished::File> {
     unfinished::file_in(folder, 0o600).map_err(|e| Error::file(folder, "create a file in", e))
-}
-
-fn permissions_of_new_files() -> fs::Permissions {
-    use std::os::unix::fs::PermissionsExt;
-    // `umask` can only read the mask by setting it, which is not safe with threads; /proc shows it without that.
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mask = status.lines().find_map(|line| u32::from_str_radix(line.strip_prefix("Umask:")?.trim(), 8).ok());
-    fs::Permissions::from_mode(0o666 & !mask.unwrap_or(0o022))
 }

@@ -10,12 +10,10 @@ use tileforge_engine::{Engine, Graph as Record};
 
 use crate::options::SessionOptions;
 use crate::processors::Processors;
+use crate::system::libraries::OPENVINO;
 
 use native::Core;
 pub(crate) use native::{Compiled, Described, Request};
-
-/// How the names of the library's file begin. A release number may follow.
-const FILE: &str = "libopenvino_c.so";
 
 /// The option that says in which type products are computed. Without it, OpenVINO takes BF16 where the processor has it,
 /// which would change bytes behind the manifest.
@@ -142,5 +140,5 @@ fn properties(options: &SessionOptions) -> Vec<(String, String)> {
 /// The name of the library's file in a folder: the one of the newest release; `None` if there is none.
 pub(crate) fn file_in(folder: &Path) -> Option<String> {
     let names = std::fs::read_dir(folder).ok()?.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-    names.filter(|name| name.strip_prefix(FILE).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))).max()
+    names.filter(|name| name.strip_prefix(OPENVINO).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))).max()
 }

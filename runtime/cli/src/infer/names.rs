@@ -1,7 +1,6 @@
 //! Names of outputs: templates, and what is taken where none is given.
 
 use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use super::super::failure::Failure;
@@ -53,7 +52,7 @@ impl Naming<'_> {
     /// The name that a template gives.
     fn filled(&self, template: &OsStr, input: &Path) -> Result<OsString, Failure> {
         let refused = |problem: String| Failure::Usage(format!("{}: {problem}", template.display()));
-        let (mut name, mut rest) = (Vec::new(), template.as_bytes());
+        let (mut name, mut rest) = (Vec::new(), template.as_encoded_bytes());
         while let Some(at) = rest.iter().position(|byte| matches!(byte, b'{' | b'}')) {
             name.extend(&rest[..at]);
             // Two braces stand for one.
@@ -65,8 +64,8 @@ impl Naming<'_> {
             let end = rest[at..].iter().position(|&byte| byte == b'}').filter(|_| rest[at] == b'{');
             let end = at + end.ok_or_else(|| refused("a brace stands alone; {{ and }} mean a brace".into()))?;
             match &rest[at + 1..end] {
-                b"stem" => name.extend(input.file_stem().unwrap_or_default().as_bytes()),
-                b"extension" => name.extend((self.ending)(input).as_bytes()),
+                b"stem" => name.extend(input.file_stem().unwrap_or_default().as_encoded_bytes()),
+                b"extension" => name.extend((self.ending)(input).as_encoded_bytes()),
                 b"engine" => name.extend(self.engine.replace('/', "-").bytes()),
                 b"scale" => match &self.scale {
                     Some(scale) => name.extend(scale.bytes()),
@@ -82,7 +81,7 @@ impl Naming<'_> {
             rest = &rest[end + 1..];
         }
         name.extend(rest);
-        Ok(OsString::from_vec(name))
+        Ok(tileforge_files::from_bytes(name))
     }
 
     /// The output of an input in `within` (of the folder that was given) by a template.
@@ -96,12 +95,13 @@ impl Naming<'_> {
 
 /// Whether a name has a place to fill, and is no file or folder of that very name.
 pub(super) fn is_template(output: &Path) -> bool {
-    output.as_os_str().as_bytes().contains(&b'{') && !output.exists()
+    output.as_os_str().as_encoded_bytes().contains(&b'{') && !output.exists()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::ffi::OsStrExt;
 
     fn with<T>(test: impl FnOnce(&Naming<'_>) -> T) -> T {
         let ending = |input: &Path| if input.extension() == Some("bmp".as_ref()) { "png".into() } else { "jpg".into() };

@@ -8,12 +8,12 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 use std::fs::{self, Metadata};
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 use tileforge_engine::digest::sha256_file;
+use tileforge_files::with_slashes;
 use tileforge_terminal::report;
 
 /// The file's name.
@@ -54,7 +54,19 @@ struct Line {
 type Stamp = (u64, (i64, i64));
 
 fn stamp_of(metadata: &Metadata) -> Stamp {
-    (metadata.len(), (metadata.mtime(), metadata.mtime_nsec()))
+    (metadata.len(), metadata.modified().map_or((0, 0), since_1970))
+}
+
+/// Seconds and nanoseconds; the nanoseconds count forward before 1970, too.
+fn since_1970(time: SystemTime) -> (i64, i64) {
+    let seconds = |duration: Duration| i64::try_from(duration.as_secs()).unwrap_or(i64::MAX);
+    match time.duration_since(SystemTime::UNIX_EPOCH) {
+        Ok(after) => (seconds(after), i64::from(after.subsec_nanos())),
+        Err(before) => match before.duration() {
+            whole if whole.subsec_nanos() == 0 => (-seconds(whole), 0),
+            part => (-seconds(part) - 1, 1_000_000_000 - i64::from(part.subsec_nanos())),
+        },
+    }
 }
 
 fn stamp(path: &Path) -> Option<Stamp> {
@@ -199,8 +211,8 @@ impl Record {
     fn name_of(&self, output: &Path) -> String {
         let path = output.strip_prefix(&self.folder).unwrap_or(output);
         let mut name = String::new();
-        for chunk in path.as_os_str().as_bytes().utf8_chunks() {
-            name.push_str(&chunk.valid().replace('%', "%25"));
+        for chunk in path.as_os_str().as_encoded_bytes().utf8_chunks() {
+            name.push_str(&with_slashes(chunk.valid()).replace('%', "%25"));
             for byte in chunk.invalid() {
                 // Writing to a string cannot fail.
                 let _ = write!(name, "%{byte:02x}");
@@ -230,6 +242,7 @@ fn lines_about(mut file: impl BufRead, wanted: impl Fn(&str) -> bool) -> HashMap
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::ffi::OsStrExt;
     use std::os::unix::fs::symlink;
     use std::thread;
 

@@ -1,9 +1,8 @@
 //! Pictures from standard input and pipes, and to standard output.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek, Write};
-use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -38,7 +37,7 @@ impl Piped {
     pub(super) fn named<'p>(inputs: impl IntoIterator<Item = &'p Path>) -> Result<Self, Failure> {
         let mut all = BTreeMap::new();
         for input in inputs {
-            if fs::metadata(input).is_ok_and(|found| found.file_type().is_fifo()) && !all.contains_key(input) {
+            if tileforge_files::is_named_pipe(input) && !all.contains_key(input) {
                 let pipe = File::open(input).map_err(|source| Failure::file(input, "open", source))?;
                 all.insert(input.to_owned(), kept(pipe, input)?);
             }

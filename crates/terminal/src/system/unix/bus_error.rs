@@ -11,7 +11,8 @@
 use libc::{BUS_ADRERR, SIGBUS, siginfo_t};
 use rustix::fs::{Mode, OFlags};
 
-use crate::{Exit, report};
+use crate::exit::Exit;
+use crate::output::report;
 
 /// From now on, says so when a file became shorter while it was mapped, and ends the program then.
 pub fn explain_bus_errors() {

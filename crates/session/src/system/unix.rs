@@ -1,0 +1,6 @@
+//! Unix.
+
+pub(crate) mod heap;
+pub(crate) mod libraries;
+pub(crate) mod memory;
+pub(crate) mod processors;

@@ -1,0 +1,34 @@
+//! Names of shared libraries, and where the loader looks for those that they link to.
+
+use std::io;
+use std::path::Path;
+
+use super::calls;
+
+pub(crate) const ONNXRUNTIME: &str = "onnxruntime.dll";
+/// How the names of OpenVINO's file begin.
+pub(crate) const OPENVINO: &str = "openvino_c.dll";
+/// The provider of TensorRT for RTX: a plugin, which runs on any ONNX Runtime.
+pub(crate) const TENSORRT_RTX_PLUGIN: &str = "onnxruntime_providers_nv_tensorrt_rtx.dll";
+pub(crate) const CUDA_DRIVER: &str = "nvcuda.dll";
+pub(crate) const NVML: &str = "nvml.dll";
+pub(crate) const CUDA_RUNTIME: &str = "cudart64_13.dll";
+pub(crate) const CUBLAS_LT: &str = "cublasLt64_13.dll";
+pub(crate) const CUBLAS: &str = "cublas64_13.dll";
+pub(crate) const CURAND: &str = "curand64_10.dll";
+pub(crate) const CUDNN: &str = "cudnn64_9.dll";
+pub(crate) const TENSORRT: &str = "nvinfer_10.dll";
+pub(crate) const TENSORRT_PARSER: &str = "nvonnxparser_10.dll";
+pub(crate) const TENSORRT_RTX: &str = "tensorrt_rtx_1_7.dll";
+pub(crate) const TENSORRT_RTX_PARSER: &str = "tensorrt_onnxparser_rtx_1_7.dll";
+
+/// The library of one of ONNX Runtime's own providers.
+pub(crate) fn provider(name: &str) -> String {
+    format!("onnxruntime_providers_{name}.dll")
+}
+
+/// From now on, libraries are looked for beside the program, among those of the system and in this folder; never in the
+/// current folder or in those of `PATH`.
+pub(crate) fn search_in(folder: &Path) -> io::Result<()> {
+    calls::search_libraries_in(folder)
+}

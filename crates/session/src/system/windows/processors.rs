@@ -1,0 +1,13 @@
+//! Physical cores of the processors that this process may use, and their model.
+
+use super::calls;
+
+/// The physical cores of the machine. Those that this process may use are not told apart.
+pub(crate) fn physical() -> Option<usize> {
+    Some(num_cpus::get_physical())
+}
+
+/// The processor's model, where the system tells.
+pub(crate) fn model() -> Option<String> {
+    calls::processor()
+}

@@ -1,0 +1,5 @@
+//! Unix.
+
+pub(crate) mod bus_error;
+pub(crate) mod events;
+pub(crate) mod places;

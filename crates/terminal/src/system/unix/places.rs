@@ -1,0 +1,19 @@
+//! Where users keep caches and data, as the XDG base directory specification says: a relative variable does not count.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// `XDG_CACHE_HOME`, or `~/.cache`.
+pub(crate) fn caches(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+    folder(variable, "XDG_CACHE_HOME", ".cache")
+}
+
+/// `XDG_DATA_HOME`, or `~/.local/share`.
+pub(crate) fn data(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+    folder(variable, "XDG_DATA_HOME", ".local/share")
+}
+
+fn folder(variable: impl Fn(&str) -> Option<OsString>, named: &str, in_home: &str) -> Option<PathBuf> {
+    let absolute = |name| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    absolute(named).or_else(|| absolute("HOME").map(|home| home.join(in_home)))
+}

@@ -1,0 +1,5 @@
+//! Windows.
+
+pub(crate) mod bus_error;
+pub(crate) mod events;
+pub(crate) mod places;

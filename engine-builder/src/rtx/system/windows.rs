@@ -1,0 +1,24 @@
+//! Processes of Windows. The builder's bindings are not compiled for Windows yet, so nothing asks for a plan there.
+
+use std::io;
+use std::process::ExitStatus;
+
+/// The first of the codes with which Windows ends a process, such as 0xC0000005: "NTSTATUS Values" in Microsoft's
+/// reference.
+const FIRST_ERROR: u32 = 0xC000_0000;
+
+/// Does nothing: the process ends when it next answers, because the pipe to the process that asked is closed then.
+pub(in super::super) fn end_with_parent(_parent: u32) -> io::Result<()> {
+    Ok(())
+}
+
+/// Whether addresses are fixed. Windows fixes those of a program when it is linked, and not those of its heap.
+pub(in super::super) fn fix_addresses() -> io::Result<bool> {
+    Ok(false)
+}
+
+/// How the system has ended a process; `None` if it ended by itself.
+pub(in super::super) fn ended_by_system(status: ExitStatus) -> Option<String> {
+    let code = status.code()?.cast_unsigned();
+    (code >= FIRST_ERROR).then(|| format!("it crashed (error {code:#010x})"))
+}

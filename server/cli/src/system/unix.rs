@@ -1,0 +1,56 @@
+//! Signals, systemd, and modes of files.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use sd_notify::NotifyState;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use super::states::{Heard, Told};
+
+/// Opens a file to write behind its end. Where it is made, only its user may read it.
+pub(crate) fn append_private(path: &Path) -> io::Result<File> {
+    OpenOptions::new().create(true).append(true).mode(0o600).open(path)
+}
+
+/// Tells systemd, where it has started this program.
+pub(crate) fn tell(told: Told) {
+    let states = match told {
+        Told::Ready => vec![NotifyState::Ready],
+        // systemd also wants to know when a reload began.
+        Told::Reloading => {
+            [Ok(NotifyState::Reloading), NotifyState::monotonic_usec_now()].into_iter().flatten().collect()
+        }
+        Told::Stopping => vec![NotifyState::Stopping],
+    };
+    if let Err(error) = sd_notify::notify(false, &states) {
+        tracing::warn!(error = error.to_string(), "systemd cannot be told");
+    }
+}
+
+/// The signals that a server listens to.
+pub(crate) struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hang_up: Signal,
+}
+
+impl Signals {
+    pub(crate) fn new() -> io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hang_up: signal(SignalKind::hangup())?,
+        })
+    }
+
+    pub(crate) async fn next(&mut self) -> Heard {
+        tokio::select! {
+            _ = self.terminate.recv() => Heard::End,
+            _ = self.interrupt.recv() => Heard::End,
+            _ = self.hang_up.recv() => Heard::Reload,
+        }
+    }
+}

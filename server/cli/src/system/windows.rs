@@ -1,0 +1,41 @@
+//! Events of the console. There is no signal to read the configuration again, and no service manager is told.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::path::Path;
+
+use tokio::signal::windows::{
+    CtrlBreak, CtrlC, CtrlClose, CtrlShutdown, ctrl_break, ctrl_c, ctrl_close, ctrl_shutdown,
+};
+
+use super::states::{Heard, Told};
+
+/// Opens a file to write behind its end. Where it is made, those may read it who may read its folder.
+pub(crate) fn append_private(path: &Path) -> io::Result<File> {
+    OpenOptions::new().create(true).append(true).open(path)
+}
+
+pub(crate) fn tell(_told: Told) {}
+
+/// The events that a server listens to.
+pub(crate) struct Signals {
+    interrupt: CtrlC,
+    stop: CtrlBreak,
+    close: CtrlClose,
+    shutdown: CtrlShutdown,
+}
+
+impl Signals {
+    pub(crate) fn new() -> io::Result<Self> {
+        Ok(Self { interrupt: ctrl_c()?, stop: ctrl_break()?, close: ctrl_close()?, shutdown: ctrl_shutdown()? })
+    }
+
+    pub(crate) async fn next(&mut self) -> Heard {
+        tokio::select! {
+            _ = self.interrupt.recv() => Heard::End,
+            _ = self.stop.recv() => Heard::End,
+            _ = self.close.recv() => Heard::End,
+            _ = self.shutdown.recv() => Heard::End,
+        }
+    }
+}

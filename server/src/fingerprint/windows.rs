@@ -1,0 +1,26 @@
+//! Times of Windows, to 100 ns.
+
+use std::fs;
+use std::os::windows::fs::MetadataExt;
+use std::path::Path;
+
+/// When a file or folder was made and changed, and its length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stamp {
+    made: u64,
+    modified: u64,
+    length: u64,
+}
+
+impl Stamp {
+    /// `None` where there is nothing.
+    pub(crate) fn of(path: &Path) -> Option<Self> {
+        let found = fs::metadata(path).ok()?;
+        Some(Self { made: found.creation_time(), modified: found.last_write_time(), length: found.file_size() })
+    }
+
+    /// Only what it is.
+    pub(crate) fn identity(self) -> Self {
+        Self { modified: 0, length: 0, ..self }
+    }
+}

@@ -1,0 +1,162 @@
+//! What systems do differently stands in pairs: `unix.rs` and `windows.rs`, or the folders `unix/` and `windows/`, beside
+//! each other in a folder that is named for a duty. One file chooses between the two. Nothing else names a system.
+
+use end_to_end::repository;
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Names that are of one system alone: modules of the standard library, crates, and files of the system.
+const NAMES: [&str; 14] = [
+    "std::os::unix",
+    "std::os::linux",
+    "std::os::fd",
+    "std::os::windows",
+    "tokio::signal::unix",
+    "tokio::signal::windows",
+    "rustix::",
+    "libc::",
+    "nix::",
+    "signal_hook",
+    "sd_notify",
+    "windows_sys",
+    "\"/proc/",
+    "\"/sys/",
+];
+
+/// Words that mean systems in a condition of the compiler.
+const CONDITIONS: [&str; 6] = ["unix", "windows", "target_os", "target_family", "target_env", "target_vendor"];
+
+const SYSTEMS: [&str; 2] = ["unix", "windows"];
+
+fn rust_files(folder: &Path, files: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            rust_files(&path, files);
+        } else if path.extension().is_some_and(|ending| ending == "rs") {
+            files.push(path);
+        }
+    }
+}
+
+/// The program text: without comments, and without the tests at the end.
+fn text_of(text: &str) -> String {
+    let end = ["mod tests {", "pub(crate) mod tests {", "mod tests;", "#[path"]
+        .iter()
+        .filter_map(|tests| text.find(&format!("#[cfg(test)]\n{tests}")))
+        .min();
+    let code = |line: &str| line.split("//").next().unwrap_or_default().to_owned();
+    text[..end.unwrap_or(text.len())].lines().map(code).collect::<Vec<_>>().join("\n")
+}
+
+/// The conditions of the compiler in a line: what stands in the brackets of `cfg(…)`, `cfg!(…)` and `cfg_attr(…)`.
+fn conditions(line: &str) -> impl Iterator<Item = &str> {
+    ["cfg(", "cfg!(", "cfg_attr("].into_iter().flat_map(move |start| line.split(start).skip(1))
+}
+
+fn names_a_system(condition: &str) -> bool {
+    let words = condition.split(|letter: char| !letter.is_alphanumeric() && letter != '_');
+    words.into_iter().any(|word| CONDITIONS.contains(&word))
+}
+
+/// Whether a line chooses between the two sides of a pair: it declares one of them, or hands on what it has.
+fn chooses(condition: &str, next: &str) -> bool {
+    SYSTEMS.iter().any(|system| {
+        let next = next.trim_start_matches("pub(crate) ").trim_start_matches("pub(super) ");
+        condition.trim() == format!("#[cfg({system})]")
+            && (next == format!("mod {system};") || next == format!("use {system}::*;"))
+    })
+}
+
+/// What is wrong with a file, whose path begins at its crate's `src`.
+fn faults(path: &Path, text: &str) -> Vec<String> {
+    let is_side = path.with_extension("").iter().any(|part| SYSTEMS.iter().any(|system| part == *system));
+    if is_side {
+        return Vec::new();
+    }
+    let text = text_of(text);
+    let lines: Vec<&str> = text.lines().map(str::trim).collect();
+    let mut found = Vec::new();
+    for (number, line) in lines.iter().enumerate() {
+        let fault = |what: &str| format!("{}:{}: {what}", path.display(), number + 1);
+        found.extend(NAMES.iter().filter(|name| line.contains(*name)).map(|name| fault(name)));
+        let next = lines.get(number + 1).copied().unwrap_or_default();
+        if conditions(line).any(names_a_system) && !chooses(line, next) {
+            found.push(fault(line));
+        }
+    }
+    found
+}
+
+/// The files of one side of a pair, from the folder that holds both: `.rs`, and those of the folder of its name.
+fn side(folder: &Path, system: &str) -> BTreeSet<PathBuf> {
+    let mut files = Vec::new();
+    if folder.join(system).is_dir() {
+        rust_files(&folder.join(system), &mut files);
+    }
+    files.into_iter().map(|file| file.strip_prefix(folder.join(system)).unwrap().to_owned()).collect()
+}
+
+#[test]
+fn only_pairs_name_a_system() {
+    let root = repository("");
+    let mut sources: Vec<PathBuf> =
+        fs::read_dir(root.join("crates")).unwrap().map(|entry| entry.unwrap().path().join("src")).collect();
+    for program in ["exporter", "engine-builder", "runtime", "server"] {
+        sources.extend([root.join(program).join("src"), root.join(program).join("cli/src")]);
+    }
+    sources.extend(["python/src", "xtask/src"].map(|folder| root.join(folder)));
+    let (mut found, mut pairs) = (Vec::new(), 0);
+    for src in &sources {
+        let mut files = Vec::new();
+        rust_files(src, &mut files);
+        for file in files {
+            let path = file.strip_prefix(src).unwrap();
+            let is_test = |part: &std::ffi::OsStr| ["tests", "tests.rs", "testing.rs"].iter().any(|name| part == *name);
+            if !path.iter().any(is_test) {
+                let shown = file.strip_prefix(&root).unwrap().display().to_string();
+                let faults = faults(path, &fs::read_to_string(&file).unwrap());
+                found.extend(faults.into_iter().map(|fault| format!("{shown}: {fault}")));
+            }
+            if file.file_name().is_some_and(|name| name == "unix.rs" || name == "windows.rs") {
+                let folder = file.parent().unwrap();
+                assert!(SYSTEMS.iter().all(|system| folder.join(system).with_extension("rs").is_file()), "{folder:?}");
+                let [unix, windows] = SYSTEMS.map(|system| side(folder, system));
+                // Windows has calls of its own, which the standard library has for Unix.
+                let missing: Vec<_> = unix.iter().filter(|file| file.iter().count() == 1).collect();
+                assert!(missing.iter().all(|file| windows.contains(**file)), "{folder:?}: {missing:?} {windows:?}");
+                pairs += 1;
+            }
+        }
+    }
+    assert!(found.is_empty(), "{found:#?}");
+    assert!(pairs >= 14, "{pairs}");
+}
+
+#[test]
+fn a_name_of_a_system_is_found() {
+    let in_file = |path: &str, text: &str| faults(Path::new(path), text).len();
+    for text in [
+        "use std::os::unix::fs::MetadataExt;",
+        "let file = rustix::fs::open(path)?;",
+        "let text = fs::read_to_string(\"/proc/self/status\");",
+        "#[cfg(unix)]\nfn one() {}",
+        "#[cfg(windows)]\nuse other::*;",
+        "if cfg!(target_os = \"linux\") {}",
+        "#[cfg(not(all(feature = \"x\", windows)))]\nmod unix;",
+        "#[cfg_attr(unix, path = \"x.rs\")]\nmod one;",
+    ] {
+        assert_eq!(in_file("a.rs", text), 1, "{text}");
+        assert_eq!(in_file("duty/unix.rs", text) + in_file("duty/windows/part.rs", text), 0, "{text}");
+    }
+    for text in [
+        "#[cfg(unix)]\nmod unix;\n#[cfg(windows)]\nmod windows;\n#[cfg(unix)]\npub(crate) use unix::*;",
+        "// std::os::unix\nfn one() {}",
+        "#[cfg(feature = \"unixes\")]\nfn one() {}",
+        "#[cfg(target_arch = \"x86_64\")]\nfn one() {}",
+        "fn one() {}\n#[cfg(test)]\nmod tests {\n    use std::os::unix::fs::symlink;\n}",
+    ] {
+        assert_eq!(in_file("a.rs", text), 0, "{text}");
+    }
+}
