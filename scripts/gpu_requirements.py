@@ -5,7 +5,7 @@
     scripts/gpu_requirements.py
 
 Each network has random weights of a published size. `engine-builder plan` builds its plans; what it prints is kept in
-target/gpu-requirements/, so that a stopped run goes on. It takes about two hours on two cores, and 12 GB of disk.
+target/gpu-requirements/, so that a stopped run goes on. It takes an hour or two on two cores.
 """
 
 from __future__ import annotations
@@ -34,11 +34,6 @@ NETWORKS = [
     ("RRDBNet ×4 (`real-esrgan-x4plus`)", "RRDBNet", "real-esrgan-x4plus"),
     ("NAFNet, width 64", "NAFNet", "nafnet-sidd-width64"),
     ("Depth Anything V2 small", "DepthAnything", "vits"),
-    ("SD 1.5: decoder", "AutoencoderKLDecoder", "sd15"),
-    ("SD 1.5: network, two samples", "UNet2DConditionModel", "sd15"),
-    ("SwinIR-M ×4", "SwinIR", "swinir-m-real-x4"),
-    ("SDXL: decoder", "AutoencoderKLDecoder", "sdxl"),
-    ("SDXL: network, two samples", "UNet2DConditionModel", "sdxl-base"),
 ]
 
 # Cards are sold with so many GB.
@@ -107,7 +102,7 @@ def memory_rows(name: str, found: dict[str, dict]) -> list[list[str]]:
             name,
             f"{graph} {each['precision']}",
             gigabytes(each["memory_bytes"]),
-            gigabytes(each["plan_bytes"]),
+            f"{each['plan_bytes'] / 1e6:.1f} MB",
             smallest_card(each),
         ]
         for graph, each in rows.items()

@@ -125,7 +125,7 @@ fn only_pairs_name_a_system() {
                 let [unix, windows] = SYSTEMS.map(|system| side(folder, system));
                 // Windows has calls of its own, which the standard library has for Unix.
                 let missing: Vec<_> = unix.iter().filter(|file| file.iter().count() == 1).collect();
-                assert!(missing.iter().all(|file| windows.contains(**file)), "{folder:?}: {missing:?} {windows:?}");
+                assert!(missing.iter().all(|file| windows.contains(*file)), "{folder:?}: {missing:?} {windows:?}");
                 pairs += 1;
             }
         }
