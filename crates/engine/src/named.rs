@@ -157,7 +157,8 @@ mod tests {
     fn a_name_stands_for_the_engines_of_all_profiles_in_the_nearest_folder() {
         let (work, named) = folders(&["near/cpu/x4", "near/rtx/x4", "far/x4", "far/cpu/depth", "near/plain"]);
         let found = |name: &str| {
-            let relative = |path: PathBuf| path.strip_prefix(work.path()).unwrap().display().to_string();
+            let shown = |path: PathBuf| path.strip_prefix(work.path()).unwrap().display().to_string();
+            let relative = |path: PathBuf| tileforge_files::with_slashes(&shown(path)).into_owned();
             named.find(Path::new(name)).unwrap().into_iter().map(relative).collect::<Vec<_>>()
         };
         assert_eq!(found("x4"), ["near/cpu/x4", "near/rtx/x4"]);
