@@ -149,8 +149,8 @@ def main() -> None:
 TEXT = """# What a card must hold
 
 For each network: the memory of one session, the plan's file, and the least time of a run. All of it is read from plans
-that were **built** on {date} with TensorRT for RTX 1.7.1.116 ({release}); none has **run** on a GPU. Weights
-are random, of published sizes: they change none of these figures.
+that were **built** on {date} with TensorRT for RTX 1.7.1.116 ({release}); none has **run** on a GPU.
+Weights are random, of published sizes: they change none of these figures.
 
 For your own cards and models, list both in a file:
 
@@ -162,9 +162,9 @@ engine-builder plan fleet.yaml --json   # all candidates
 
 ## Memory
 
-A session holds weights, activations, inputs and outputs. `engine-builder plan` leaves 1 GiB of a card for the driver, the
-kernels of the library, and a desktop. The graph has the largest size of the profiles that some card holds; smaller tiles
-take less. Several streams hold their activations each.
+A session holds weights, activations, inputs and outputs. `engine-builder plan` leaves 1 GiB of a card for the driver,
+the kernels of the library, and a desktop. The graph has the largest size of the profiles that some card holds; smaller
+tiles take less. Several streams hold their activations each.
 
 {memory}
 
