@@ -38,6 +38,8 @@ PRESETS = {
     "rgbd-depth-vitl": "vitl",
     "lsd-unet": "base-192",
     "seedvr2-vae": "seedvr2",
+    "seedvr2-3b": "3b",
+    "seedvr2-7b": "7b",
     "sdxl-vae": "sdxl",
     "sdxl-inpainting": "sdxl-inpainting",
     "sdxl-base/text_encoder": "clip-l",

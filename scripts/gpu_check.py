@@ -6,6 +6,8 @@
        self-test expects what the CPU computed. It runs on CUDA and on TensorRT, strictly: it fails if a node runs
        elsewhere.
     3. compact-x4 in FP32 and FP16: the speed of every tile, batch and number of streams, relative to the first row.
+    4. On an RTX GPU, for each plan of compact-x4: the measured time of a run over the least time by the GPU's rates
+       (docs/plans.md). The plan with the highest ratio has the most to gain.
 
 Exit codes: 0 all checks passed, 1 a check failed, 3 ONNX Runtime can use no GPU on this machine.
 """
@@ -23,6 +25,7 @@ from commands import ROOT, binaries
 WORK = ROOT / "gpu-check"
 PRESET = "tiny"
 DOES_NOT_FIT = 3
+RTX = "tensorrt-rtx"
 
 
 class Programs:
@@ -74,6 +77,26 @@ def write_graphs(programs: Programs, folder: Path) -> int:
     return 1 if problems else 0
 
 
+def over_least(programs: Programs, engine: Path, provider: str) -> list[str]:
+    """For each plan for one picture: the measured time of a run over its least time."""
+    lines = []
+    for graph in json.loads((engine / "manifest.json").read_text())["graphs"]:
+        least = (graph.get("plan") or {}).get("figures", {}).get("least_microseconds")
+        batch, _, height, width = next(iter(graph["inputs"].values()))
+        if not least or batch != 1:
+            continue
+        size = f"{width}x{height}"
+        setting = ["--tile", size, "--size", size, "--batch", "1", "--streams", "1", "--overlap", "0", "--margin", "0"]
+        timed = programs.run("runtime", "bench", "--engine", engine, "--provider", provider, *setting, "--json")
+        if timed.returncode:
+            lines.append(f"{engine.name} {size}: not timed: {timed.stderr.strip()}")
+            continue
+        run = json.loads(timed.stdout)["stages"]["run_ms"]
+        ratio = run / (least / 1e3)
+        lines.append(f"{engine.name} {size} on {provider}: {run:.2f} ms, {ratio:.1f} times the least time")
+    return lines
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description="Prove on the NVIDIA GPU of this machine what no other machine can.")
     parser.add_argument(
@@ -105,9 +128,9 @@ def check(programs: Programs) -> int:
         )
         return DOES_NOT_FIT
     say(run("runtime", "doctor").stdout.strip())
-    providers = [name for name in ("cuda", "tensorrt") if status[name]["usable"]]
-    if "tensorrt" not in providers:
-        say(f"TensorRT is left out: {status['tensorrt']['reason']}")
+    providers = [name for name in ("cuda", "tensorrt", RTX) if status[name]["usable"]]
+    for left_out in {"tensorrt", RTX} - set(providers):
+        say(f"{left_out} is left out: {status[left_out]['reason']}")
     here = run("engine-builder", "profiles", "--here")
     profile = here.stdout.strip()
     if profile == "cpu":
@@ -166,6 +189,10 @@ def check(programs: Programs) -> int:
         swept = run("runtime", "bench", "--engine", *engines, *options)
         failures += swept.returncode != 0
         say((swept.stdout or swept.stderr).strip())
+    if RTX in providers:
+        for engine in engines:
+            for line in over_least(programs, engine, RTX):
+                say(line)
     say(f"{failures} failures" if failures else "everything holds")
     (WORK / "report.txt").write_text("\n".join(report) + "\n")
     return 1 if failures else 0

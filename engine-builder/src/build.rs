@@ -8,6 +8,7 @@
 
 mod graphs;
 mod measured;
+mod plan_speed;
 mod tiling;
 
 use crate::coverage::Coverage;
@@ -15,17 +16,18 @@ use crate::gate;
 use crate::lint::{self, lint};
 use crate::portable::{self, Compiler, NotCompiled};
 use crate::precision::{Job, PrecisionOptions, Sensitivity, openvino_options};
-use crate::profile::{Profile, ProviderOptions};
+use crate::profile::{Device, Profile, ProviderOptions};
 use crate::rtx::{PlanJob, PlanProgram, PlanReport, add_plans};
 use crate::source::Graphs;
 use crate::{Error, PartOrder, Progress, Result, Source};
-use graphs::{EngineGraph, Written, file_name, file_names, write_graphs};
+pub(crate) use graphs::file_names;
+use graphs::{EngineGraph, Written, file_name, write_graphs};
 use measured::{Measured, measure, with_blame};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use tileforge_contract::Provider;
+use tileforge_contract::{Precision, Provider};
 use tileforge_engine::manifest::{BuiltWith, Gate, Graph, Manifest, Model as ModelRecord, Recipe, SCHEMA, Target};
 use tileforge_engine::store::{self, Store};
 use tileforge_engine::{WEIGHTS_FILE, exchange, folder};
@@ -215,7 +217,7 @@ fn write_engine(prepared: &Prepared<'_>, job: &Job<'_>, staging: &Path, scratch:
         Ok((graph.record.file.clone(), Cow::Owned(tileforge_graph::load(staging.join(&graph.record.file))?)))
     };
     check_for_tensorrt(prepared.is_judged_by_table(), graphs.iter().map(written))?;
-    let Measured { gates, speed, selftest } = measure(source, job, &graphs, &converted, staging, scratch)?;
+    let Measured { gates, mut speed, selftest } = measure(source, job, &graphs, &converted, staging, scratch)?;
     let all: Vec<&Gate> = gates.iter().chain(&speed).collect();
     gate::check(&all).map_err(|error| with_blame(error, &converted, job, scratch))?;
     // Graphs of any size have tiles that suit each picture.
@@ -230,8 +232,17 @@ fn write_engine(prepared: &Prepared<'_>, job: &Job<'_>, staging: &Path, scratch:
     let plans = match compiler {
         Ok(Compiler::TensorRtRtx(builder)) => {
             let (capabilities, options) = (profile.plan_capabilities(), profile.plan_options());
-            let plans = PlanJob { builder, capabilities: &capabilities, options: &options, jobs: *plan_jobs };
-            add_plans(&plans, &mut records, staging, scratch, job.progress)?
+            let gpu = profile.device.as_ref().and_then(Device::limits);
+            let plans = PlanJob { builder, capabilities: &capabilities, options: &options, gpu, jobs: *plan_jobs };
+            let reports = add_plans(&plans, &mut records, staging, scratch, job.progress)?;
+            if let (Precision::Int8 | Precision::Fp8, Some(largest), Some(record)) =
+                (job.precision, prepared.graphs.fixed.last(), records.last())
+            {
+                let in_fp16 = converted.in_fp16(largest)?;
+                speed.extend(plan_speed::gate(&plans, record, in_fp16, job.floors.speed, staging, scratch)?);
+                gate::check(&speed.iter().collect::<Vec<_>>())?;
+            }
+            reports
         }
         _ => Vec::new(),
     };

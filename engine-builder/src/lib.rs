@@ -13,6 +13,7 @@ mod error;
 mod fastest;
 mod fetch;
 mod fixed;
+pub mod fleet;
 mod foreign;
 mod gate;
 pub mod lint;

@@ -100,6 +100,9 @@ pub struct ModelSizes {
     /// Frames of a chunk, for networks of video.
     #[serde(default = "one_frame")]
     pub frames: usize,
+    /// Tokens of a text, for networks that take any number of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tokens: Option<usize>,
 }
 
 impl ModelSizes {
@@ -112,6 +115,9 @@ impl ModelSizes {
     fn check(&self) -> Result<(), String> {
         if self.frames == 0 {
             return Err("`frames`: expected at least 1, found 0".into());
+        }
+        if self.tokens == Some(0) {
+            return Err("`tokens`: expected at least 1, found 0".into());
         }
         self.shapes().check()
     }

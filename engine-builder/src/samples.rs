@@ -272,7 +272,7 @@ mod tests {
         let tokens = Meaning::Tokens { vocabulary: 40 };
         let tokens = TensorSpec::new("ids", [Axis::Batch, Axis::Tokens(None)], tokens).of_type(DataType::I64);
         let previous = image("previous", Meaning::Carried { from: "frame".into() });
-        let noise = image("noise", Meaning::NoisyLatent { latent: 3, mask: 0, masked_image: 0 });
+        let noise = image("noise", Meaning::NoisyLatent { latent: 3, condition: 0, mask: 0, masked_image: 0 });
         let (contract, model) = model(vec![(timestep, vec![]), (tokens, vec![1, 9]), previous, noise]);
         for number in 0..9 {
             let sample = sample(&contract, &model, number).unwrap();

@@ -46,6 +46,8 @@ fn every_graph_of_a_model_file_is_a_published_network() {
         "sdxl-base",
         "sdxl-inpainting",
         "sdxl-vae",
+        "seedvr2-3b",
+        "seedvr2-7b",
         "seedvr2-vae",
         "swinir-real-x4",
     ];
@@ -111,6 +113,7 @@ fn a_model_file_says_what_is_wrong_with_it() {
         ("task: up", "sizes: { tiles: [] }\ntask: up", "`sizes`: `tiles`: expected at least one"),
         ("task: up", "sizes: { tiles: [8x8], batch: 0 }\ntask: up", "`batch`: expected 1 to"),
         ("task: up", "sizes: { tiles: [8x8], frames: 0 }\ntask: up", "`frames`: expected at least 1"),
+        ("task: up", "sizes: { tiles: [8x8], tokens: 0 }\ntask: up", "`tokens`: expected at least 1"),
     ] {
         assert!(good.contains(from), "{from}");
         std::fs::write(&path, good.replace(from, to)).unwrap();

@@ -120,10 +120,15 @@ impl Shapes {
     }
 }
 
-/// The sizes of an image, all of which must be fixed because the graph depends on them.
-pub(crate) fn all_fixed(input: &str, dims: &[Dim], reason: &'static str, example: [usize; 4]) -> Result<[usize; 4]> {
+/// The sizes of an input, all of which must be fixed because the graph depends on them.
+pub(crate) fn all_fixed<const N: usize>(
+    input: &str,
+    dims: &[Dim],
+    reason: &'static str,
+    example: [usize; N],
+) -> Result<[usize; N]> {
     let fixed: Option<Vec<usize>> = dims.iter().map(Dim::fixed).collect();
-    let fixed = fixed.and_then(|dims| <[usize; 4]>::try_from(dims).ok());
+    let fixed = fixed.and_then(|dims| <[usize; N]>::try_from(dims).ok());
     fixed.ok_or_else(|| Error::NeedsFixedShape { input: input.into(), reason, example: example.into() })
 }
 

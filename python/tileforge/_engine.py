@@ -54,7 +54,7 @@ class Info:
     #: Its name.
     name: str
     #: What it is for: `"upscale"`, `"depth"`, `"realtime"`, `"vae_encoder"`, `"vae_decoder"`, `"unet"`,
-    #: `"text_encoder"` or `"tensors"`; `None` for a diffusion pipeline.
+    #: `"transformer"`, `"text_encoder"` or `"tensors"`; `None` for a diffusion pipeline.
     task: str | None
     #: The architecture of its network; `None` for a pipeline.
     architecture: str | None

@@ -78,6 +78,11 @@ pub fn golden_video_autoencoders() -> Vec<GoldenComponent> {
     components("tests/golden-video-vae")
 }
 
+/// Every golden input of every diffusion transformer of videos (`tests/golden-video-transformer/README.md`).
+pub fn golden_video_transformers() -> Vec<GoldenComponent> {
+    components("tests/golden-video-transformer")
+}
+
 /// Every golden input of the depth and real-time networks. Their checkpoints are synthesised in `folder`
 /// (`tests/golden-systems/README.md`).
 pub fn golden_systems(folder: &Path) -> Vec<GoldenComponent> {

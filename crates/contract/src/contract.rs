@@ -198,8 +198,9 @@ impl TensorSpec {
                 }
                 finite(*scaling).and(finite(*shift))
             }
-            Meaning::NoisyLatent { latent, mask, masked_image } => {
-                let sum = [*latent, *mask, *masked_image].iter().try_fold(0_usize, |sum, part| sum.checked_add(*part));
+            Meaning::NoisyLatent { latent, condition, mask, masked_image } => {
+                let parts = [*latent, *condition, *mask, *masked_image];
+                let sum = parts.iter().try_fold(0_usize, |sum, part| sum.checked_add(*part));
                 rule(channels.is_some() && channels == sum, place, || format!("{sum:?} channels"), found_channels)
             }
             Meaning::Timestep { range } => ascending(*range),

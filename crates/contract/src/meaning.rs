@@ -45,6 +45,9 @@ pub enum Meaning {
     NoisyLatent {
         /// Channels of the noisy latent.
         latent: usize,
+        /// Channels of the latent of the picture or clip that is restored; 0 for models that restore none.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        condition: usize,
         /// Channels of the mask, which is 1 where pixels are made anew; 0 for models without inpainting.
         mask: usize,
         /// Channels of the latent of the masked picture.
@@ -78,6 +81,10 @@ pub enum Meaning {
     Cache,
     /// Numbers whose meaning nobody states.
     Values,
+}
+
+fn is_zero(value: &usize) -> bool {
+    *value == 0
 }
 
 /// How pixels are normalised.

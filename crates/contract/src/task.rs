@@ -7,6 +7,8 @@ named! {
         Upscale = "upscale",
         /// A noisy latent image to the noise in it, conditioned on a text.
         Unet = "unet",
+        /// A noisy latent picture or clip to a prediction of what is noise in it: a diffusion transformer.
+        Transformer = "transformer",
         /// A picture or a clip to a latent one.
         VaeEncoder = "vae_encoder",
         /// A latent picture or clip to pixels.

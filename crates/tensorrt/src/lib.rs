@@ -8,7 +8,8 @@
 //! A plan is for exactly one release of the library ([`Library::version`], [`PlanHeader::version`]) and for the
 //! capabilities that it was built for ([`PlanHeader::capabilities`]).
 //!
-//! What a plan runs, kernel by kernel, is read from its file without any library ([`Program`]).
+//! What a plan runs, kernel by kernel, is read from its file without any library ([`Program`]), and from that the least
+//! time that a GPU needs for it ([`Gpu::least_seconds`]).
 //!
 //! The bindings (crate `trtx`) are compiled in with the feature `rtx`, which needs libclang. Without it the crate has
 //! the same items, and [`Library::load`] says what is missing.
@@ -30,6 +31,7 @@ mod options;
 mod plan;
 mod program;
 mod release;
+mod roofline;
 #[cfg(feature = "rtx")]
 mod symbols;
 
@@ -41,3 +43,4 @@ pub use options::{BuildOptions, InputRange, Progress, Refit};
 pub use plan::{Plan, PlanHeader, Validity};
 pub use program::{ElementType, Kind, Operation, Program};
 pub use release::LibraryVersion;
+pub use roofline::Gpu;

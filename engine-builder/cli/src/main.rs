@@ -5,6 +5,7 @@ mod advice;
 mod build;
 mod bundle;
 mod fetch;
+mod fleet;
 mod lint;
 mod models;
 mod named;
@@ -74,6 +75,7 @@ enum Command {
     Verify(bundle::VerifyArguments),
     Diff(bundle::DiffArguments),
     Lint(lint::Arguments),
+    Plan(fleet::Arguments),
     Models(models::Arguments),
     Fetch(fetch::Arguments),
     Profiles(profiles::Arguments),
@@ -218,6 +220,7 @@ fn main() -> ExitCode {
         Command::Verify(arguments) => bundle::verify(&arguments),
         Command::Diff(arguments) => bundle::diff(&arguments),
         Command::Lint(lint) => lint::run(&lint, &libraries),
+        Command::Plan(arguments) => fleet::run(&arguments, &libraries),
         Command::Models(arguments) => models::run(&arguments),
         Command::Fetch(arguments) => fetch::run(&arguments),
         Command::Profiles(arguments) => profiles::run(&arguments),

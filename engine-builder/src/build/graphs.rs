@@ -169,7 +169,7 @@ pub(super) fn file_name(model: &Model) -> Result<String> {
 
 /// A name for each graph. Where several have the same shape of the first input, such as those for texts of several
 /// lengths, the shape of the next input that tells them apart follows it.
-pub(super) fn file_names(models: &[Model]) -> Result<Vec<String>> {
+pub(crate) fn file_names(models: &[Model]) -> Result<Vec<String>> {
     let name = |model: &Model| {
         let first = shape_text(model, 0)?;
         let alike = |other: &&Model| shape_text(other, 0).is_ok_and(|other| other == first);

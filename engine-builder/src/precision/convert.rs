@@ -67,10 +67,18 @@ impl Converted {
         let fp32 = in_fp32(&model, self.recipe.provider)?;
         let mut models = vec![(SPEED_OVER_FP32, Precision::Fp32, fp32)];
         if self.recipe.precision == Precision::Int8 {
-            let outside = touching(&model, &outside_f16(&model, &self.recipe.statistics)?);
-            models.push((SPEED_OVER_FP16, Precision::Fp16, half(&model, DataType::F16, &outside)?));
+            models.push((SPEED_OVER_FP16, Precision::Fp16, self.in_fp16(&model)?));
         }
         speed::write_rivals(models, scratch)
+    }
+
+    /// An exported graph in FP16, with its nodes in FP32 where FP16 cannot hold their values.
+    ///
+    /// # Errors
+    /// The graph cannot be converted.
+    pub(crate) fn in_fp16(&self, model: &Model) -> Result<Model> {
+        let outside = touching(model, &outside_f16(model, &self.recipe.statistics)?);
+        half(model, DataType::F16, &outside)
     }
 }
 
@@ -116,7 +124,7 @@ pub(crate) fn convert(
     let all_layers = rewrite::layers(&fold_weight_casts(smallest)?);
     let mut chosen: BTreeSet<String> = match (recipe.scheme(), job.options.all_layers) {
         (None, _) => BTreeSet::new(),
-        (Some(scheme), false) => recipe::default_layers(smallest, scheme)?.into_iter().collect(),
+        (Some(scheme), false) => recipe::default_layers(smallest, scheme, job.provider)?.into_iter().collect(),
         (Some(_), true) => all_layers.iter().cloned().collect(),
     };
     if recipe.is_8_bits() {

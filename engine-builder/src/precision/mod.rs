@@ -9,6 +9,7 @@
 //! | `islands` | which nodes stay in FP32 |
 //! | `search` | which layers cost the most quality, and which fall back until the floor holds |
 //! | `convert` | from calibration to the finished graphs |
+//! | `uncalibrated` | a graph in a precision, for what a plan of it would run |
 //! | `calibration` | the tiles or tensors that activations are measured on |
 //! | `statistics`, `histogram` | how activations are distributed on them |
 //! | `range` | the range that 8 bits cover, from a histogram |
@@ -32,6 +33,7 @@ mod speed;
 mod statistics;
 #[cfg(test)]
 mod tests;
+mod uncalibrated;
 
 pub use convert::convert_graph;
 pub(crate) use convert::{Converted, convert};
@@ -42,3 +44,4 @@ pub use quality::Sensitivity;
 pub(crate) use quality::{Trial, emulation};
 pub use range::RangeMethod;
 pub(crate) use speed::{SPEED_OVER_FP32, speed_ratios};
+pub(crate) use uncalibrated::uncalibrated;

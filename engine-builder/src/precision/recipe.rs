@@ -136,7 +136,9 @@ fn is_attention_of_one_head(node: &Node) -> bool {
 ///
 /// With signed numbers, the first layer is left out as well: 8-bit pixels have no sign, so half of the numbers would be
 /// unused. Unsigned numbers of the whole range are the pixels themselves.
-pub(super) fn default_layers(model: &Model, scheme: Scheme) -> Result<Vec<String>> {
+///
+/// Layers that the provider's library computes in more bits all the same would only lose quality.
+pub(super) fn default_layers(model: &Model, scheme: Scheme, provider: Provider) -> Result<Vec<String>> {
     let model = fold_weight_casts(model)?;
     let layers = rewrite::layers(&model);
     let is_residual = |layer: &String| {
@@ -146,9 +148,28 @@ pub(super) fn default_layers(model: &Model, scheme: Scheme) -> Result<Vec<String
             model.nodes.iter().filter(|node| outputs.iter().any(|output| node.inputs.contains(output))).peekable();
         readers.peek().is_some() && readers.all(|node| node.operator == "Add")
     };
-    Ok(match (layers.as_slice(), scheme) {
+    let mut chosen = match (layers.as_slice(), scheme) {
         ([.., last], Scheme::Unsigned) if is_residual(last) => layers,
         ([but_last @ .., _], Scheme::Unsigned) | ([_, but_last @ .., _], _) => but_last.to_vec(),
         _ => Vec::new(),
-    })
+    };
+    if provider == Provider::TensorRtRtx {
+        let widened = model.nodes.iter().filter(|node| is_widened_in_plans(&model, node, scheme));
+        let widened: BTreeSet<&str> = widened.map(|node| node.name.as_str()).collect();
+        chosen.retain(|layer| !widened.contains(layer.as_str()));
+    }
+    Ok(chosen)
+}
+
+/// Whether TensorRT for RTX 1.7.1 computes a layer in more bits although its factors have 8: convolutions of a single
+/// pixel, behind global pooling, and in FP8 those with filters larger than 3×3. A test reads it from the plans of every
+/// architecture.
+fn is_widened_in_plans(model: &Model, node: &Node, scheme: Scheme) -> bool {
+    let sides = |name: Option<&String>| {
+        let dims = name.and_then(|name| model.type_of(name)).and_then(|ty| ty.fixed_dims()).unwrap_or_default();
+        dims.get(2..).map(<[usize]>::to_vec).unwrap_or_default()
+    };
+    let (pixels, filter) = (sides(node.outputs.first()), sides(node.inputs.get(1)));
+    let is_of_one_pixel = !pixels.is_empty() && pixels.iter().all(|side| *side == 1);
+    node.is("Conv") && (is_of_one_pixel || scheme == Scheme::Float8 && filter.iter().any(|side| *side > 3))
 }

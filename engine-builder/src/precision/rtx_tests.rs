@@ -1,10 +1,7 @@
 //! Every architecture with 8-bit activations, in the hands of NVIDIA's builder for RTX GPUs. It needs no GPU. The other
 //! precisions need no calibration, so an end-to-end test builds them.
 
-use super::RangeMethod;
-use super::islands::outside_f16;
-use super::recipe::{Recipe, default_layers};
-use super::statistics::Statistics;
+use super::uncalibrated;
 use crate::rtx;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Cursor;
@@ -12,7 +9,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use tileforge_contract::{Precision, Provider};
 use tileforge_exporter::arch::{Entry, registry};
-use tileforge_graph::{DataType, Model, Node, Port, WeightStorage, save};
+use tileforge_graph::{Model, Node, Port, WeightStorage, save};
 use tileforge_tensorrt::ComputeCapability::{self, Sm86, Sm89, Sm120};
 use tileforge_tensorrt::{BuildOptions, ElementType, Kind, Library, Program};
 
@@ -31,23 +28,15 @@ fn tiny(architecture: &Entry) -> Model {
     model.specialised(&open.map(sizes).collect()).unwrap()
 }
 
-/// The model with its default layers in 8 bits. Every value is taken to reach from −1 to 1.
+/// The model with its default layers in 8 bits.
 fn quantised(model: &Model, precision: Precision) -> Model {
-    let mut statistics = Statistics::new();
-    let values = model.nodes.iter().flat_map(|node| &node.outputs).chain(model.inputs.iter().map(|port| &port.name));
-    values.for_each(|name| statistics.entry(name.clone()).or_default().add(&[-1.0, 1.0]));
-    let outside = outside_f16(model, &statistics).unwrap();
-    let recipe = Recipe { precision, provider: Provider::TensorRtRtx, range: RangeMethod::MinMax, statistics, outside };
-    let layers = default_layers(model, recipe.scheme().unwrap()).unwrap();
-    assert!(!layers.is_empty(), "{} has no layer for {precision}", model.name);
-    let made = recipe.apply(model, &layers.into_iter().collect::<BTreeSet<_>>()).unwrap();
+    let made = uncalibrated(model, precision, Provider::TensorRtRtx).unwrap();
+    let made = made.unwrap_or_else(|| panic!("{} has no layer for {precision}", model.name));
     assert!(made.nodes.iter().any(|node| node.operator == "QuantizeLinear"), "{} {precision}", model.name);
     made
 }
 
-/// The layers that have 8-bit inputs and 8-bit weights in the graph, and that the plan computes in another type. Two
-/// kinds are known to be so with release 1.7.1, and left out here: some convolutions of a single pixel, behind global
-/// pooling, and convolutions in FP8 with filters larger than 3×3.
+/// The layers that have 8-bit inputs and 8-bit weights in the graph, and that the plan computes in another type.
 fn widened(model: &Model, program: &Program) -> BTreeSet<String> {
     let makers: BTreeMap<&str, &Node> =
         model.nodes.iter().flat_map(|node| node.outputs.iter().map(move |output| (output.as_str(), node))).collect();
@@ -55,23 +44,37 @@ fn widened(model: &Model, program: &Program) -> BTreeSet<String> {
         let from_8_bits = |input: &String| makers.get(input.as_str()).is_some_and(|node| node.is("DequantizeLinear"));
         ["Conv", "MatMul", "Gemm"].contains(&node.operator.as_str()) && node.inputs.iter().take(2).all(from_8_bits)
     };
-    let is_known = |node: &&Node| {
-        let dims = |name: &String| model.type_of(name).and_then(|ty| ty.fixed_dims()).unwrap_or_default();
-        let (output, filters) = (dims(&node.outputs[0]), dims(&node.inputs[1]));
-        let [_, _, sides @ ..] = filters.as_slice() else { return false };
-        let is_fp8 = model.nodes.iter().any(|node| {
-            node.is("QuantizeLinear")
-                && model.type_of(&node.outputs[0]).is_some_and(|ty| ty.data_type == DataType::F8E4M3)
-        });
-        let is_of_one_pixel = output.len() == 4 && output[2..] == [1, 1];
-        node.is("Conv") && (is_of_one_pixel || is_fp8 && sides.iter().any(|side| *side > 3))
-    };
     let in_8_bits = program.operations.iter().filter(|operation| {
         operation.kind != Kind::Pass && matches!(operation.element, Some(ElementType::Int8 | ElementType::Fp8))
     });
     let in_8_bits: BTreeSet<&str> = in_8_bits.flat_map(|operation| &operation.layers).map(String::as_str).collect();
-    let layers = model.nodes.iter().filter(is_8_bit).filter(|node| !is_known(node)).map(|node| node.name.clone());
+    let layers = model.nodes.iter().filter(is_8_bit).map(|node| node.name.clone());
     layers.filter(|layer| !in_8_bits.contains(layer.as_str())).collect()
+}
+
+/// Other programs give scales of activations the shape [1].
+#[test]
+fn scales_of_one_element_lose_no_8_bits() {
+    let library = Library::load(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../.onnxruntime/lib")).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let architecture = registry().iter().find(|entry| entry.name == "SRVGGNetCompact").unwrap();
+    let mut model = quantised(&tiny(architecture), Precision::Int8);
+    let of_activations = |node: &&Node| node.is("QuantizeLinear") && !model.weights.contains_key(&node.inputs[0]);
+    let scales: BTreeSet<String> =
+        model.nodes.iter().filter(of_activations).flat_map(|node| node.inputs[1..].to_vec()).collect();
+    for name in &scales {
+        let weight = model.weights.get_mut(name).unwrap();
+        *weight = weight.reshaped(vec![1]).unwrap();
+    }
+    let widened_in_plan = |model: &Model| {
+        let graph = folder.path().join("graph.onnx");
+        save(model, &graph, WeightStorage::Inline).unwrap();
+        let plan = library.build(&graph, &[Sm89], &BuildOptions::default(), &mut |_| ControlFlow::Continue(()));
+        widened(model, &Program::read(&mut Cursor::new(plan.unwrap().bytes())).unwrap())
+    };
+    assert!(!widened_in_plan(&model).is_empty(), "the builder takes such scales now: the rule is not needed");
+    assert_eq!(rtx::prepare(&mut model).unwrap().scales, scales.len());
+    assert_eq!(widened_in_plan(&model), BTreeSet::new());
 }
 
 #[test]

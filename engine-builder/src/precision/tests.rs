@@ -220,7 +220,9 @@ pub(super) fn names<'a>(layers: impl IntoIterator<Item = &'a str>) -> BTreeSet<S
 #[test]
 fn ends_stay_out_of_8_bits_but_for_a_residual() {
     let model = chain([0.3; 4], [0.0; 2]);
-    let layers = |model: &Model, scheme| default_layers(model, scheme).unwrap().into_iter().collect::<BTreeSet<_>>();
+    let layers = |model: &Model, scheme| {
+        default_layers(model, scheme, Provider::Cpu).unwrap().into_iter().collect::<BTreeSet<_>>()
+    };
     assert_eq!(layers(&model, Scheme::Unsigned), names(["enter", "grow", "shrink"]));
     assert_eq!(layers(&model, Scheme::Signed), names(["grow", "shrink"]));
     assert_eq!(layers(&model, Scheme::Float8), names(["grow", "shrink"]));
@@ -240,6 +242,29 @@ fn ends_stay_out_of_8_bits_but_for_a_residual() {
         assert_eq!(layers(&model, Scheme::Unsigned), names(expected.iter().copied()), "{last}");
         assert_eq!(layers(&model, Scheme::Signed), names(["grow", "shrink"]));
     }
+}
+
+#[test]
+fn layers_that_plans_compute_in_more_bits_stay_out_of_8() {
+    // Inner layers with filters of 3×3 and 5×5, and one behind global pooling.
+    let trace = Trace::new("sizes", 9, 20);
+    let mut x = trace.input("image", TensorType::new(DataType::F32, [1, 1, 8, 8]));
+    for (name, side) in [("enter", 1), ("small", 3), ("large", 5), ("leave", 1)] {
+        let filters = trace.weight(&format!("{name}.weight"), f32s(&[1, 1, side, side], &vec![0.1; side * side]));
+        if name == "leave" {
+            let one = trace.weight("pooled.weight", f32s(&[1, 1, 1, 1], &[0.5]));
+            let pooled = x.global_average_pool().conv(&one, None, &ConvOptions::same(1));
+            x = &x * &pooled;
+        }
+        x = x.conv(&filters, None, &ConvOptions::same(side));
+    }
+    trace.output("upscaled", &x);
+    let model = trace.finish().unwrap();
+    let chosen = |scheme, provider| default_layers(&model, scheme, provider).unwrap();
+    assert_eq!(chosen(Scheme::Signed, Provider::TensorRt), ["small/Conv", "large/Conv", "pooled/Conv"]);
+    assert_eq!(chosen(Scheme::Signed, Provider::TensorRtRtx), ["small/Conv", "large/Conv"]);
+    assert_eq!(chosen(Scheme::Float8, Provider::TensorRtRtx), ["small/Conv"]);
+    assert_eq!(chosen(Scheme::Float8, Provider::TensorRt), ["small/Conv", "large/Conv", "pooled/Conv"]);
 }
 
 #[test]

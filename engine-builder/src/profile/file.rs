@@ -2,7 +2,7 @@
 
 use super::find;
 use super::options::{CudaKeys, TensorRtKeys};
-use super::{Bandwidth, ComputeCapability, Device, Floors, MOST_STREAMS, Memory, Profile, Tasks, within};
+use super::{Bandwidth, Chip, ComputeCapability, Device, Floors, MOST_STREAMS, Memory, Profile, Tasks, within};
 use crate::{Error, Result, yaml};
 use serde::{Deserialize, Deserializer};
 use std::path::Path;
@@ -38,6 +38,7 @@ pub(super) struct ProfileFile {
     compute_capabilities: Option<Vec<ComputeCapability>>,
     memory: Option<Memory>,
     bandwidth: Option<Bandwidth>,
+    chip: Option<Chip>,
     provider: Option<Provider>,
     precision: Option<Precision>,
     #[serde(default)]
@@ -116,6 +117,7 @@ impl ProfileFile {
             compute_capabilities: self.compute_capabilities.or(base.compute_capabilities),
             memory: self.memory.or(base.memory),
             bandwidth: self.bandwidth.or(base.bandwidth),
+            chip: self.chip.or(base.chip),
             provider: self.provider.or(base.provider),
             precision: self.precision.or(base.precision),
             tasks: self.tasks.over(base.tasks),
@@ -147,6 +149,7 @@ impl ProfileFile {
                 compute_capability: self.compute_capability.ok_or_else(|| missing("compute_capability"))?,
                 memory: self.memory.ok_or_else(|| missing("memory"))?,
                 bandwidth: self.bandwidth.ok_or_else(|| missing("bandwidth"))?,
+                chip: self.chip,
             }),
         };
         let precision = self.precision.ok_or_else(|| missing("precision"))?;

@@ -8,7 +8,7 @@ mod shapes;
 
 pub use find::{Here, here, names, places};
 pub use options::{ConvolutionSearch, CudaOptions, ProviderOptions, TensorRtOptions};
-pub use quantity::{Bandwidth, ComputeCapability, Memory, Tile};
+pub use quantity::{Bandwidth, Clock, ComputeCapability, Memory, Tile};
 pub use shapes::{Batches, Shapes};
 
 use crate::{Error, Result};
@@ -67,6 +67,34 @@ pub struct Device {
     pub memory: Memory,
     /// Bandwidth of the device memory.
     pub bandwidth: Bandwidth,
+    /// What its chip computes; known of GPUs that plans are built for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub chip: Option<Chip>,
+}
+
+/// The chip of a GPU, from which the least time of a plan follows.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Chip {
+    /// Streaming multiprocessors.
+    #[serde(deserialize_with = "multiprocessors")]
+    pub multiprocessors: u32,
+    /// The rated boost clock.
+    pub boost_clock: Clock,
+    /// The L2 cache.
+    pub cache: Memory,
+}
+
+impl Device {
+    /// What limits it; `None` where nothing is known of its chip.
+    pub fn limits(&self) -> Option<tileforge_tensorrt::Gpu> {
+        self.chip.as_ref().map(|chip| tileforge_tensorrt::Gpu {
+            multiprocessors: chip.multiprocessors,
+            boost_hertz: chip.boost_clock.hertz,
+            cache_bytes: chip.cache.bytes,
+            bandwidth: self.bandwidth.gigabytes_per_second * 1e9,
+        })
+    }
 }
 
 /// Tile shapes and batches for each task. A profile may leave out tasks.
@@ -121,6 +149,10 @@ fn factor<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
     within(deserializer, "a factor of at least 0", 0.0..=f64::MAX)
 }
 
+fn multiprocessors<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+    within(deserializer, "1 to 1000 multiprocessors", 1..=1000)
+}
+
 /// Least quality of an engine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -131,7 +163,8 @@ pub struct Floors {
     /// Cosine similarity with the FP32 reference, at most 1.
     #[serde(deserialize_with = "cosine")]
     pub cosine: f64,
-    /// How many times as fast as FP32 and FP16 an INT8 engine has to be. It is measured on CPUs only.
+    /// How many times as fast as FP32 and FP16 an INT8 engine has to be. It is measured on CPUs only. Where plans are
+    /// built, the least time of an FP16 plan has to be so many times that of an 8-bit plan.
     #[serde(default = "not_slower", deserialize_with = "factor")]
     pub speed: f64,
 }
@@ -195,8 +228,8 @@ impl Profile {
             Task::VaeDecoder => &self.tasks.vae_decoder,
             Task::Depth => &self.tasks.depth,
             Task::Realtime => &self.tasks.realtime,
-            // The input is tokens, or nothing that a profile knows, and not a picture.
-            Task::TextEncoder | Task::Tensors => &None,
+            // The input is tokens, or nothing that a profile knows, or a clip whose size the whole pipeline determines.
+            Task::TextEncoder | Task::Tensors | Task::Transformer => &None,
         }
         .as_ref()
     }

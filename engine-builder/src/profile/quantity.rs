@@ -86,6 +86,14 @@ pub struct Bandwidth {
     text: String,
 }
 
+/// A clock, such as `2520 MHz`. It keeps the text as written.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Clock {
+    /// In cycles per second.
+    pub hertz: f64,
+    text: String,
+}
+
 /// Reads `NUMBER UNIT`, as the number times the factor of the unit.
 fn quantity(text: &str, units: &[(&str, f64)], example: &str) -> Result<f64, String> {
     let names: Vec<&str> = units.iter().map(|(name, _)| *name).collect();
@@ -122,6 +130,15 @@ impl FromStr for Bandwidth {
     }
 }
 
+impl FromStr for Clock {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let hertz = quantity(text, &[("MHz", 1e6), ("GHz", 1e9)], "2520 MHz")?;
+        Ok(Self { hertz, text: text.into() })
+    }
+}
+
 impl fmt::Display for Memory {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(&self.text)
@@ -129,6 +146,12 @@ impl fmt::Display for Memory {
 }
 
 impl fmt::Display for Bandwidth {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.text)
+    }
+}
+
+impl fmt::Display for Clock {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(&self.text)
     }
@@ -151,7 +174,7 @@ macro_rules! as_text {
     )+};
 }
 
-as_text!(Tile, ComputeCapability, Memory, Bandwidth);
+as_text!(Tile, ComputeCapability, Memory, Bandwidth, Clock);
 
 #[cfg(test)]
 mod tests {
@@ -165,8 +188,9 @@ mod tests {
         for wrong in ["24", "24GB", "24 Gb", "-1 GB", "inf GB", "1e99 GB", "24 GB/s", ""] {
             assert!(wrong.parse::<Memory>().is_err(), "{wrong}");
         }
+        assert_eq!("2.52 GHz".parse::<Clock>().unwrap().hertz, 2.52e9);
         for wrong in ["1008 GB", "1008", "fast"] {
-            assert!(wrong.parse::<Bandwidth>().is_err(), "{wrong}");
+            assert!(wrong.parse::<Bandwidth>().is_err() && wrong.parse::<Clock>().is_err(), "{wrong}");
         }
     }
 

@@ -22,14 +22,16 @@ fn shipped() -> BTreeMap<String, Profile> {
 #[test]
 fn every_profile_has_the_figures_of_the_document() {
     let document = fs::read_to_string(repository("docs/gpu-profiles.md")).unwrap();
-    let table = document.lines().skip_while(|line| !line.starts_with("| profile | GPU |"));
-    let rows = table.skip(2).take_while(|line| line.starts_with('|'));
-    let documented: BTreeMap<String, Vec<&str>> = rows
-        .map(|line| {
+    // The figures of each profile, which are all cells but the last one: that is their source.
+    let table = |head: &str| -> BTreeMap<String, Vec<&str>> {
+        let rows = document.lines().skip_while(|line| !line.starts_with(head)).skip(2);
+        let rows = rows.take_while(|line| line.starts_with('|')).map(|line| {
             let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
-            (cells[0].trim_matches('`').to_owned(), cells[1..6].to_vec())
-        })
-        .collect();
+            (cells[0].trim_matches('`').to_owned(), cells[1..cells.len() - 1].to_vec())
+        });
+        rows.collect()
+    };
+    let (documented, chips) = (table("| profile | GPU |"), table("| profile | multiprocessors |"));
     let mut profiles = shipped();
     let cpu = profiles.remove("cpu").unwrap();
     assert_eq!((cpu.provider, cpu.precision, cpu.device), (Provider::Cpu, Precision::Fp32, None));
@@ -50,6 +52,13 @@ fn every_profile_has_the_figures_of_the_document() {
             device.bandwidth.to_string(),
         ];
         assert_eq!(documented[name], figures, "{name}");
+        let chip = device.chip.as_ref();
+        let chip = chip.map(|chip| {
+            [chip.multiprocessors.to_string(), chip.boost_clock.to_string(), chip.cache.to_string()].to_vec()
+        });
+        let documented = chips.get(name).map(|cells| cells.iter().map(|cell| (*cell).to_owned()).collect());
+        assert_eq!(documented, chip, "{name}");
+        assert_eq!(chip.is_some(), profile.provider == Provider::TensorRtRtx, "{name}");
         assert_eq!(profile.precision, Precision::Fp16, "{name}");
         let Tasks { upscale, vae_encoder, vae_decoder, unet, depth, realtime } = &profile.tasks;
         assert!([upscale, vae_encoder, vae_decoder, unet, depth, realtime].into_iter().all(Option::is_some), "{name}");
@@ -251,6 +260,11 @@ fn mistakes_are_named_with_their_place_and_what_was_meant() {
         ("24 GB", "24 GBit", &["line 6", "units MB, MiB, GB, GiB", "`24 GBit`"]),
         ("24 GB", "24", &["line 6", "found `24`"]),
         ("936 GB/s", "936 GB", &["line 7", "GB/s, TB/s"]),
+        (
+            "936 GB/s",
+            "936 GB/s\nchip: { multiprocessors: 0, boost_clock: 1 GHz, cache: 1 MB }",
+            &["line 8", "expected 1 to 1000 multiprocessors, found 0"],
+        ),
         ("8.6", "eight", &["line 5", "as in 8.9"]),
         ("[64x64] }", "[64x0] }", &["line 11", "as in 256x256, found `64x0`"]),
         ("[64x64] }", "[] }", &["line 11", "`tiles`: expected at least one"]),

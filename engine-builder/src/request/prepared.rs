@@ -5,7 +5,7 @@ use super::{BuildRequest, Compilation, PrecisionChoice, RequestError, recorded};
 use crate::fastest::build_fastest;
 use crate::{
     Built, BuiltPipeline, Error, GraphFile, ModelFile, PartOrder, Plans, PrecisionOptions, Profile, Progress, Result,
-    build, build_pipeline, portable,
+    Source, build, build_pipeline, portable,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -106,6 +106,16 @@ impl PreparedBuild {
     /// The engines, one for each profile.
     pub fn targets(&self) -> &[Target] {
         &self.targets
+    }
+
+    /// The networks of the engine for a target: their parts' names, where there are several, and the profile with the
+    /// precision of each.
+    pub(crate) fn parts<'t>(
+        &'t self,
+        target: &'t Target,
+    ) -> impl Iterator<Item = (Option<&'t str>, &'t Source, &'t Profile)> {
+        let graphs = self.sources.all().into_iter().zip(&target.profiles);
+        graphs.map(|((part, graph), profile)| (part, &graph.source, profile))
     }
 
     /// The name of what they are made of. That of several graphs is the first one's.
@@ -212,6 +222,11 @@ impl Target {
         };
         let profiles = sources.all().into_iter().map(of).collect::<Result<_>>()?;
         Ok(Self { stated: profile.clone(), profiles, kept, recipe })
+    }
+
+    /// The precision that was asked for, or else the profile's own.
+    pub(crate) fn stated_precision(&self) -> Precision {
+        self.stated.precision
     }
 
     /// The name of its profile.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use tileforge_engine::manifest::{Graph, Plan, PlanFigures};
 use tileforge_graph::{DataType, Model, WeightStorage, load, save};
-use tileforge_tensorrt::{BuildOptions, ComputeCapability, Program};
+use tileforge_tensorrt::{BuildOptions, ComputeCapability, Gpu, Program};
 
 /// What plans are built with, and for which GPUs.
 #[derive(Debug, Clone)]
@@ -16,6 +16,8 @@ pub(crate) struct PlanJob<'j> {
     pub(crate) builder: &'j PlanBuilder,
     pub(crate) capabilities: &'j [ComputeCapability],
     pub(crate) options: &'j BuildOptions,
+    /// What limits the profile's GPU, if that is known.
+    pub(crate) gpu: Option<Gpu>,
     /// Plans that are built at the same time.
     pub(crate) jobs: usize,
 }
@@ -80,21 +82,16 @@ fn one(
 ) -> Result<(Plan, PlanReport)> {
     fs::create_dir(scratch).map_err(|e| Error::file(scratch, "create", e))?;
     let mut model = load(engine.join(file))?;
-    prepare(&mut model)?;
-    let prepared = scratch.join(file);
-    save(&model, &prepared, WeightStorage::LinkUndigested)?;
     let stem = file.strip_suffix(".onnx").unwrap_or(file);
     let plan = Path::new(Plan::FOLDER).join(format!("{stem}.plan"));
     let path = engine.join(&plan);
-    let mut report = job
-        .builder
-        .build(&prepared, file, job.capabilities, job.options, &path, &mut |step| shown.tell(file, step))
-        .map_err(|error| with_nodes(error, &model))?;
+    let order = (job.builder, job.capabilities, job.options);
+    let built = build_plan(order, &mut model, file, scratch, &path, &mut |step| shown.tell(file, step));
+    let BuiltPlan { mut report, program } = built.map_err(|error| with_nodes(error, &model))?;
     let capabilities: Vec<(u32, u32)> = job.capabilities.iter().map(|capability| capability.version()).collect();
     let sha256 = tileforge_engine::digest::sha256_file(&path)?.sha256;
-    let mut opened = fs::File::open(&path).map_err(|source| Error::file(&path, "read", source))?;
-    let figures = match Program::read(&mut opened) {
-        Ok(program) => Some(figures(&program)),
+    let figures = match program {
+        Ok(program) => Some(figures(&program, job.gpu.as_ref())),
         // It is as good a plan as another one.
         Err(not_known) => {
             report.messages.push(not_known.to_string());
@@ -121,18 +118,50 @@ fn one(
     Ok((plan, report))
 }
 
-fn figures(program: &Program) -> PlanFigures {
+/// A plan that was built.
+pub(crate) struct BuiltPlan {
+    pub(crate) report: PlanReport,
+    /// What it runs, or why that is not known.
+    pub(crate) program: tileforge_tensorrt::Result<Program>,
+}
+
+/// Builds the plan of a model in its precision at `path`. Afterwards the model has the form that plans are built of.
+/// `name` stands for it in errors, and is the name of its file in the folder `scratch`.
+pub(crate) fn build_plan(
+    (builder, capabilities, options): (&PlanBuilder, &[ComputeCapability], &BuildOptions),
+    model: &mut Model,
+    name: &str,
+    scratch: &Path,
+    path: &Path,
+    progress: &mut dyn FnMut(&tileforge_tensorrt::Progress) -> ControlFlow<()>,
+) -> Result<BuiltPlan> {
+    prepare(model)?;
+    let prepared = scratch.join(name);
+    save(model, &prepared, WeightStorage::LinkUndigested)?;
+    let report = builder.build(&prepared, name, capabilities, options, path, progress)?;
+    let mut plan = fs::File::open(path).map_err(|source| Error::file(path, "read", source))?;
+    Ok(BuiltPlan { report, program: Program::read(&mut plan) })
+}
+
+/// The sums of what a plan runs, and the least time that a GPU needs for it.
+pub(crate) fn figures(program: &Program, gpu: Option<&Gpu>) -> PlanFigures {
     PlanFigures {
         kernels: program.operations.len() as u64,
         moved_bytes: program.moved_bytes(),
         multiply_adds: program.multiply_adds(),
         activation_bytes: program.activation_bytes,
         weight_bytes: program.weight_bytes,
+        least_microseconds: gpu.map(|gpu| microseconds(gpu, program)),
     }
 }
 
+/// The least time that a GPU needs for a run.
+pub(crate) fn microseconds(gpu: &Gpu, program: &Program) -> u64 {
+    (gpu.least_seconds(program) * 1e6).round() as u64
+}
+
 /// A refusal of an element type, with the nodes that use it: the builder does not name them.
-fn with_nodes(error: Error, model: &Model) -> Error {
+pub(crate) fn with_nodes(error: Error, model: &Model) -> Error {
     let Error::Plan(mut error) = error else { return error };
     if let tileforge_tensorrt::Error::Precision { precision, refusal, .. } = &mut error
         && refusal.nodes.is_empty()

@@ -5,7 +5,7 @@ use crate::profile::{Batches, Profile, Shapes as ProfileShapes};
 use crate::{Error, ModelSizes, Result, Tile};
 use tileforge_contract::{Axis, Extent, Meaning, Sizes, Task};
 
-/// Tokens of a text if the network sets no limit. CLIP's tokenizers pad to this length.
+/// Tokens of a text if neither the network nor the model file sets a number. CLIP's tokenizers pad to this length.
 const TOKENS: usize = 77;
 
 impl Source {
@@ -22,7 +22,8 @@ impl Source {
     /// The sizes of the graphs, the smallest first.
     pub(super) fn all_sizes(&self, profile: &Profile) -> Result<Vec<Sizes>> {
         let inputs = &self.contract.inputs;
-        let most = inputs.iter().find_map(|input| input.most_tokens()).unwrap_or(TOKENS);
+        let own = self.sizes.as_ref().and_then(|sizes| sizes.tokens);
+        let most = inputs.iter().find_map(|input| input.most_tokens()).or(own).unwrap_or(TOKENS);
         let tokens = self.tokens_of_graph().unwrap_or(most);
         let (height, width) =
             (inputs.iter().find_map(|input| input.height()), inputs.iter().find_map(|input| input.width()));

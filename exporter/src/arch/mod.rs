@@ -16,6 +16,7 @@ mod registry;
 mod rgbd_depth;
 mod rgt;
 mod rrdbnet;
+mod seedvr2_transformer;
 mod seedvr2_vae;
 mod span;
 mod srformer;

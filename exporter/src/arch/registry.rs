@@ -41,6 +41,7 @@ const fn entry<A: Architecture>() -> Entry {
 static REGISTRY: &[Entry] = &[
     entry::<super::unet_2d_condition::UNet2DConditionModel>(),
     entry::<super::clip_text::ClipText>(),
+    entry::<super::seedvr2_transformer::NaDit>(),
     entry::<super::seedvr2_vae::Encoder>(),
     entry::<super::seedvr2_vae::Decoder>(),
     entry::<super::autoencoder_kl::Encoder>(),

@@ -99,6 +99,9 @@ impl Architecture for SpanF3 {
             ("tiny-unshuffle-x1", SpanF3 { scale: 1, unshuffle: 4, blocks: 1, ..tiny.clone() }),
             ("tiny-grey-x3", SpanF3 { channels: 1, scale: 3, ..tiny }),
             ("spanf3-x2", SpanF3 { scale: 2, unshuffle: 2, ..published.clone() }),
+            // The networks of AnimeJaNai 3.1, which its benchmarks name Performance and Balanced.
+            ("animejanai-performance-x2", SpanF3 { blocks: 5, scale: 2, unshuffle: 2, ..published.clone() }),
+            ("animejanai-balanced-x2", SpanF3 { filters: 64, blocks: 8, scale: 2, unshuffle: 2, ..published.clone() }),
             ("spanf3-x4", published),
         ]
     }

@@ -136,7 +136,7 @@ impl Architecture for UNet2DConditionModel {
         // Inpainting adds a mask and the latent of the masked picture, which has as many channels as the noise.
         let rest = self.in_channels.saturating_sub(self.out_channels);
         let (mask, masked_image) = (rest.saturating_sub(self.out_channels), rest.min(self.out_channels));
-        let noisy = Meaning::NoisyLatent { latent: self.in_channels - rest, mask, masked_image };
+        let noisy = Meaning::NoisyLatent { latent: self.in_channels - rest, condition: 0, mask, masked_image };
         let timestep: &[Axis] = if self.timestep == Timestep::PerSample { &[Axis::Batch] } else { &[] };
         let context = Meaning::Embedding { from: Embedding::Context };
         let text = [Axis::Batch, Axis::Tokens(None), Axis::Channels(self.cross_attention_dim)];

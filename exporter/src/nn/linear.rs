@@ -29,6 +29,14 @@ pub fn unit(x: &Value) -> Value {
     x / x.length(-1).at_least(1e-12)
 }
 
+/// Divides each token by the root of the mean of its squares (RMSNorm, <https://arxiv.org/abs/1910.07467>): the last
+/// dimension of `x`. `epsilon` is added to the mean.
+///
+/// ONNX's operator for it came with opset 23, and TensorRT's parsers lag behind. Runtimes recognise these operations.
+pub fn rms_norm(x: &Value, epsilon: f32) -> Value {
+    x / x.square().mean(-1).offset(epsilon).sqrt()
+}
+
 /// Normalises each token to mean 0 and variance 1, then applies a scale and a bias to each element.
 pub fn layer_norm(w: &Scope<'_>, x: &Value, epsilon: f32) -> Value {
     let width = width(x);

@@ -1,5 +1,6 @@
 //! Layers as functions: each fetches its weights from a [`Scope`] and returns what it computes.
 
+mod adaptive_norm;
 mod attention;
 mod categories;
 mod causal;
@@ -15,12 +16,16 @@ mod norm;
 mod rectangles;
 mod resize;
 mod resnet;
+mod rotary;
 mod scope;
 mod sequences;
 mod timestep;
 mod transformer;
+mod video_patches;
+mod video_windows;
 mod windows;
 
+pub use adaptive_norm::Modulation;
 pub use attention::{
     AttentionNames, attention, attention_of_pixels, attention_of_rows, attention_scaled_by, query_key_value,
 };
@@ -36,7 +41,7 @@ pub use dinov2::{Dinov2, Naming, PATCH};
 pub use dpt::Dpt;
 pub use dysample::dysample;
 pub use gated::gated_convolution;
-pub use linear::{embedding, layer_norm, linear, linear_unbiased, unit, width};
+pub use linear::{embedding, layer_norm, linear, linear_unbiased, rms_norm, unit, width};
 pub use norm::{group_norm, layer_norm_of_channels};
 pub use rectangles::{Rectangles, is_rolled};
 pub use resize::{
@@ -44,8 +49,11 @@ pub use resize::{
     shuffle_stages, shuffle_upsampling,
 };
 pub use resnet::{Groups, downsample, resnet, upsample};
+pub use rotary::Rotation;
 pub use scope::{Declaration, Parameters, Scope};
 pub use sequences::Sequences;
 pub use timestep::Sinusoids;
-pub use transformer::{LAYER_NORM_EPSILON, SwinBlock, convolved_mlp, gated_mlp, mlp, mlp_of};
+pub use transformer::{LAYER_NORM_EPSILON, SwinBlock, convolved_mlp, gated_mlp, mlp, mlp_of, swiglu};
+pub use video_patches::{patches_of_video, video_of_patches};
+pub use video_windows::{Attended, Joint, Place, VideoWindows};
 pub use windows::{Grid, Order, Scores};

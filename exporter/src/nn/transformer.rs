@@ -1,6 +1,6 @@
 //! Blocks of transformers.
 
-use super::{Conv2d, Grid, Scope, layer_norm, linear, width};
+use super::{Conv2d, Grid, Scope, layer_norm, linear, linear_unbiased, width};
 use tileforge_graph::Value;
 
 /// PyTorch's default.
@@ -36,6 +36,13 @@ pub fn gated_mlp(w: &Scope<'_>, x: &Value, hidden: usize, grid: &Grid) -> Value 
     let normalised = layer_norm(&w.at("sg.norm"), &gate, LAYER_NORM_EPSILON);
     let gate = grid.tokens(&Conv2d::depthwise(hidden / 2, [3, 3]).apply(&w.at("sg.conv"), &grid.image(&normalised)));
     linear(&w.at("fc2"), &(value * gate), inputs)
+}
+
+/// SwiGLU (<https://arxiv.org/abs/2002.05202>): `proj_out(silu(proj_in_gate(x)) · proj_in(x))`, `hidden` wide in between
+/// and without biases: `[tokens, width]` → the same.
+pub fn swiglu(w: &Scope<'_>, x: &Value, hidden: usize) -> Value {
+    let gates = linear_unbiased(&w.at("proj_in_gate"), x, hidden).silu();
+    linear_unbiased(&w.at("proj_out"), &(gates * linear_unbiased(&w.at("proj_in"), x, hidden)), width(x))
 }
 
 /// A block of a Swin Transformer.

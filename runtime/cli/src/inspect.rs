@@ -174,9 +174,13 @@ fn meaning_text(meaning: &Meaning) -> String {
         Meaning::LatentDistribution { scaling, shift } => {
             format!("means and log-variances of a latent, scaled by {scaling}, shifted by {shift}")
         }
-        Meaning::NoisyLatent { latent, mask, masked_image } => {
+        Meaning::NoisyLatent { latent, condition: 0, mask, masked_image } => {
             format!("noisy latent of {latent} channels, mask of {mask}, masked picture of {masked_image}")
         }
+        Meaning::NoisyLatent { latent, condition, mask, masked_image } => format!(
+            "noisy latent of {latent} channels, latent to restore of {condition}, mask of {mask}, masked picture of \
+             {masked_image}"
+        ),
         Meaning::Prediction => "prediction of the diffusion model".into(),
         Meaning::Timestep { range: [least, most] } => format!("timestep from {least} to {most}"),
         Meaning::Tokens { vocabulary } => format!("tokens of a vocabulary of {vocabulary}"),

@@ -63,7 +63,8 @@ impl Denoiser {
         let (mut inputs, mut conditions, mut noisy) = (Vec::new(), BTreeMap::new(), None);
         for spec in &contract.inputs {
             let input = match &spec.meaning {
-                Meaning::NoisyLatent { latent, mask, masked_image } => {
+                // A model that restores a picture needs its latent, which these pipelines do not make.
+                Meaning::NoisyLatent { latent, condition: 0, mask, masked_image } => {
                     noisy = Some((spec.name.clone(), [*latent, *mask, *masked_image]));
                     Input::Sample
                 }

@@ -398,6 +398,7 @@ fn reduced(model: &str, graph: &str) -> &'static str {
     match (model, graph) {
         ("sdxl-base", "unet") => "tiny-xl",
         ("sdxl-inpainting", _) => "tiny-inpainting",
+        ("seedvr2-7b", _) => "tiny-7b",
         (_, next) if next.ends_with("_next") => "tiny-next",
         _ => "tiny",
     }
@@ -408,7 +409,7 @@ fn sizes(task: &str, frames: Option<&Value>) -> Value {
     let tile = match task {
         "upscale" | "realtime" => "32x48",
         "vae_encoder" => "64x64",
-        "vae_decoder" | "unet" => "8x16",
+        "vae_decoder" | "unet" | "transformer" => "8x16",
         "depth" => "42x56",
         _ => return Value::Null,
     };
@@ -451,7 +452,7 @@ fn make_engines_builds_every_model() {
         fs::write(models.join(format!("{name}.yaml")), Value::Object(keys).to_string()).unwrap();
         names.push(name);
     }
-    assert_eq!((names.len(), graphs), (14, 25));
+    assert_eq!((names.len(), graphs), (16, 27));
     let folder = work.path().join("engines");
     let programs = std::env::current_exe().unwrap().parent().unwrap().parent().unwrap().to_owned();
     let make = |names: &str| {

@@ -115,6 +115,12 @@ impl Value {
         self.trace.node("Gelu", &[self], [])
     }
 
+    /// As [`Value::gelu`], by the approximation with tanh.
+    #[must_use]
+    pub fn gelu_by_tanh(&self) -> Value {
+        self.trace.node("Gelu", &[self], [("approximate", "tanh".into())])
+    }
+
     /// `x · tanh(ln(1 + eˣ))`, written as `x · t / (2 − t)` with `t = s · (2 − s)` and `s = sigmoid(x)`, which no
     /// precision overflows.
     ///
@@ -345,6 +351,25 @@ impl Value {
     pub fn length(&self, axis: i64) -> Value {
         let axes = self.trace.constant("axes", &[1], Constant::I64(&[axis]));
         self.trace.node("ReduceL2", &[self, &axes], [])
+    }
+
+    /// The mean along `axis`, which gets the size 1.
+    #[must_use]
+    pub fn mean(&self, axis: i64) -> Value {
+        let axes = self.trace.constant("axes", &[1], Constant::I64(&[axis]));
+        self.trace.node("ReduceMean", &[self, &axes], [])
+    }
+
+    /// The square of every element.
+    #[must_use]
+    pub fn square(&self) -> Value {
+        self.trace.node("Pow", &[self, &self.trace.constant("exponent", &[], Constant::F32(&[2.0]))], [])
+    }
+
+    /// The square root of every element.
+    #[must_use]
+    pub fn sqrt(&self) -> Value {
+        self.trace.node("Sqrt", &[self], [])
     }
 
     /// Every element, or a number where the element is smaller.

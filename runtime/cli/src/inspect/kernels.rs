@@ -84,11 +84,13 @@ impl Shown {
     }
 }
 
-/// "20 kernels, 183.0 MB moved, 19.93 G products, 25.5 MB of activations and 0.3 MB of weights".
+/// "20 kernels, 183.0 MB moved, 19.93 G products, 25.5 MB of activations and 0.3 MB of weights, at least 0.064 ms".
 pub(super) fn figures_text(figures: &PlanFigures) -> String {
-    let PlanFigures { kernels, moved_bytes, multiply_adds, activation_bytes, weight_bytes } = *figures;
+    let PlanFigures { kernels, moved_bytes, multiply_adds, activation_bytes, weight_bytes, least_microseconds } =
+        *figures;
+    let least = least_microseconds.map_or(String::new(), |least| format!(", at least {:.3} ms", least as f64 / 1e3));
     format!(
-        "{}, {} moved, {} products, {} of activations and {} of weights",
+        "{}, {} moved, {} products, {} of activations and {} of weights{least}",
         counted(kernels as usize, "kernel"),
         megabytes(moved_bytes),
         billions(multiply_adds),

@@ -1,0 +1,185 @@
+//! The engine of every card and model.
+
+use super::candidate::{Candidate, Maker};
+use crate::build::file_names;
+use crate::profile::{Device, Profile};
+use crate::request::PreparedBuild;
+use crate::rtx::PlanBuilder;
+use crate::{Error, Progress, Result, Source};
+use serde::Serialize;
+use std::path::Path;
+use tileforge_contract::{Precision, Provider};
+use tileforge_graph::Model;
+
+/// What a card would get of a network.
+#[derive(Debug, Clone, Serialize)]
+pub struct Entry {
+    /// The card's profile.
+    pub card: String,
+    /// The model as it was asked for.
+    pub model: String,
+    /// The part of the engine, where there are several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub part: Option<String>,
+    /// Graphs that the card has no memory for.
+    pub too_large: Vec<String>,
+    /// Engines that it has memory for, all of the same size. The first is in the precision that `build` would choose.
+    pub candidates: Vec<Candidate>,
+    /// The precision of the one to build; `None` if the card has memory for none.
+    pub chosen: Option<Precision>,
+    /// Why there is no candidate in a precision that the card computes in.
+    pub refused: Vec<String>,
+}
+
+impl Entry {
+    /// The candidate to build.
+    pub fn choice(&self) -> Option<&Candidate> {
+        self.candidates.iter().find(|candidate| Some(candidate.precision) == self.chosen)
+    }
+}
+
+/// Precisions that an engine may have instead of 16 bits.
+const IN_8_BITS: [Precision; 2] = [Precision::Int8, Precision::Fp8];
+
+/// What each of the profiles of `prepared` would get of `model`. Without a builder, or for GPUs that compile engines
+/// themselves, figures are estimated. `scratch` is an empty folder.
+///
+/// # Errors
+/// A profile is not one of a GPU; a graph cannot be made. What the builder refuses is no error, but in the result.
+pub fn assess(
+    model: &str,
+    prepared: &PreparedBuild,
+    builder: Option<&PlanBuilder>,
+    scratch: &Path,
+    progress: &dyn Progress,
+) -> Result<Vec<Entry>> {
+    let mut maker = Maker::new(builder, scratch);
+    let mut entries = Vec::new();
+    for target in prepared.targets() {
+        for (part, source, profile) in prepared.parts(target) {
+            let Some(device) = &profile.device else {
+                let reason = "expected the profile of a GPU, with its memory";
+                return Err(Error::input(Path::new(&profile.name), reason));
+            };
+            let network = format!("{model} {}", part.unwrap_or_default());
+            progress.begin(&format!("{}: {network}", profile.name), 1);
+            // A model file that states a precision has its reason.
+            let is_free = profile.precision == target.stated_precision();
+            let assessed = assess_one(&mut maker, &network, source, profile, device, is_free)?;
+            progress.step();
+            let (card, model, part) = (profile.name.clone(), model.to_owned(), part.map(str::to_owned));
+            entries.push(Entry { card, model, part, ..assessed });
+        }
+    }
+    Ok(entries)
+}
+
+fn assess_one(
+    maker: &mut Maker<'_>,
+    network: &str,
+    source: &Source,
+    profile: &Profile,
+    device: &Device,
+    is_free: bool,
+) -> Result<Entry> {
+    let graphs = source.graphs(profile)?.fixed;
+    let names = file_names(&graphs)?;
+    let (card, model) = (String::new(), String::new());
+    let (too_large, candidates, refused) = (Vec::new(), Vec::new(), Vec::new());
+    let mut entry = Entry { card, model, part: None, too_large, candidates, chosen: None, refused };
+    // The largest that fits, one sample at a time.
+    let least = graphs.iter().filter_map(batch).min();
+    let mut sizes: Vec<(&Model, &str)> = graphs.iter().zip(names.iter().map(String::as_str)).collect();
+    sizes.retain(|(model, _)| batch(model) == least);
+    for size in sizes.into_iter().rev() {
+        let made = candidate(maker, network, size, profile, &mut entry.refused)?;
+        let Some(first) = made else { return Ok(entry) };
+        if !first.fits(device) {
+            entry.too_large.push(first.graph);
+            continue;
+        }
+        entry.candidates.push(first);
+        for precision in IN_8_BITS.into_iter().filter(|_| is_free && profile.provider == Provider::TensorRtRtx) {
+            let mut other = profile.clone();
+            if precision != profile.precision && other.set_precision(precision).is_ok() {
+                let made = candidate(maker, network, size, &other, &mut entry.refused)?;
+                entry.candidates.extend(made.filter(|made| made.fits(device)));
+            }
+        }
+        break;
+    }
+    entry.chosen = fastest(&entry.candidates).map(|candidate| candidate.precision);
+    Ok(entry)
+}
+
+/// The candidate, or in `refused` what the builder has against it.
+fn candidate(
+    maker: &mut Maker<'_>,
+    network: &str,
+    graph: (&Model, &str),
+    profile: &Profile,
+    refused: &mut Vec<String>,
+) -> Result<Option<Candidate>> {
+    match maker.make(network, graph, profile) {
+        Err(error @ (Error::Plan(_) | Error::PlanProcess { .. })) => {
+            refused.push(format!("{}: {error}", profile.precision));
+            Ok(None)
+        }
+        made => made,
+    }
+}
+
+/// The first axis of the first input.
+fn batch(model: &Model) -> Option<usize> {
+    model.inputs.first()?.ty.dims.first()?.fixed()
+}
+
+/// The one that could be fastest. The first stays where another one is not faster, or where that is not known.
+fn fastest(candidates: &[Candidate]) -> Option<&Candidate> {
+    let mut best = candidates.first()?;
+    for candidate in &candidates[1..] {
+        if candidate.is_faster_than(best) {
+            best = candidate;
+        }
+    }
+    Some(best)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Evidence;
+    use super::*;
+    use tileforge_engine::manifest::PlanFigures;
+
+    #[test]
+    fn fewer_bits_are_chosen_only_where_they_can_be_faster() {
+        let of = |precision, [least_microseconds, uncached_microseconds]: [Option<u64>; 2]| Candidate {
+            uncached_microseconds,
+            precision,
+            graph: "model-1x3x64x64.onnx".into(),
+            evidence: Evidence::Built,
+            memory_bytes: 1,
+            plan_bytes: Some(1),
+            figures: Some(PlanFigures {
+                kernels: 1,
+                moved_bytes: 1,
+                multiply_adds: 1,
+                activation_bytes: 1,
+                weight_bytes: 1,
+                least_microseconds,
+            }),
+        };
+        let chosen = |[half, int8, fp8]: [[u64; 2]; 3]| {
+            let [half, int8, fp8] = [half, int8, fp8].map(|times| times.map(Some));
+            let all = [of(Precision::Fp16, half), of(Precision::Int8, int8), of(Precision::Fp8, fp8)];
+            fastest(&all).unwrap().precision
+        };
+        assert_eq!(chosen([[10, 20], [9, 19], [9, 18]]), Precision::Int8);
+        assert_eq!(chosen([[10, 20], [12, 19], [8, 18]]), Precision::Fp8);
+        // Faster only if the cache holds all, or only if it holds nothing.
+        assert_eq!(chosen([[10, 20], [5, 21], [11, 12]]), Precision::Fp16);
+        let unknown = [of(Precision::Fp16, [None; 2]), of(Precision::Int8, [Some(1); 2])];
+        assert_eq!(fastest(&unknown).unwrap().precision, Precision::Fp16);
+        assert!(fastest(&[]).is_none());
+    }
+}

@@ -1,0 +1,16 @@
+//! Which engines several cards need: for each card and model, the size and the precision whose plan the card holds and
+//! can run fastest. Plans are built and read; nothing runs.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `file` | the cards and models that are asked for |
+//! | `candidate` | an engine in one precision, and what its largest graph takes |
+//! | `assessed` | the candidates of every card and model, and the one that is chosen |
+
+mod assessed;
+mod candidate;
+mod file;
+
+pub use assessed::{Entry, assess};
+pub use candidate::{Candidate, Evidence};
+pub use file::Fleet;

@@ -1,0 +1,190 @@
+#!/usr/bin/env python3
+"""Writes docs/gpu-requirements.md: what networks take of each card, read from plans that this machine builds.
+
+    make build RTX=1 && cargo build --release --package xtask
+    scripts/gpu_requirements.py
+
+Each network has random weights of a published size. `engine-builder plan` builds its plans; what it prints is kept in
+target/gpu-requirements/, so that a stopped run goes on. It takes an hour or two on two cores.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+
+from commands import ROOT, binaries, run
+
+WORK = ROOT / "target" / "gpu-requirements"
+DOCUMENT = ROOT / "docs" / "gpu-requirements.md"
+
+# Profiles that plans are built for, one after the other by what they can do.
+CARDS = ["rtx3080", "rtx3090", "a10g", "l4", "rtx4090", "l40s", "rtx5070ti", "rtx5090"]
+
+# Name in the tables, architecture, preset.
+NETWORKS = [
+    ("compact ×4, 16 layers (`realesr-animevideov3`)", "SRVGGNetCompact", "realesr-animevideov3"),
+    ("compact ×4, 32 layers (`realesr-general-x4v3`)", "SRVGGNetCompact", "realesr-general-x4v3"),
+    ("SPANF3 ×2", "SPANF3", "spanf3-x2"),
+    ("SPAN ×4", "SPAN", "span-x4-ch48"),
+    ("RealCUGAN ×2", "RealCUGAN", "cugan-x2"),
+    ("RealPLKSR ×4", "PLKSR", "realplksr-x4"),
+    ("RRDBNet ×4 (`real-esrgan-x4plus`)", "RRDBNet", "real-esrgan-x4plus"),
+    ("NAFNet, width 64", "NAFNet", "nafnet-sidd-width64"),
+    ("Depth Anything V2 small", "DepthAnything", "vits"),
+]
+
+# Cards are sold with so many GB.
+CARD_SIZES = [8, 10, 12, 16, 24, 32, 48]
+# What `engine-builder plan` leaves for the driver and a desktop.
+RESERVED = 1 << 30
+
+
+def entries(architecture: str, preset: str) -> list[dict]:
+    """What each card gets of a network, from the kept file or from the builder."""
+    kept = WORK / f"{architecture}-{preset}.json"
+    if not kept.exists():
+        checkpoint, fleet = WORK / f"{architecture}-{preset}.safetensors", WORK / "fleet.yaml"
+        synth = ["synth", architecture, "--preset", preset, "--data-type", "f16", "-o", checkpoint]
+        run(binaries() / "xtask", *synth)
+        fleet.write_text(f"cards: [{', '.join(CARDS)}]\nmodels: [{checkpoint}]\n")
+        started = time.monotonic()
+        text = run(binaries() / "engine-builder", "plan", fleet, "--json")
+        print(f"{architecture} {preset}: {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
+        kept.write_text(text)
+        checkpoint.unlink()
+    return json.loads(kept.read_text())
+
+
+def chosen(entry: dict) -> dict | None:
+    return next((each for each in entry["candidates"] if each["precision"] == entry.get("chosen")), None)
+
+
+def gigabytes(count: int) -> str:
+    return f"{count / 1e9:.2f} GB"
+
+
+def times(candidate: dict | None) -> str:
+    """With all in the cache that fits there, and with nothing in it."""
+    if not candidate or "figures" not in candidate:
+        return "–"
+    least, uncached = candidate["figures"]["least_microseconds"], candidate["uncached_microseconds"]
+    digits = 2 if uncached < 10_000 else 1
+    return f"{least / 1e3:.{digits}f} – {uncached / 1e3:.{digits}f}"
+
+
+def shape(candidate: dict) -> str:
+    """`model-2x4x64x64.onnx` as 2×4×64×64."""
+    return candidate["graph"].removeprefix("model-").split(".")[0].split("-")[0].replace("x", "×")
+
+
+def smallest_card(candidate: dict) -> str:
+    size = next((size for size in CARD_SIZES if candidate["memory_bytes"] + RESERVED <= size * 1e9), None)
+    return f"{size} GB" if size else "–"
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def memory_rows(name: str, found: dict[str, dict]) -> list[list[str]]:
+    """A row for each size that some card gets."""
+    rows = {}
+    for entry in found.values():
+        if entry["candidates"]:
+            first = entry["candidates"][0]
+            rows.setdefault(shape(first), first)
+    return [
+        [
+            name,
+            f"{graph} {each['precision']}",
+            gigabytes(each["memory_bytes"]),
+            f"{each['plan_bytes'] / 1e6:.1f} MB",
+            smallest_card(each),
+        ]
+        for graph, each in rows.items()
+    ]
+
+
+def bits_row(name: str, card: str, entry: dict) -> list[str] | None:
+    by_precision = {each["precision"]: each for each in entry["candidates"]}
+    if len(by_precision) < 2:
+        return None
+    cells = [times(by_precision.get(precision)) for precision in ("fp16", "int8", "fp8")]
+    moved = [
+        f"{by_precision[precision]['figures']['moved_bytes'] / by_precision['fp16']['figures']['moved_bytes']:.2f}"
+        for precision in ("int8", "fp8")
+        if precision in by_precision
+    ]
+    return [name, f"`{card}`", *cells, " · ".join(moved), entry["chosen"]]
+
+
+def main() -> None:
+    WORK.mkdir(parents=True, exist_ok=True)
+    memory, least, bits = [], [], []
+    for name, architecture, preset in NETWORKS:
+        found = {entry["card"]: entry for entry in entries(architecture, preset)}
+        memory += memory_rows(name, found)
+        firsts = [found[card]["candidates"][:1] for card in CARDS]
+        cells = [f"{shape(first[0])}: {times(first[0])}" if first else "no memory" for first in firsts]
+        least.append([name, *cells])
+        for card in ("rtx3090", "rtx4090", "rtx5090"):
+            if row := bits_row(name, card, found[card]):
+                bits.append(row)
+    release = run(binaries() / "engine-builder", "--version").strip()
+    DOCUMENT.write_text(
+        TEXT.format(
+            memory=table(["network", "graph", "session", "plan", "smallest card"], memory),
+            least=table(["network", *(f"`{card}`" for card in CARDS)], least),
+            bits=table(["network", "card", "fp16, ms", "int8, ms", "fp8, ms", "bytes moved of fp16", "chosen"], bits),
+            date=time.strftime("%Y-%m-%d"),
+            release=release,
+        )
+    )
+
+
+TEXT = """# What a card must hold
+
+For each network: the memory of one session, the plan's file, and the least time of a run. All of it is read from plans
+that were **built** on {date} with TensorRT for RTX 1.7.1.116 ({release}); none has **run** on a GPU.
+Weights are random, of published sizes: they change none of these figures.
+
+For your own cards and models, list both in a file:
+
+```sh
+printf 'cards: [rtx3080, rtx4090, l4]\\nmodels: [compact-x4]\\n' > fleet.yaml
+engine-builder plan fleet.yaml          # one line for each card and model: size, precision, memory, disk, least time
+engine-builder plan fleet.yaml --json   # all candidates
+```
+
+## Memory
+
+A session holds weights, activations, inputs and outputs. `engine-builder plan` leaves 1 GiB of a card for the driver,
+the kernels of the library, and a desktop. The graph has the largest size of the profiles that some card holds; smaller
+tiles take less. Several streams hold their activations each.
+
+{memory}
+
+## Least time of a run
+
+In milliseconds, in 16 bits, for the largest size that the card holds. The first figure is the [least
+time](plans.md#the-least-time-of-a-run) with all in the card's cache that fits there, the second with nothing in it.
+A measured run takes longer than the first.
+
+{least}
+
+## 16 or 8 bits
+
+8 bits are chosen where both figures are smaller than those of 16 bits. The gates decide on your pictures whether the
+quality holds.
+
+{bits}
+
+This file is written by `scripts/gpu_requirements.py`.
+"""
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,167 @@
+//! `engine-builder plan`, and the gate of an 8-bit plan's speed: what cards can do by their rates, without any card.
+
+use end_to_end::{Outcome, names_in, repository, run, words};
+use serde_json::Value;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// What a card has beside its name.
+struct Card<'c> {
+    capability: &'c str,
+    memory: &'c str,
+    bandwidth: &'c str,
+    more: &'c str,
+}
+
+/// One that waits for its memory, and one that waits for its tensor cores.
+const SLOW_MEMORY: Card<'_> = Card { capability: "8.9", memory: "24 GB", bandwidth: "10 GB/s", more: "" };
+const FAST_MEMORY: Card<'_> = Card { bandwidth: "1000 TB/s", ..SLOW_MEMORY };
+
+impl Card<'_> {
+    /// Writes its profile, and returns the file.
+    fn write(&self, folder: &Path, name: &str) -> PathBuf {
+        let Card { capability, memory, bandwidth, more } = self;
+        let path = folder.join(name).with_extension("yaml");
+        let text = format!(
+            "name: {name}\ngpu: A card\ndriver_names: [A card]\narchitecture: Ada Lovelace\n\
+             compute_capability: {capability}\nmemory: {memory}\nbandwidth: {bandwidth}\n\
+             chip: {{ multiprocessors: 10, boost_clock: 1 GHz, cache: 1 MB }}\n\
+             provider: tensorrt-rtx\nprecision: fp16\ncuda_graphs: true\n\
+             tasks:\n  upscale: {{ tiles: [24x24, 40x40] }}\n{more}"
+        );
+        fs::write(&path, text).unwrap();
+        path
+    }
+}
+
+fn demo() -> PathBuf {
+    repository("models/compact-x4.safetensors")
+}
+
+fn plan(folder: &Path, cards: &[&Path], models: &[&Path], more: &[&str]) -> Outcome {
+    let list = |paths: &[&Path]| paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
+    let fleet = folder.join("fleet.yaml");
+    fs::write(&fleet, format!("cards: [{}]\nmodels: [{}]\n", list(cards), list(models))).unwrap();
+    run("engine-builder", words(&[&"plan", &fleet]).into_iter().chain(more.iter().map(Into::into)))
+}
+
+fn precisions(entry: &Value) -> Vec<&str> {
+    entry["candidates"].as_array().unwrap().iter().map(|each| each["precision"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn each_card_gets_the_size_and_the_precision_that_suit_it() {
+    let work = tempfile::tempdir().unwrap();
+    let folder = work.path();
+    let (slow, fast) = (SLOW_MEMORY.write(folder, "slow"), FAST_MEMORY.write(folder, "fast"));
+    let ampere = Card { capability: "8.6", ..SLOW_MEMORY }.write(folder, "ampere");
+    let demo = demo();
+    let entries = plan(folder, &[&slow, &fast, &ampere], &[&demo], &["--json"]).success().json();
+    let [slow_entry, fast_entry, ampere_entry] = entries.as_array().unwrap().as_slice() else { panic!("{entries}") };
+    assert_eq!(slow_entry["card"], "slow");
+    for entry in [slow_entry, fast_entry] {
+        assert_eq!(precisions(entry), ["fp16", "int8", "fp8"]);
+        for candidate in entry["candidates"].as_array().unwrap() {
+            assert_eq!(
+                (&candidate["graph"], &candidate["evidence"]),
+                (&"model-1x3x40x40.onnx".into(), &"built".into())
+            );
+            let figures = &candidate["figures"];
+            assert!(figures["least_microseconds"].as_u64() <= candidate["uncached_microseconds"].as_u64());
+            assert!(candidate["plan_bytes"].as_u64() > figures["weight_bytes"].as_u64());
+        }
+    }
+    // Its 8-bit plans move more bytes, and have fewer operations of 16 bits.
+    assert_eq!((&slow_entry["chosen"], &fast_entry["chosen"]), (&"fp16".into(), &"int8".into()));
+    assert_eq!((precisions(ampere_entry), &ampere_entry["chosen"]), (vec!["fp16", "int8"], &"fp16".into()));
+    // By hand: with memory this slow, all kernels wait for it, but for the megabyte at each end.
+    let figures = &slow_entry["candidates"][0]["figures"];
+    let moved = figures["moved_bytes"].as_u64().unwrap() as f64 / 10e9 * 1e6;
+    let uncached = slow_entry["candidates"][0]["uncached_microseconds"].as_u64().unwrap() as f64;
+    assert!((moved - uncached).abs() <= 1.0, "{moved} {uncached}");
+
+    // A card whose memory ends between the two sizes, and one that holds neither.
+    let needed = slow_entry["candidates"][0]["memory_bytes"].as_u64().unwrap();
+    let memory = |bytes: u64| format!("{:.6} MB", bytes as f64 / 1e6);
+    let (tight, tiny) = (memory((1 << 30) + needed - 1), memory(1 << 30));
+    let tight = Card { memory: &tight, ..SLOW_MEMORY }.write(folder, "tight");
+    let tiny = Card { memory: &tiny, ..SLOW_MEMORY }.write(folder, "tiny");
+    let entries = plan(folder, &[&tight, &tiny], &[&demo], &["--json"]).success().json();
+    assert_eq!(entries[0]["candidates"][0]["graph"], "model-1x3x24x24.onnx");
+    assert_eq!(entries[0]["too_large"], serde_json::json!(["model-1x3x40x40.onnx"]));
+    assert_eq!((&entries[1]["chosen"], precisions(&entries[1]).len()), (&Value::Null, 0));
+    let text = plan(folder, &[&tight, &tiny], &[&demo], &[]).success().stdout;
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(lines[1].starts_with("tight") && lines[1].contains("fp16") && lines[1].contains("int8: "), "{text}");
+    let none = "none: the card has no memory for model-1x3x40x40.onnx, model-1x3x24x24.onnx";
+    assert!(lines[2].starts_with("tiny") && lines[2].ends_with(none), "{text}");
+}
+
+#[test]
+fn cards_that_compile_engines_themselves_are_estimated() {
+    let work = tempfile::tempdir().unwrap();
+    let entries = plan(work.path(), &[Path::new("h100")], &[&demo()], &["--json"]).success().json();
+    let candidate = &entries[0]["candidates"][0];
+    assert_eq!((&candidate["evidence"], precisions(&entries[0])), (&"estimated".into(), vec!["fp16"]));
+    // The picture of a tile of 1024² and its values in FP16, at least.
+    assert!(candidate["memory_bytes"].as_u64().unwrap() > 4096 * 4096 * 3 * 2, "{candidate}");
+    assert!(candidate["figures"].is_null() && candidate["plan_bytes"].is_null());
+}
+
+#[test]
+fn what_cannot_be_planned_is_refused() {
+    let work = tempfile::tempdir().unwrap();
+    let folder = work.path();
+    let card = SLOW_MEMORY.write(folder, "card");
+    let before = names_in(folder);
+    let refused = |cards: &[&Path], models: &[&Path], more: &[&str], says: &[&str]| {
+        let _ = plan(folder, cards, models, more).failure(1, says);
+        fs::remove_file(folder.join("fleet.yaml")).unwrap();
+        assert_eq!(names_in(folder), before);
+    };
+    let demo = demo();
+    refused(&[Path::new("cpu")], &[&demo], &[], &["cpu: expected the profile of a GPU"]);
+    refused(&[Path::new("rtx9999")], &[&demo], &[], &["rtx9999"]);
+    refused(&[&card], &[Path::new("no-such-model")], &[], &["no-such-model"]);
+    refused(&[], &[&demo], &[], &["`cards`: expected at least one"]);
+    let nowhere = folder.join("nowhere").display().to_string();
+    refused(&[&card], &[&demo], &["--rtx-lib", &nowhere], &["nowhere", "make setup RTX=1"]);
+    let unknown = run("engine-builder", words(&[&"plan", &folder.join("missing.yaml")]));
+    let _ = unknown.failure(1, &["missing.yaml"]);
+}
+
+#[test]
+fn an_8_bit_plan_is_faster_than_fp16_by_the_cards_rates_or_is_not_built() {
+    let work = tempfile::tempdir().unwrap();
+    let folder = work.path();
+    let built = |card: &Path| {
+        let line: [&dyn AsRef<std::ffi::OsStr>; 11] = [
+            &"build",
+            &demo(),
+            &"--profile",
+            &card,
+            &"--precision",
+            &"int8",
+            &"--calibration-tiles",
+            &"2",
+            &"--json",
+            &"-o",
+            &folder.join("engine"),
+        ];
+        run("engine-builder", words(&line))
+    };
+    let floors = "floors: { psnr_db: 20, cosine: 0.9 }\n";
+    let slow = Card { more: floors, ..SLOW_MEMORY }.write(folder, "slow");
+    let _ = built(&slow).failure(4, &["model-1x3x40x40.onnx: least_time_of_fp16_over_own is 0.", "at least 1.00"]);
+    assert!(!folder.join("engine").exists());
+    // An own floor takes it all the same; and a card that waits for its tensor cores gains.
+    let any = Card { more: "floors: { psnr_db: 20, cosine: 0.9, speed: 0 }\n", ..SLOW_MEMORY }.write(folder, "any");
+    let fast = Card { more: floors, ..FAST_MEMORY }.write(folder, "fast");
+    let ratio = |outcome: Outcome| {
+        let speed = outcome.success().json()["speed"][0].clone();
+        assert_eq!(speed["name"], "least_time_of_fp16_over_own");
+        speed["value"].as_f64().unwrap()
+    };
+    let (of_any, of_fast) = (ratio(built(&any)), ratio(built(&fast)));
+    assert!(of_any < 1.0 && of_fast > 1.0 && of_fast <= 2.0, "{of_any} {of_fast}");
+}
