@@ -185,8 +185,8 @@ mod tests {
         assert_eq!(cuts(22, 21, true), [0..10, 10..22]);
         assert_eq!(cuts(5, 2, true), [0..1, 1..3, 3..5]);
         assert_eq!(cuts(2, 1, true), [0..1, 1..2]);
-        assert_eq!(cuts(4, 4, true), [0..4]);
-        assert_eq!(cuts(3, 7, false), [0..3]);
+        assert_eq!(cuts(4, 4, true), [Range { start: 0, end: 4 }]);
+        assert_eq!(cuts(3, 7, false), [Range { start: 0, end: 3 }]);
     }
 
     proptest! {

@@ -21,7 +21,7 @@ const WINDOW: usize = 1 << 20;
 pub(super) fn texts(plan: &mut impl Read) -> Result<Vec<String>> {
     let mut window = Window { plan, bytes: Vec::new(), at: 0 };
     let (mut texts, mut total) = (Vec::new(), 0);
-    while let Some(length) = window.to_next_text()? {
+    while let Some(length) = window.next_text()? {
         total += length.min(MOST + 1);
         if length > LONGEST || total > MOST {
             return Err(Error::not_known(format!("a program of {length} bytes at byte {}", window.at)));
@@ -62,7 +62,7 @@ impl<R: Read> Window<'_, R> {
     }
 
     /// Goes to the next text's tag, and says how long the text is.
-    fn to_next_text(&mut self) -> Result<Option<u64>> {
+    fn next_text(&mut self) -> Result<Option<u64>> {
         let whole = PREFIX + BEGINNING.len();
         loop {
             self.fill(WINDOW)?;
