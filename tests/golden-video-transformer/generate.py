@@ -2,8 +2,8 @@
 """Makes the golden data of this folder with SeedVR2's own diffusion transformers (README.md says how to get them).
 
     python3 -m pip install -r tests/golden-video-transformer/requirements.txt
-    python3 tests/golden-video-transformer/generate.py REFERENCE              writes every case
-    python3 tests/golden-video-transformer/generate.py REFERENCE --check      makes every case in memory, and compares it
+    python3 tests/golden-video-transformer/generate.py REFERENCE            writes every case
+    python3 tests/golden-video-transformer/generate.py REFERENCE --check    makes every case in memory, and compares it
 
 A case is a row of CASES and nothing else: a small transformer with random weights, and the reference's outputs for
 random latent videos, in float64.
@@ -33,8 +33,8 @@ REFERENCE = "fe1b46978b2f6b8b08bd9d7fffed11b914ac527b"  # of naxci1/ComfyUI-Seed
 TEST_TOLERANCE = 2e-5  # of the output's range: what the tests allow an implementation
 TOTAL_BYTES = 2_000_000
 
-# batch, latent frames, height, width, tokens of the text, timestep. From 22 × 20 patches on there are several windows in
-# a frame, and from 5 frames on a window has several frames.
+# batch, latent frames, height, width, tokens of the text, timestep. From 22 × 20 patches on there are several windows
+# in a frame, and from 5 frames on a window has several frames.
 Input = tuple[int, int, int, int, int, float]
 
 

@@ -42,12 +42,13 @@ pub(super) struct NaDit {
 
 /// The two published forms, under the names of their folders in the reference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
 enum Form {
     /// SwiGLU. Video and text are rotated. The result is normalised and modulated. After the last attention, nothing is
     /// computed for the text, whose tokens are not modulated before it.
+    #[serde(rename = "dit_3b")]
     Dit3b,
     /// GELU. Only the video is rotated.
+    #[serde(rename = "dit_7b")]
     Dit7b,
 }
 

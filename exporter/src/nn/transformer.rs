@@ -38,11 +38,15 @@ pub fn gated_mlp(w: &Scope<'_>, x: &Value, hidden: usize, grid: &Grid) -> Value 
     linear(&w.at("fc2"), &(value * gate), inputs)
 }
 
-/// SwiGLU (<https://arxiv.org/abs/2002.05202>): `proj_out(silu(proj_in_gate(x)) · proj_in(x))`, `hidden` wide in between
-/// and without biases: `[tokens, width]` → the same.
+/// SwiGLU (<https://arxiv.org/abs/2002.05202>): `proj_out(silu(proj_in_gate(x)) · proj_in(x))`, `hidden` wide in
+/// between and without biases: `[tokens, width]` → the same.
+///
+/// The sigmoid comes last: OpenVINO 2026.4.1 crashes while it compiles some small networks in which the results of two
+/// linear layers are multiplied last.
 pub fn swiglu(w: &Scope<'_>, x: &Value, hidden: usize) -> Value {
-    let gates = linear_unbiased(&w.at("proj_in_gate"), x, hidden).silu();
-    linear_unbiased(&w.at("proj_out"), &(gates * linear_unbiased(&w.at("proj_in"), x, hidden)), width(x))
+    let gate = linear_unbiased(&w.at("proj_in_gate"), x, hidden);
+    let value = linear_unbiased(&w.at("proj_in"), x, hidden);
+    linear_unbiased(&w.at("proj_out"), &(&gate * value * gate.sigmoid()), width(x))
 }
 
 /// A block of a Swin Transformer.
