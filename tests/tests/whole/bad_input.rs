@@ -174,7 +174,8 @@ fn a_text_of_any_length_gives_an_error_that_can_be_read() {
         let path = work.path().join(name);
         fs::write(&path, bytes).unwrap();
         let outcome = run("exporter", words(&[&"inspect", &path, &"-v"])).failure(1, &[name]);
-        assert!(outcome.stderr.len() < 10_000, "{name}: {} bytes", outcome.stderr.len());
+        // What the file says takes a line at most. With -v, so does each of some forty architectures.
+        assert!(outcome.stderr.len() < 20_000, "{name}: {} bytes", outcome.stderr.len());
     }
 }
 
