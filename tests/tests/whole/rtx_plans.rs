@@ -1,6 +1,6 @@
 //! Every architecture becomes a plan for every kind of RTX GPU, in the hands of NVIDIA's own builder. It needs no GPU.
 
-use end_to_end::repository;
+use end_to_end::{repository, run, words};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Cursor;
 use std::ops::ControlFlow;
@@ -68,6 +68,10 @@ fn tiny(architecture: &str, folder: &Path) -> Vec<(Precision, PathBuf)> {
     [Precision::Fp32, Precision::Fp16, Precision::Bf16, Precision::Int8].map(graph).into()
 }
 
+/// The builder of release 1.7.1 crashes at this graph: INT8 weights alone that the video and the text share. Engines have
+/// none: their INT8 has 8-bit activations, too, which it builds. It runs in a process of its own, so that is an error.
+const CRASHES: (&str, Precision) = ("NaDiT", Precision::Int8);
+
 #[test]
 fn every_architecture_is_built_for_every_rtx_gpu() {
     let library = library();
@@ -75,6 +79,11 @@ fn every_architecture_is_built_for_every_rtx_gpu() {
     for entry in registry() {
         let folder = tempfile::tempdir().unwrap();
         for (precision, graph) in tiny(entry.name, folder.path()) {
+            if (entry.name, precision) == CRASHES {
+                let lint = words(&[&"lint", &graph, &"--target", &"tensorrt-rtx", &"--capability", &"8.9"]);
+                let _ = run("engine-builder", lint).failure(1, &["the builder of its plan failed: it crashed"]);
+                continue;
+            }
             for capability in CAPABILITIES {
                 match build(&library, &graph, &[capability]) {
                     Ok(size) => (plans, bytes) = (plans + 1, bytes + size),
