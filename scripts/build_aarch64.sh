@@ -11,11 +11,10 @@ if [ $# -ne 2 ]; then
     echo "usage: scripts/build_aarch64.sh ROOT PROGRAMS" >&2
     exit 2
 fi
-source=$(realpath "$(dirname "$0")/..")
+here=$(realpath "$(dirname "$0")")
 root=$1
 mkdir -p "$2"
 programs=$(realpath "$2")
-cargo_home=${CARGO_HOME:-$HOME/.cargo}
 
 if [ ! -e "$root" ]; then
     compilers=rustc,cargo,gcc,libc6-dev,gcc-aarch64-linux-gnu,libc6-dev-arm64-cross,ca-certificates
@@ -37,19 +36,7 @@ if [ ! -e "$root/usr/lib/rustlib/aarch64-unknown-linux-gnu" ]; then
         rm -r /tmp/libraries'
 fi
 
-mkdir -p "$root/source" "$root/cargo" "$root/programs"
-# shellcheck disable=SC2016 # the inner shell expands it
-unshare --mount bash -c '
-    set -eu
-    root=$1
-    mount --bind --options ro "$2" "$root/source"
-    mount --bind --options ro "$3" "$root/cargo"
-    mount --bind "$4" "$root/programs"
-    mountpoint --quiet "$root/proc" || mount -t proc proc "$root/proc"
-    shift 4
-    chroot "$root" env --chdir=/source "$@"
-' bash "$root" "$source" "$cargo_home" "$programs" \
-    CARGO_HOME=/cargo CARGO_TARGET_DIR=/programs/build \
+"$here/in_unstable.sh" "$root" "$programs" \
     CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \
     CC_aarch64_unknown_linux_gnu=aarch64-linux-gnu-gcc AR_aarch64_unknown_linux_gnu=aarch64-linux-gnu-ar \
     /usr/bin/cargo build --release --locked --offline --target aarch64-unknown-linux-gnu \

@@ -11,11 +11,10 @@ if [ $# -lt 2 ]; then
     echo "usage: scripts/build_windows.sh ROOT PROGRAMS [COMMAND ...]" >&2
     exit 2
 fi
-source=$(realpath "$(dirname "$0")/..")
+here=$(realpath "$(dirname "$0")")
 root=$1
 mkdir -p "$2"
 programs=$(realpath "$2")
-cargo_home=${CARGO_HOME:-$HOME/.cargo}
 shift 2
 target=x86_64-pc-windows-gnu
 packages=(--package tileforge-exporter-cli --package tileforge-engine-builder-cli --package tileforge-runtime-cli)
@@ -30,25 +29,14 @@ if [ ! -e "$root" ]; then
     debootstrap --variant=minbase --include="$compilers,wine64,wine" unstable "$root"
 fi
 root=$(realpath "$root")
-mkdir -p "$root/source" "$root/cargo" "$root/programs"
 
 # The manifests of the standard library use features that only unstable cargos have, and this variable makes one of any.
 library=$root/usr/lib/rustlib/src/rust/library
 RUSTC_BOOTSTRAP=1 cargo fetch --locked --manifest-path "$library/sysroot/Cargo.toml"
 
 # So does `-Z build-std`. The feature `rtx` is off: NVIDIA's bindings for Windows are for another compiler.
-# shellcheck disable=SC2016 # the inner shell expands it
-unshare --mount bash -c '
-    set -eu
-    root=$1
-    mount --bind --options ro "$2" "$root/source"
-    mount --bind --options ro "$3" "$root/cargo"
-    mount --bind "$4" "$root/programs"
-    mountpoint --quiet "$root/proc" || mount -t proc proc "$root/proc"
-    shift 4
-    chroot "$root" env --chdir=/source "$@"
-' bash "$root" "$source" "$cargo_home" "$programs" \
-    CARGO_HOME=/cargo CARGO_TARGET_DIR=/programs/build RUSTC_BOOTSTRAP=1 \
+"$here/in_unstable.sh" "$root" "$programs" \
+    RUSTC_BOOTSTRAP=1 \
     CARGO_TARGET_X86_64_PC_WINDOWS_GNU_LINKER=x86_64-w64-mingw32-gcc \
     CC_x86_64_pc_windows_gnu=x86_64-w64-mingw32-gcc CXX_x86_64_pc_windows_gnu=x86_64-w64-mingw32-g++ \
     AR_x86_64_pc_windows_gnu=x86_64-w64-mingw32-ar \

@@ -234,15 +234,16 @@ fn write_engine(prepared: &Prepared<'_>, job: &Job<'_>, staging: &Path, scratch:
             let (capabilities, options) = (profile.plan_capabilities(), profile.plan_options());
             let gpu = profile.device.as_ref().and_then(Device::limits);
             let plans = PlanJob { builder, capabilities: &capabilities, options: &options, gpu, jobs: *plan_jobs };
-            let reports = add_plans(&plans, &mut records, staging, scratch, job.progress)?;
-            if let (Precision::Int8 | Precision::Fp8, Some(largest), Some(record)) =
-                (job.precision, prepared.graphs.fixed.last(), records.last())
+            let added = add_plans(&plans, &mut records, staging, scratch, job.progress)?;
+            let own = added.last().and_then(|plan| plan.least);
+            if let (Precision::Int8 | Precision::Fp8, Some(own), Some(largest), Some(record)) =
+                (job.precision, own, prepared.graphs.fixed.last(), records.last())
             {
                 let in_fp16 = converted.in_fp16(largest)?;
-                speed.extend(plan_speed::gate(&plans, record, in_fp16, job.floors.speed, staging, scratch)?);
+                speed.extend(plan_speed::gate(&plans, (&record.file, own), in_fp16, job.floors.speed, scratch)?);
                 gate::check(&speed.iter().collect::<Vec<_>>())?;
             }
-            reports
+            added.into_iter().map(|plan| plan.report).collect()
         }
         _ => Vec::new(),
     };

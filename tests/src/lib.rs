@@ -57,6 +57,18 @@ pub fn copy_folder(from: &Path, to: &Path) {
     }
 }
 
+/// Adds every file of Rust below `folder`.
+pub fn rust_files(folder: &Path, files: &mut Vec<PathBuf>) {
+    for entry in folder.read_dir().unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            rust_files(&path, files);
+        } else if path.extension().is_some_and(|ending| ending == "rs") {
+            files.push(path);
+        }
+    }
+}
+
 /// The names in a folder, sorted. A failed command must not have added any.
 pub fn names_in(folder: &Path) -> Vec<String> {
     let mut names: Vec<String> =

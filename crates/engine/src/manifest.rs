@@ -249,8 +249,8 @@ pub struct PlanFigures {
     pub activation_bytes: u64,
     /// Bytes of the GPU's memory for weights.
     pub weight_bytes: u64,
-    /// Microseconds that a run takes at least on the profile's GPU, by the rates of that GPU; `None` where these are not
-    /// known. Nothing was measured.
+    /// Microseconds that a run takes at least on the profile's GPU, by the rates of that GPU; `None` where these are
+    /// not known. Nothing was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub least_microseconds: Option<u64>,
 }

@@ -1,9 +1,9 @@
 //! Files mapped into memory.
 //!
-//! Unsafe code: mapping a file is unsafe because another process may cut it while it is mapped. On Unix, a read behind the
-//! new end then raises SIGBUS; Windows refuses to cut such a file. Only a copy of the file, of many gigabytes, could avoid
-//! that. Every program that maps weights accepts this risk. Our own files are written once, renamed into place, and never
-//! changed.
+//! Unsafe code: mapping a file is unsafe because another process may cut it while it is mapped. On Unix, a read behind
+//! the new end then raises SIGBUS; Windows refuses to cut such a file. Only a copy of the file, of many gigabytes,
+//! could avoid that. Every program that maps weights accepts this risk. Our own files are written once, renamed into
+//! place, and never changed.
 #![allow(unsafe_code)]
 
 use std::fs::File;

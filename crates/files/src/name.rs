@@ -17,8 +17,8 @@ pub fn is_plain(name: &str) -> bool {
         && !names::is_reserved(OsStr::new(name))
 }
 
-/// A name of these bytes: text, and parts of names as [`OsStr::as_encoded_bytes`] gives them, which begin and end beside
-/// text.
+/// A name of these bytes: text, and parts of names as [`OsStr::as_encoded_bytes`] gives them, which begin and end
+/// beside text.
 pub fn from_bytes(bytes: Vec<u8>) -> OsString {
     names::from_bytes(bytes)
 }

@@ -14,6 +14,7 @@
 //! | `names` | names as bytes, and names that the system keeps for itself |
 
 mod file_state;
+mod not_opened;
 
 #[cfg(unix)]
 mod unix;
@@ -21,6 +22,7 @@ mod unix;
 mod windows;
 
 pub(crate) use file_state::FileState;
+pub(crate) use not_opened::NotOpened;
 #[cfg(unix)]
 pub(crate) use unix::*;
 #[cfg(windows)]

@@ -118,8 +118,8 @@ pub fn folder_in(parent: &Path) -> io::Result<Folder> {
     }
 }
 
-/// Makes a new file in `parent` with these permissions of Unix, less what the system's mask takes away; Windows gives it
-/// the rights of its folder. The first time in a process, removes from `parent` what killed programs have left.
+/// Makes a new file in `parent` with these permissions of Unix, less what the system's mask takes away; Windows gives
+/// it the rights of its folder. The first time in a process, removes from `parent` what killed programs have left.
 ///
 /// # Errors
 /// The file cannot be made.

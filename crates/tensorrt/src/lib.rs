@@ -43,4 +43,4 @@ pub use options::{BuildOptions, InputRange, Progress, Refit};
 pub use plan::{Plan, PlanHeader, Validity};
 pub use program::{ElementType, Kind, Operation, Program};
 pub use release::LibraryVersion;
-pub use roofline::Gpu;
+pub use roofline::{Gpu, LeastTimes};

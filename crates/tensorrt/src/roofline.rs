@@ -37,6 +37,11 @@ impl Gpu {
         Gpu { cache_bytes: 0, ..self }
     }
 
+    /// The least time of a run, with what fits in the cache and with nothing in it.
+    pub fn least_times(&self, program: &Program) -> LeastTimes {
+        LeastTimes { cached: self.least_seconds(program), uncached: self.without_cache().least_seconds(program) }
+    }
+
     /// Seconds that a run takes at least. Kernels run one after the other. Each takes its operations at the peak rate,
     /// or its bytes at the memory's bandwidth, whichever is more.
     ///
@@ -56,12 +61,38 @@ impl Gpu {
     }
 }
 
+/// The least time of a run, in seconds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct LeastTimes {
+    /// With all in the cache that fits there.
+    pub cached: f64,
+    /// With nothing in the cache.
+    pub uncached: f64,
+}
+
+impl LeastTimes {
+    /// How many times as fast as `other` a run must be expected to be: the smaller of the ratios of both times. So a
+    /// plan that moves more bytes is not called faster because a cache may hold them.
+    pub fn speed_over(&self, other: &Self) -> f64 {
+        let ratio = |own: f64, other: f64| other / own.max(f64::MIN_POSITIVE);
+        ratio(self.cached, other.cached).min(ratio(self.uncached, other.uncached))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::program::Kind;
 
     const RTX_4090: Gpu = Gpu { multiprocessors: 128, boost_hertz: 2.52e9, cache_bytes: 72 << 20, bandwidth: 1008e9 };
+
+    #[test]
+    fn the_smaller_of_two_ratios_counts() {
+        let of = |cached, uncached| LeastTimes { cached, uncached };
+        assert_eq!(of(1.0, 2.0).speed_over(&of(2.0, 3.0)), 1.5);
+        assert_eq!(of(1.0, 4.0).speed_over(&of(2.0, 3.0)), 0.75);
+        assert_eq!(of(0.0, 1.0).speed_over(&of(0.0, 2.0)), 0.0);
+    }
 
     fn kernel(element: ElementType, bytes: [u64; 2], multiply_adds: Option<u64>) -> Operation {
         let [read_bytes, written_bytes] = bytes;
@@ -101,7 +132,8 @@ mod tests {
         let program = Program { operations, activation_bytes: 0, weight_bytes: 0 };
         assert_eq!(RTX_4090.least_seconds(&program), 2.5e-3);
         let cached = 2.0 * cache as f64 / RTX_4090.bandwidth;
-        let without = RTX_4090.without_cache().least_seconds(&program);
+        let LeastTimes { cached: with, uncached: without } = RTX_4090.least_times(&program);
+        assert_eq!(with, 2.5e-3);
         assert!((without - (2.5e-3 + cached + (cache + 1) as f64 / RTX_4090.bandwidth)).abs() < 1e-9, "{without}");
     }
 }

@@ -11,13 +11,23 @@ use tileforge_engine_builder::rtx::PlanBuilder;
 use tileforge_engine_builder::{Error, Plans, Profile};
 use tileforge_terminal::report;
 
+const AFTER_HELP: &str = "\
+The file lists profiles and models:
+  cards: [rtx3080, rtx4090, l4]
+  models: [compact-x4, x4plus.safetensors]
+  sizes: [512x512]   # optional: other sizes than the profiles'
+
+The size is the largest of the profile's that the card holds in 16 bits. The precision has 8 bits where that plan is
+faster by the card's rates, whether its cache holds what fits or nothing (docs/plans.md); gates on calibration
+pictures decide when the engine is built.
+
+Example:
+  engine-builder plan fleet.yaml";
+
 /// Print which engines several cards need: for each card and model the size, the precision, and the memory. NVIDIA's
 /// builder builds plans for it, which needs no GPU and no calibration. Nothing is kept.
 #[derive(clap::Args)]
-#[command(after_help = "The file lists profiles and models:\n  cards: [rtx3080, rtx4090, l4]\n  models: [compact-x4, \
-        x4plus.safetensors]\n  sizes: [512x512]   # optional: other sizes than the profiles'\n\nThe size is the largest of the profile's that the card holds in 16 bits. The precision has \
-        8 bits where that plan is\nfaster by the card's rates, whether its cache holds what fits or nothing \
-        (docs/plans.md); gates on calibration\npictures decide when the engine is built.\n\nExample:\n  engine-builder plan fleet.yaml")]
+#[command(after_help = AFTER_HELP)]
 pub(super) struct Arguments {
     /// The file that lists cards and models
     #[arg(value_name = "FLEET.yaml")]
@@ -57,26 +67,20 @@ pub(super) fn run(arguments: &Arguments, libraries: &Libraries) -> CommandResult
         return result_json(&entries);
     }
     for refused in entries.iter().flat_map(|entry| entry.refused.iter().map(move |reason| (entry, reason))) {
-        report(&format!("{}: {}: {}", refused.0.card, name(refused.0), refused.1));
+        report(&format!("{}: {}: {}", refused.0.card, refused.0.name(), refused.1));
     }
     result(&text(&entries))
 }
 
-/// The model, and of an engine of several parts this one.
-fn name(entry: &Entry) -> String {
-    let part = entry.part.as_ref().map_or(String::new(), |part| format!("/{part}"));
-    format!("{}{part}", entry.model)
-}
-
 fn text(entries: &[Entry]) -> String {
     let width = |of: &dyn Fn(&Entry) -> String| entries.iter().map(|entry| of(entry).len()).max().unwrap_or(0);
-    let (cards, names) = (width(&|entry| entry.card.clone()).max(4), width(&name).max(5));
+    let (cards, names) = (width(&|entry| entry.card.clone()).max(4), width(&Entry::name).max(5));
     let mut lines = vec![format!(
         "{:cards$}  {:names$}  build  {:>9} {:>9} {:>18}  graph, others",
         "card", "model", "memory", "plan", "at least"
     )];
     lines.extend(entries.iter().map(|entry| {
-        let start = format!("{:cards$}  {:names$}", entry.card, name(entry));
+        let start = format!("{:cards$}  {:names$}", entry.card, entry.name());
         match entry.choice() {
             Some(choice) => format!("{start}  {}", line(entry, choice)),
             None if entry.too_large.is_empty() => format!("{start}  none: refused by the builder"),

@@ -32,6 +32,12 @@ pub struct Entry {
 }
 
 impl Entry {
+    /// The model, and of an engine of several parts this one.
+    pub fn name(&self) -> String {
+        let part = self.part.as_ref().map_or(String::new(), |part| format!("/{part}"));
+        format!("{}{part}", self.model)
+    }
+
     /// The candidate to build.
     pub fn choice(&self) -> Option<&Candidate> {
         self.candidates.iter().find(|candidate| Some(candidate.precision) == self.chosen)
@@ -61,71 +67,59 @@ pub fn assess(
                 let reason = "expected the profile of a GPU, with its memory";
                 return Err(Error::input(Path::new(&profile.name), reason));
             };
-            let network = format!("{model} {}", part.unwrap_or_default());
-            progress.begin(&format!("{}: {network}", profile.name), 1);
+            let mut entry = Entry {
+                card: profile.name.clone(),
+                model: model.to_owned(),
+                part: part.map(str::to_owned),
+                too_large: Vec::new(),
+                candidates: Vec::new(),
+                chosen: None,
+                refused: Vec::new(),
+            };
+            progress.begin(&format!("{}: {}", entry.card, entry.name()), 1);
             // A model file that states a precision has its reason.
             let is_free = profile.precision == target.stated_precision();
-            let assessed = assess_one(&mut maker, &network, source, profile, device, is_free)?;
+            entry.assess(&mut maker, source, profile, device, is_free)?;
             progress.step();
-            let (card, model, part) = (profile.name.clone(), model.to_owned(), part.map(str::to_owned));
-            entries.push(Entry { card, model, part, ..assessed });
+            entries.push(entry);
         }
     }
     Ok(entries)
 }
 
-fn assess_one(
-    maker: &mut Maker<'_>,
-    network: &str,
-    source: &Source,
-    profile: &Profile,
-    device: &Device,
-    is_free: bool,
-) -> Result<Entry> {
-    let graphs = source.graphs(profile)?.fixed;
-    let names = file_names(&graphs)?;
-    let (card, model) = (String::new(), String::new());
-    let (too_large, candidates, refused) = (Vec::new(), Vec::new(), Vec::new());
-    let mut entry = Entry { card, model, part: None, too_large, candidates, chosen: None, refused };
-    // The largest that fits, one sample at a time.
-    let least = graphs.iter().filter_map(batch).min();
-    let mut sizes: Vec<(&Model, &str)> = graphs.iter().zip(names.iter().map(String::as_str)).collect();
-    sizes.retain(|(model, _)| batch(model) == least);
-    for size in sizes.into_iter().rev() {
-        let made = candidate(maker, network, size, profile, &mut entry.refused)?;
-        let Some(first) = made else { return Ok(entry) };
-        if !first.fits(device) {
-            entry.too_large.push(first.graph);
-            continue;
-        }
-        entry.candidates.push(first);
-        for precision in IN_8_BITS.into_iter().filter(|_| is_free && profile.provider == Provider::TensorRtRtx) {
-            let mut other = profile.clone();
-            if precision != profile.precision && other.set_precision(precision).is_ok() {
-                let made = candidate(maker, network, size, &other, &mut entry.refused)?;
-                entry.candidates.extend(made.filter(|made| made.fits(device)));
+impl Entry {
+    /// Tries the largest size that fits, one sample at a time, in the profile's precision and then in 8 bits.
+    fn assess(
+        &mut self,
+        maker: &mut Maker<'_>,
+        source: &Source,
+        profile: &Profile,
+        device: &Device,
+        is_free: bool,
+    ) -> Result<()> {
+        let graphs = source.graphs(profile)?.fixed;
+        let names = file_names(&graphs)?;
+        let network = self.name();
+        let least = graphs.iter().filter_map(batch).min();
+        let sizes = graphs.iter().zip(names.iter().map(String::as_str)).rev();
+        for size in sizes.filter(|(model, _)| batch(model) == least) {
+            let Some(first) = maker.make(&network, size, profile, &mut self.refused)? else { return Ok(()) };
+            if !first.fits(device) {
+                self.too_large.push(first.graph);
+                continue;
             }
+            self.candidates.push(first);
+            for precision in IN_8_BITS.into_iter().filter(|_| is_free && profile.provider == Provider::TensorRtRtx) {
+                let mut other = profile.clone();
+                if precision != profile.precision && other.set_precision(precision).is_ok() {
+                    let made = maker.make(&network, size, &other, &mut self.refused)?;
+                    self.candidates.extend(made.filter(|made| made.fits(device)));
+                }
+            }
+            break;
         }
-        break;
-    }
-    entry.chosen = fastest(&entry.candidates).map(|candidate| candidate.precision);
-    Ok(entry)
-}
-
-/// The candidate, or in `refused` what the builder has against it.
-fn candidate(
-    maker: &mut Maker<'_>,
-    network: &str,
-    graph: (&Model, &str),
-    profile: &Profile,
-    refused: &mut Vec<String>,
-) -> Result<Option<Candidate>> {
-    match maker.make(network, graph, profile) {
-        Err(error @ (Error::Plan(_) | Error::PlanProcess { .. })) => {
-            refused.push(format!("{}: {error}", profile.precision));
-            Ok(None)
-        }
-        made => made,
+        self.chosen = fastest(&self.candidates).map(|candidate| candidate.precision);
+        Ok(())
     }
 }
 

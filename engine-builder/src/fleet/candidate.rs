@@ -1,18 +1,18 @@
 //! An engine that a card could have.
 
 use crate::profile::{Device, Profile};
-use crate::rtx::{BuiltPlan, PlanBuilder, build_plan, figures, microseconds, with_nodes};
-use crate::{Result, precision};
+use crate::rtx::{BuiltPlan, PlanBuilder, PlanJob, build_plan, figures, microseconds};
+use crate::{Error, Result, precision};
 use serde::Serialize;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::fs;
 use std::ops::ControlFlow;
 use std::path::Path;
 use tileforge_contract::{Precision, Provider};
+use tileforge_engine::exchange;
 use tileforge_engine::manifest::PlanFigures;
 use tileforge_graph::Model;
-use tileforge_tensorrt::{Gpu, Program};
+use tileforge_tensorrt::{LeastTimes, Program};
 
 /// Bytes of a card's memory that are not for engines: CUDA's context, the provider's kernels, a desktop.
 const RESERVED: u64 = 1 << 30;
@@ -55,12 +55,15 @@ impl Candidate {
         self.figures.and_then(|figures| figures.least_microseconds)
     }
 
-    /// Whether it must be expected to be faster than another one: both where the cache holds all that it can, and where
-    /// nothing stays in it.
+    /// Whether it must be expected to be faster than another one, by the rates of the card.
     pub(super) fn is_faster_than(&self, other: &Self) -> bool {
-        let is_less = |own: Option<u64>, others: Option<u64>| own.zip(others).is_some_and(|(own, others)| own < others);
-        is_less(self.least_microseconds(), other.least_microseconds())
-            && is_less(self.uncached_microseconds, other.uncached_microseconds)
+        self.least_times().zip(other.least_times()).is_some_and(|(own, other)| own.speed_over(&other) > 1.0)
+    }
+
+    fn least_times(&self) -> Option<LeastTimes> {
+        let [cached, uncached] =
+            [self.least_microseconds()?, self.uncached_microseconds?].map(|time| time as f64 / 1e6);
+        Some(LeastTimes { cached, uncached })
     }
 
     /// Whether a card holds it.
@@ -69,68 +72,103 @@ impl Candidate {
     }
 }
 
+/// What the builder makes of a graph in a precision.
+enum Outcome {
+    Plan {
+        bytes: u64,
+        program: Option<Program>,
+    },
+    /// The network has no layer for the precision.
+    NoLayer,
+    /// The builder refuses the graph.
+    Refused(String),
+}
+
 /// Makes candidates. A plan that several cards share is built once.
 pub(super) struct Maker<'m> {
     /// `None`: no plan can be built, so figures are estimated.
-    pub(super) builder: Option<&'m PlanBuilder>,
+    builder: Option<&'m PlanBuilder>,
     /// A folder for what is needed meanwhile.
-    pub(super) scratch: &'m Path,
-    built: HashMap<String, (u64, Option<Program>)>,
+    scratch: &'m Path,
+    outcomes: HashMap<String, Outcome>,
 }
 
 impl<'m> Maker<'m> {
     pub(super) fn new(builder: Option<&'m PlanBuilder>, scratch: &'m Path) -> Self {
-        Self { builder, scratch, built: HashMap::new() }
+        Self { builder, scratch, outcomes: HashMap::new() }
     }
 
     /// The candidate of the graph `file`, as it was exported, in the precision of a profile. `network` tells networks
-    /// apart. `None` if the network has no layer for that precision.
+    /// apart. `None` if the network has no layer for that precision, or if the builder refuses it, which `refused` then
+    /// says.
     pub(super) fn make(
         &mut self,
         network: &str,
         (model, file): (&Model, &str),
         profile: &Profile,
+        refused: &mut Vec<String>,
     ) -> Result<Option<Candidate>> {
-        let Some(mut converted) = precision::uncalibrated(model, profile.precision, profile.provider)? else {
-            return Ok(None);
-        };
         let ports = model.inputs.iter().chain(&model.outputs);
         let ports = ports.filter_map(|port| port.ty.byte_length()).fold(0, u64::saturating_add);
-        let candidate = |evidence, memory: u64| Candidate {
+        let candidate = |evidence, memory_bytes| Candidate {
             precision: profile.precision,
             graph: file.to_owned(),
             evidence,
-            memory_bytes: memory,
+            memory_bytes,
             plan_bytes: None,
             figures: None,
             uncached_microseconds: None,
         };
         let Some(builder) = self.builder.filter(|_| profile.provider == Provider::TensorRtRtx) else {
-            let weights = converted.weights.values().map(|weight| weight.byte_length());
-            let values = converted.with_leaves_last().peak().map_or(ports, |(_, bytes)| bytes);
-            return Ok(Some(candidate(Evidence::Estimated, weights.sum::<u64>().saturating_add(values))));
+            let estimated = precision::uncalibrated(model, profile.precision, profile.provider)?;
+            return Ok(estimated.map(|model| candidate(Evidence::Estimated, estimate(&model, ports))));
         };
         let (capabilities, options) = (profile.plan_capabilities(), profile.plan_options());
+        let gpu = profile.device.as_ref().and_then(Device::limits);
+        let job = PlanJob { builder, capabilities: &capabilities, options: &options, gpu, jobs: 1 };
         let key = format!("{network} {file} {} {capabilities:?} {options:?}", profile.precision);
-        let (bytes, program) = match self.built.entry(key) {
+        let outcome = match self.outcomes.entry(key) {
             Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(free) => {
-                let folder = self.scratch.join("plan");
-                fs::create_dir(&folder).map_err(|error| crate::Error::file(&folder, "create", error))?;
-                let mut quiet = |_: &_| ControlFlow::Continue(());
-                let plan = folder.join("plan");
-                let order = (builder, capabilities.as_slice(), &options);
-                let built = build_plan(order, &mut converted, file, &folder, &plan, &mut quiet);
-                let BuiltPlan { report, program } = built.map_err(|error| with_nodes(error, &converted))?;
-                fs::remove_dir_all(&folder).map_err(|error| crate::Error::file(&folder, "remove", error))?;
-                free.insert((report.bytes, program.ok()))
+            Entry::Vacant(free) => free.insert(outcome(&job, model, file, profile, self.scratch)?),
+        };
+        let (bytes, program) = match outcome {
+            Outcome::Plan { bytes, program } => (*bytes, program),
+            Outcome::NoLayer => return Ok(None),
+            Outcome::Refused(reason) => {
+                refused.push(format!("{}: {reason}", profile.precision));
+                return Ok(None);
             }
         };
-        let gpu: Option<Gpu> = profile.device.as_ref().and_then(Device::limits);
-        let figures = program.as_ref().map(|program| figures(program, gpu.as_ref()));
-        let uncached = program.as_ref().zip(gpu).map(|(program, gpu)| microseconds(&gpu.without_cache(), program));
-        let memory = figures.map_or(*bytes, |figures| figures.memory_bytes()).saturating_add(ports);
-        let candidate = candidate(Evidence::Built, memory);
-        Ok(Some(Candidate { plan_bytes: Some(*bytes), figures, uncached_microseconds: uncached, ..candidate }))
+        let least = program.as_ref().zip(gpu).map(|(program, gpu)| gpu.least_times(program));
+        let figures = program.as_ref().map(|program| figures(program, least));
+        let memory = figures.map_or(bytes, |figures| figures.memory_bytes()).saturating_add(ports);
+        Ok(Some(Candidate {
+            plan_bytes: Some(bytes),
+            figures,
+            uncached_microseconds: least.map(|least| microseconds(least.uncached)),
+            ..candidate(Evidence::Built, memory)
+        }))
+    }
+}
+
+/// Bytes of the weights and of the values that a run holds at once.
+fn estimate(model: &Model, ports: u64) -> u64 {
+    let weights = model.weights.values().map(|weight| weight.byte_length()).fold(0, u64::saturating_add);
+    let values = model.with_leaves_last().peak().map_or(ports, |(_, bytes)| bytes);
+    weights.saturating_add(values)
+}
+
+/// Builds a plan, and keeps what is known of it.
+fn outcome(job: &PlanJob<'_>, model: &Model, file: &str, profile: &Profile, scratch: &Path) -> Result<Outcome> {
+    let Some(mut converted) = precision::uncalibrated(model, profile.precision, profile.provider)? else {
+        return Ok(Outcome::NoLayer);
+    };
+    let folder = exchange::temporary(scratch)?;
+    let plan = folder.path().join("plan");
+    let mut quiet = |_: &_| ControlFlow::Continue(());
+    match build_plan(job, &mut converted, file, folder.path(), &plan, &mut quiet) {
+        Ok(BuiltPlan { report, program }) => Ok(Outcome::Plan { bytes: report.bytes, program: program.ok() }),
+        Err(error @ (Error::Plan(_) | Error::PlanProcess { .. })) => Ok(Outcome::Refused(error.to_string())),
+        Err(error) => Err(error),
     }
 }

@@ -11,7 +11,7 @@ mod transposed_convolution;
 
 pub use builder::{PlanBuilder, PlanProgram, PlanReport};
 pub use context_model::{PROVIDER, PlanFacts, context_model};
-pub(crate) use plans::{BuiltPlan, PlanJob, add_plans, build_plan, figures, microseconds, with_nodes};
+pub(crate) use plans::{BuiltPlan, PlanJob, add_plans, build_plan, figures, microseconds};
 pub use process::serve_plan;
 
 use crate::Result;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use tileforge_engine::manifest::{Graph, Plan, PlanFigures};
 use tileforge_graph::{DataType, Model, WeightStorage, load, save};
-use tileforge_tensorrt::{BuildOptions, ComputeCapability, Gpu, Program};
+use tileforge_tensorrt::{BuildOptions, ComputeCapability, Gpu, LeastTimes, Program};
 
 /// What plans are built with, and for which GPUs.
 #[derive(Debug, Clone)]
@@ -33,7 +33,7 @@ pub(crate) fn add_plans(
     engine: &Path,
     scratch: &Path,
     progress: &dyn Progress,
-) -> Result<Vec<PlanReport>> {
+) -> Result<Vec<AddedPlan>> {
     let folder = engine.join(Plan::FOLDER);
     fs::create_dir(&folder).map_err(|e| Error::file(&folder, "create", e))?;
     let failed = AtomicBool::new(false);
@@ -56,20 +56,27 @@ pub(crate) fn add_plans(
         }
         result
     });
-    let mut reports = Vec::new();
+    let mut added = Vec::new();
     let mut cancelled = None;
     for (graph, made) in graphs.iter_mut().zip(made) {
         match made {
-            Ok((plan, report)) => {
+            Ok((plan, made)) => {
                 graph.plan = Some(plan);
-                reports.push(report);
+                added.push(made);
             }
             // It was ended because another one failed.
             Err(error @ Error::Plan(tileforge_tensorrt::Error::Cancelled)) => cancelled = Some(error),
             Err(error) => return Err(error),
         }
     }
-    cancelled.map_or(Ok(reports), Err)
+    cancelled.map_or(Ok(added), Err)
+}
+
+/// A plan of an engine's graph.
+pub(crate) struct AddedPlan {
+    pub(crate) report: PlanReport,
+    /// The least time of a run; `None` if the GPU's rates or the plan's program are not known.
+    pub(crate) least: Option<LeastTimes>,
 }
 
 /// The plan of one graph, and the model around it.
@@ -79,25 +86,19 @@ fn one(
     engine: &Path,
     scratch: &Path,
     shown: &mut Shown<'_>,
-) -> Result<(Plan, PlanReport)> {
+) -> Result<(Plan, AddedPlan)> {
     fs::create_dir(scratch).map_err(|e| Error::file(scratch, "create", e))?;
     let mut model = load(engine.join(file))?;
     let stem = file.strip_suffix(".onnx").unwrap_or(file);
     let plan = Path::new(Plan::FOLDER).join(format!("{stem}.plan"));
     let path = engine.join(&plan);
-    let order = (job.builder, job.capabilities, job.options);
-    let built = build_plan(order, &mut model, file, scratch, &path, &mut |step| shown.tell(file, step));
-    let BuiltPlan { mut report, program } = built.map_err(|error| with_nodes(error, &model))?;
+    let built = build_plan(job, &mut model, file, scratch, &path, &mut |step| shown.tell(file, step))?;
+    let BuiltPlan { mut report, program } = built;
     let capabilities: Vec<(u32, u32)> = job.capabilities.iter().map(|capability| capability.version()).collect();
     let sha256 = tileforge_engine::digest::sha256_file(&path)?.sha256;
-    let figures = match program {
-        Ok(program) => Some(figures(&program, job.gpu.as_ref())),
-        // It is as good a plan as another one.
-        Err(not_known) => {
-            report.messages.push(not_known.to_string());
-            None
-        }
-    };
+    // A plan whose program is not known is as good as another one.
+    report.messages.extend(program.as_ref().err().map(ToString::to_string));
+    let least = program.as_ref().ok().zip(job.gpu).map(|(program, gpu)| gpu.least_times(program));
     let facts = PlanFacts {
         plan: plan.file_name().map_or(Path::new(""), Path::new),
         graph: file,
@@ -113,9 +114,9 @@ fn one(
         file: text(&plan),
         library: job.builder.release().to_string(),
         compute_capabilities: job.capabilities.iter().map(ToString::to_string).collect(),
-        figures,
+        figures: program.ok().map(|program| figures(&program, least)),
     };
-    Ok((plan, report))
+    Ok((plan, AddedPlan { report, least }))
 }
 
 /// A plan that was built.
@@ -128,7 +129,7 @@ pub(crate) struct BuiltPlan {
 /// Builds the plan of a model in its precision at `path`. Afterwards the model has the form that plans are built of.
 /// `name` stands for it in errors, and is the name of its file in the folder `scratch`.
 pub(crate) fn build_plan(
-    (builder, capabilities, options): (&PlanBuilder, &[ComputeCapability], &BuildOptions),
+    job: &PlanJob<'_>,
     model: &mut Model,
     name: &str,
     scratch: &Path,
@@ -138,30 +139,31 @@ pub(crate) fn build_plan(
     prepare(model)?;
     let prepared = scratch.join(name);
     save(model, &prepared, WeightStorage::LinkUndigested)?;
-    let report = builder.build(&prepared, name, capabilities, options, path, progress)?;
+    let report = job.builder.build(&prepared, name, job.capabilities, job.options, path, progress);
+    let report = report.map_err(|error| with_nodes(error, model))?;
     let mut plan = fs::File::open(path).map_err(|source| Error::file(path, "read", source))?;
     Ok(BuiltPlan { report, program: Program::read(&mut plan) })
 }
 
-/// The sums of what a plan runs, and the least time that a GPU needs for it.
-pub(crate) fn figures(program: &Program, gpu: Option<&Gpu>) -> PlanFigures {
+/// The sums of what a plan runs, and the least time of a run.
+pub(crate) fn figures(program: &Program, least: Option<LeastTimes>) -> PlanFigures {
     PlanFigures {
         kernels: program.operations.len() as u64,
         moved_bytes: program.moved_bytes(),
         multiply_adds: program.multiply_adds(),
         activation_bytes: program.activation_bytes,
         weight_bytes: program.weight_bytes,
-        least_microseconds: gpu.map(|gpu| microseconds(gpu, program)),
+        least_microseconds: least.map(|least| microseconds(least.cached)),
     }
 }
 
-/// The least time that a GPU needs for a run.
-pub(crate) fn microseconds(gpu: &Gpu, program: &Program) -> u64 {
-    (gpu.least_seconds(program) * 1e6).round() as u64
+/// Seconds as whole microseconds.
+pub(crate) fn microseconds(seconds: f64) -> u64 {
+    (seconds * 1e6).round() as u64
 }
 
 /// A refusal of an element type, with the nodes that use it: the builder does not name them.
-pub(crate) fn with_nodes(error: Error, model: &Model) -> Error {
+fn with_nodes(error: Error, model: &Model) -> Error {
     let Error::Plan(mut error) = error else { return error };
     if let tileforge_tensorrt::Error::Precision { precision, refusal, .. } = &mut error
         && refusal.nodes.is_empty()

@@ -1,5 +1,6 @@
-//! Scales of 8-bit activations as TensorRT for RTX reads them: a scale of shape [1] makes release 1.7.1 round the values,
-//! widen them again, and compute the layer in 16 bits. With a scalar it computes in 8. Other programs write either.
+//! Scales of 8-bit activations as TensorRT for RTX reads them: a scale of shape [1] makes release 1.7.1 round the
+//! values, widen them again, and compute the layer in 16 bits. With a scalar it computes in 8. Other programs write
+//! either.
 
 use crate::Result;
 use std::collections::BTreeSet;

@@ -1,7 +1,7 @@
 //! No file of a crate knows of another one that knows of it, directly or through others: each can be read after those
 //! that it stands on. A module that declares its children and hands on what they have does not know of them.
 
-use end_to_end::repository;
+use end_to_end::{repository, rust_files};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -22,17 +22,6 @@ struct Source {
     uses: Vec<Vec<String>>,
     /// Names that it hands on, with their paths from the crate's root; `*` for all of a module.
     exports: Vec<(String, Vec<String>)>,
-}
-
-fn rust_files(folder: &Path, files: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            rust_files(&path, files);
-        } else if path.extension().is_some_and(|ending| ending == "rs") {
-            files.push(path);
-        }
-    }
 }
 
 /// The module of a file below `src`.

@@ -98,6 +98,26 @@ fn each_card_gets_the_size_and_the_precision_that_suit_it() {
 }
 
 #[test]
+fn what_the_builder_refuses_is_said_for_each_card_and_ends_nothing() {
+    let work = tempfile::tempdir().unwrap();
+    let folder = work.path();
+    let ampere = Card { capability: "8.6", ..SLOW_MEMORY };
+    let (one, other) = (ampere.write(folder, "one"), ampere.write(folder, "other"));
+    let ada = SLOW_MEMORY.write(folder, "ada");
+    let graph = crate::rtx_engines::graph_in_fp8(folder);
+    let entries = plan(folder, &[&one, &other, &ada], &[&graph], &["--json"]).success().json();
+    for entry in &entries.as_array().unwrap()[..2] {
+        assert!(precisions(entry).is_empty() && entry["chosen"].is_null(), "{entry}");
+        let reason = entry["refused"][0].as_str().unwrap();
+        assert!(reason.starts_with("fp16: ") && reason.contains("8.6 has no fp8_e4m3"), "{reason}");
+    }
+    assert_eq!(precisions(&entries[2])[0], "fp16");
+    let told = plan(folder, &[&one], &[&graph], &[]).success();
+    assert!(told.stderr.contains("one: ") && told.stderr.contains("fp8_e4m3"), "{}", told.stderr);
+    assert!(told.stdout.contains("none: refused by the builder"), "{}", told.stdout);
+}
+
+#[test]
 fn cards_that_compile_engines_themselves_are_estimated() {
     let work = tempfile::tempdir().unwrap();
     let entries = plan(work.path(), &[Path::new("h100")], &[&demo()], &["--json"]).success().json();

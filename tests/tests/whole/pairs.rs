@@ -1,7 +1,8 @@
-//! What systems do differently stands in pairs: `unix.rs` and `windows.rs`, or the folders `unix/` and `windows/`, beside
-//! each other in a folder that is named for a duty. One file chooses between the two. Nothing else names a system.
+//! What systems do differently stands in pairs: `unix.rs` and `windows.rs`, or the folders `unix/` and `windows/`,
+//! beside each other in a folder that is named for a duty. One file chooses between the two. Nothing else names a
+//! system.
 
-use end_to_end::repository;
+use end_to_end::{repository, rust_files};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -28,17 +29,6 @@ const NAMES: [&str; 14] = [
 const CONDITIONS: [&str; 6] = ["unix", "windows", "target_os", "target_family", "target_env", "target_vendor"];
 
 const SYSTEMS: [&str; 2] = ["unix", "windows"];
-
-fn rust_files(folder: &Path, files: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            rust_files(&path, files);
-        } else if path.extension().is_some_and(|ending| ending == "rs") {
-            files.push(path);
-        }
-    }
-}
 
 /// The program text: without comments, and without the tests at the end.
 fn text_of(text: &str) -> String {

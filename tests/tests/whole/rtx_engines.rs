@@ -214,20 +214,9 @@ fn insert(model: &mut tileforge_graph::Model, operator: &str, attributes: &[(&st
     model.nodes.insert(last, node);
 }
 
-#[test]
-fn what_the_builder_refuses_is_an_error_with_the_node_and_leaves_nothing() {
-    let work = tempfile::tempdir().unwrap();
-    let profile = profile(work.path(), "8.6", "fp16");
-    let refused = |graph: &Path, words: &[&str]| {
-        let engine = work.path().join("engines").join("engine");
-        let outcome = build(graph, &profile, &engine).failure(1, words);
-        assert!(outcome.stderr.len() < 4000, "{}", outcome.stderr);
-        assert!(!engine.exists());
-        let left = work.path().join("engines");
-        assert!(!left.exists() || names_in(&left).is_empty(), "{:?}", names_in(&left));
-    };
-    // 8-bit floating point, which 8.6 does not have.
-    let fp8 = changed_graph(work.path(), "fp8.onnx", |model| {
+/// A graph in 8-bit floating point, which 8.6 does not have.
+pub(crate) fn graph_in_fp8(folder: &Path) -> PathBuf {
+    changed_graph(folder, "fp8.onnx", |model| {
         let scale = Weight::from_bytes(DataType::F32, vec![], 1_f32.to_le_bytes().to_vec()).unwrap();
         let zero = Weight::from_bytes(DataType::F8E4M3, vec![], vec![0]).unwrap();
         model.weights.insert("scale".into(), scale);
@@ -243,7 +232,22 @@ fn what_the_builder_refuses_is_an_error_with_the_node_and_leaves_nothing() {
         };
         model.nodes[last - 1].inputs = vec!["quantised".into(), "scale".into(), "zero".into()];
         model.nodes.insert(last - 1, quantised);
-    });
+    })
+}
+
+#[test]
+fn what_the_builder_refuses_is_an_error_with_the_node_and_leaves_nothing() {
+    let work = tempfile::tempdir().unwrap();
+    let profile = profile(work.path(), "8.6", "fp16");
+    let refused = |graph: &Path, words: &[&str]| {
+        let engine = work.path().join("engines").join("engine");
+        let outcome = build(graph, &profile, &engine).failure(1, words);
+        assert!(outcome.stderr.len() < 4000, "{}", outcome.stderr);
+        assert!(!engine.exists());
+        let left = work.path().join("engines");
+        assert!(!left.exists() || names_in(&left).is_empty(), "{:?}", names_in(&left));
+    };
+    let fp8 = graph_in_fp8(work.path());
     refused(&fp8, &["compute capability 8.6 has no fp8_e4m3", "broken/QuantizeLinear"]);
     // A shape that does not fit its operator.
     let reshape = changed_graph(work.path(), "shape.onnx", |model| {

@@ -68,8 +68,9 @@ fn tiny(architecture: &str, folder: &Path) -> Vec<(Precision, PathBuf)> {
     [Precision::Fp32, Precision::Fp16, Precision::Bf16, Precision::Int8].map(graph).into()
 }
 
-/// The builder of release 1.7.1 crashes at this graph: INT8 weights alone that the video and the text share. Engines have
-/// none: their INT8 has 8-bit activations, too, which it builds. It runs in a process of its own, so that is an error.
+/// The builder of release 1.7.1 crashes at this graph: INT8 weights alone that the video and the text share. Engines
+/// have none: their INT8 has 8-bit activations, too, which it builds. It runs in a process of its own, so that is an
+/// error.
 const CRASHES: (&str, Precision) = ("NaDiT", Precision::Int8);
 
 #[test]

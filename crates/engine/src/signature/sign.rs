@@ -80,7 +80,7 @@ impl PrivateKey {
         let refused = |found: String| Error::Key { path: key.to_owned(), kind: "private", found };
         let signing = SigningKey::from_pkcs8_pem(text.trim()).map_err(|e| refused(format!("something else ({e})")))?;
         if let Some((permissions, remedy)) = access.is_shared() {
-            let remedy = format!("make another key, or {remedy} if nobody has seen it");
+            let remedy = format!("make another key, or {remedy} if others have not read it");
             return Err(refused(format!("one that others may read or write ({permissions}): {remedy}")));
         }
         Ok(Self(signing))

@@ -1,5 +1,5 @@
-//! What systems do differently with a server: what asks it to end or to read its configuration again, who is told how far
-//! it is, and files for its user alone.
+//! What systems do differently with a server: what asks it to end or to read its configuration again, who is told how
+//! far it is, and files for its user alone.
 
 mod states;
 

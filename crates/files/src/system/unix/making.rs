@@ -40,7 +40,7 @@ impl Usual {
         fs::set_permissions(path, fs::Permissions::from_mode(self.0))
     }
 
-    /// Whoever may read the files may enter the folder.
+    /// Users who may read the files may enter the folder.
     pub(crate) fn give_to_folder(&self, path: &Path) -> io::Result<()> {
         fs::set_permissions(path, fs::Permissions::from_mode(mode_of_folder(self.0)))
     }

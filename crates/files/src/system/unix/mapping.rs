@@ -10,7 +10,7 @@ use memmap2::{Mmap, UncheckedAdvice};
 
 /// Takes pages out of this process's memory. They stay in the system's cache of files.
 pub(crate) fn leave(map: &Mmap, range: Range<usize>) {
-    // SAFETY: the mapping is shared with the file and read-only, so whoever reads these bytes later gets them from the
+    // SAFETY: the mapping is shared with the file and read-only, so later reads of these bytes get them from the
     // file again, as on the first time. Where the system keeps them, they only take memory.
     let _ = unsafe { map.unchecked_advise_range(UncheckedAdvice::DontNeed, range.start, range.len()) };
 }

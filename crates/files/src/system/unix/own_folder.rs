@@ -9,20 +9,14 @@ use std::path::Path;
 use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags};
 use rustix::io::Errno;
 
+use crate::system::NotOpened;
+
 /// Makes a folder that no other user may enter, unless there is something at its path.
 pub(crate) fn make(path: &Path) -> io::Result<()> {
     match rustix::fs::mkdirat(CWD, path, Mode::RWXU) {
         Ok(()) | Err(Errno::EXIST) => Ok(()),
         Err(error) => Err(error.into()),
     }
-}
-
-/// Why a folder is not opened.
-pub(crate) enum NotOpened {
-    Missing,
-    /// There is something else.
-    NoFolder,
-    Other(io::Error),
 }
 
 /// An opened folder.

@@ -24,8 +24,8 @@ pub(crate) fn not_replaced(error: io::Error) -> io::Error {
     error
 }
 
-/// A path that leads to an opened file whatever its name is by now; `None` if it has lost its name, or if the system has
-/// no such paths.
+/// A path that leads to an opened file whatever its name is by now; `None` if it has lost its name, or if the system
+/// has no such paths.
 pub(crate) fn path_of_opened(file: &File) -> Option<PathBuf> {
     let path = descriptor(file);
     let named = Identity::of_path(&fs::canonicalize(&path).ok()?).ok()?;

@@ -111,9 +111,8 @@ impl Trusted {
         Self(trusted)
     }
 
-    /// Whether only they can change what is at a path. `levels` is how many folders it is above the file in question.
-    pub(crate) fn check(&self, path: &Path, levels: usize) -> io::Result<Result<(), Fault>> {
-        let _ = levels;
+    /// Whether only they can change what is at a path.
+    pub(crate) fn check(&self, path: &Path, _levels: usize) -> io::Result<Result<(), Fault>> {
         Ok(self.check_one(&fs::symlink_metadata(path)?))
     }
 

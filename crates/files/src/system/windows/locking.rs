@@ -1,8 +1,8 @@
 //! Locks of what is unfinished.
 //!
-//! Windows locks no folders, and what is locked of a file no other handle can read. So a lock is an object of the system
-//! with the name of the file's volume and index: it is there until the process that made it has ended. Such objects are
-//! of one machine. What is on another machine has no lock, and is not removed as abandoned.
+//! Windows locks no folders, and what is locked of a file no other handle can read. So a lock is an object of the
+//! system with the name of the file's volume and index: it is there until the process that made it has ended. Such
+//! objects are of one machine. What is on another machine has no lock, and is not removed as abandoned.
 
 use std::fs::{File, TryLockError};
 use std::io;

@@ -1,12 +1,13 @@
 //! Names as bytes.
 //!
-//! Names are 16-bit units. As bytes, they are UTF-8 in which halves of surrogate pairs may stand alone (WTF-8), which is
-//! what [`OsStr::as_encoded_bytes`] gives.
+//! Names are 16-bit units. As bytes, they are UTF-8 in which halves of surrogate pairs may stand alone (WTF-8), which
+//! is what [`OsStr::as_encoded_bytes`] gives.
 
 use std::ffi::{OsStr, OsString};
 use std::os::windows::ffi::OsStringExt;
 
-/// Names that are devices, with or without an ending. See "Naming Files, Paths, and Namespaces" in Microsoft's reference.
+/// Names that are devices, with or without an ending. See "Naming Files, Paths, and Namespaces" in Microsoft's
+/// reference.
 const DEVICES: [&str; 7] = ["CON", "PRN", "AUX", "NUL", "CONIN$", "CONOUT$", "CLOCK$"];
 
 /// A name of these bytes, which are parts of others and text.

@@ -26,7 +26,7 @@ pub(crate) fn read(path: &Path) -> io::Result<File> {
     open(path, OpenOptions::new().read(true).custom_flags(FILE_FLAG_BACKUP_SEMANTICS))
 }
 
-/// As [`read`], by a path from an opened folder. While it is open, nobody can write, rename or remove the file.
+/// As [`read`], by a path from an opened folder. While it is open, no process can write, rename or remove the file.
 pub(crate) fn read_in(folder: &File, path: &Path) -> io::Result<File> {
     let how = calls::Opening { access: FILE_GENERIC_READ, share: FILE_SHARE_READ, disposition: FILE_OPEN, options: 0 };
     no_device(calls::open_in(folder, path, how)?)

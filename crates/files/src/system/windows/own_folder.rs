@@ -12,6 +12,7 @@ use windows_sys::Win32::Storage::FileSystem::{DELETE, FILE_GENERIC_READ, FILE_GE
 use super::calls;
 use super::opening::{SHARED, no_link, unfollowed};
 use super::standing::{Standing, private};
+use crate::system::NotOpened;
 
 /// Makes a folder that no other user may enter, unless there is something at its path.
 pub(crate) fn make(path: &Path) -> io::Result<()> {
@@ -19,14 +20,6 @@ pub(crate) fn make(path: &Path) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         made => made,
     }
-}
-
-/// Why a folder is not opened.
-pub(crate) enum NotOpened {
-    Missing,
-    /// There is something else.
-    NoFolder,
-    Other(io::Error),
 }
 
 /// An opened folder.

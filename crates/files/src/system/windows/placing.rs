@@ -14,8 +14,8 @@ pub(crate) fn exchange(_one: &Path, _other: &Path) -> io::Result<bool> {
     Ok(false)
 }
 
-/// The reason why a file or folder cannot be replaced. Windows says no more than that it is denied where a program has it
-/// open.
+/// The reason why a file or folder cannot be replaced. Windows says no more than that it is denied where a program has
+/// it open.
 pub(crate) fn not_replaced(error: io::Error) -> io::Error {
     let code = error.raw_os_error().map(i32::cast_unsigned);
     if !matches!(code, Some(ERROR_ACCESS_DENIED | ERROR_SHARING_VIOLATION | ERROR_USER_MAPPED_FILE)) {
@@ -33,7 +33,8 @@ pub(crate) fn path_of_opened(_file: &File) -> Option<PathBuf> {
 /// Gives an opened file a second name.
 pub(crate) fn link(file: &File, target: &Path) -> io::Result<()> {
     fs::hard_link(calls::path_of(file)?, target)?;
-    // The file that was opened cannot be renamed meanwhile if it was opened from its folder; any other one may have been.
+    // The file that was opened cannot be renamed meanwhile if it was opened from its folder; any other one may have
+    // been.
     if Identity::of_unfollowed(target)? == Identity::of(file)? {
         return Ok(());
     }

@@ -35,7 +35,7 @@ const HARMLESS: u32 = SYNCHRONIZE | READ_CONTROL | FILE_READ_ATTRIBUTES | FILE_E
 pub(crate) const TO_PROTECT_PUBLIC: &str = "icacls FILE /inheritance:r /grant:r %USERNAME%:F";
 /// How a private key that others may read becomes private.
 pub(crate) const TO_PROTECT_PRIVATE: &str =
-    "let nobody else read it (icacls FILE /inheritance:r /grant:r %USERNAME%:F)";
+    "take the rights of others away (icacls FILE /inheritance:r /grant:r %USERNAME%:F)";
 
 /// The account that a file belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]

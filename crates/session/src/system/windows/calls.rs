@@ -1,7 +1,7 @@
 //! Calls of Windows that the standard library does not have.
 //!
-//! Unsafe code: the signatures are those of Microsoft's headers, through `windows-sys`. Structures say their own size, and
-//! buffers live as long as the call.
+//! Unsafe code: the signatures are those of Microsoft's headers, through `windows-sys`. Structures say their own size,
+//! and buffers live as long as the call.
 #![allow(unsafe_code)]
 
 use std::ffi::OsStr;
@@ -45,8 +45,8 @@ pub(super) fn peak_memory() -> io::Result<u64> {
     Ok(found.PeakWorkingSetSize as u64)
 }
 
-/// From now on, the loader looks for libraries beside the program, among those of the system, and in this folder; not in
-/// the current folder, nor in those of the variable `PATH`.
+/// From now on, the loader looks for libraries beside the program, among those of the system, and in this folder; not
+/// in the current folder, nor in those of the variable `PATH`.
 pub(super) fn search_libraries_in(folder: &Path) -> io::Result<()> {
     let path = wide(folder.as_os_str());
     // SAFETY: see the module's text.
