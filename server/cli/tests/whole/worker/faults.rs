@@ -13,7 +13,7 @@ use crate::harness::{Server, copy_engine, engines, program, repository, write_pi
 
 /// Jobs that take some seconds.
 fn slow(pictures: &Pictures, count: usize) -> Vec<Value> {
-    let _ = write_picture(&pictures.path("large.png"), "300x200");
+    let _ = write_picture(&pictures.path("large.png"), "600x400");
     (0..count).map(|number| pictures.job(&format!("job-{number}"), "large.png", &format!("out/{number}.png"))).collect()
 }
 
@@ -172,7 +172,7 @@ fn value_of(command: &Command, name: &str) -> String {
 
 #[test]
 fn a_worker_that_ends_finishes_its_job_or_gives_it_back() {
-    for (grace, code, done) in [("60", 0, 1), ("0.2", 1, 0)] {
+    for (grace, code, done) in [("60", 0, 1), ("0.05", 1, 0)] {
         let (engines, broker, pictures) = (engines(), Broker::nats(), Pictures::new());
         // A lease that is longer than the test: the job comes again only where it is given back.
         let more = ["--lease", "600", "--grace", grace, "--at-once", "1"];
