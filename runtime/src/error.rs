@@ -81,6 +81,20 @@ pub enum Error {
         /// All its parts.
         parts: Vec<String>,
     },
+    /// The engine restores nothing.
+    #[error("the engine {engine:?} does not restore films: it lacks the states of a text for its transformer")]
+    NoRestoration {
+        /// The engine's name.
+        engine: String,
+    },
+    /// Batches cannot share as many frames as they have.
+    #[error("expected batches that share fewer frames than the {batch} of each, found {shared}")]
+    SharedFrames {
+        /// Frames that they should share.
+        shared: usize,
+        /// Frames of a batch.
+        batch: usize,
+    },
     /// A tensor is not what the engine takes.
     #[error("{tensor}: expected {expected}, found {found}")]
     Tensor {

@@ -5,7 +5,9 @@
 //! | [`host`] | devices with their memory, for any number of engines and callers: submit a request, get a handle |
 //! | [`upscale`] | pictures through an engine: decode → tile → run → blend → encode, in bounded memory |
 //! | [`autoencoder`] | pictures and clips to latents, and back |
+//! | [`restoration`] | pictures and films through a diffusion transformer that restores latent videos |
 //! | [`depth`] | the depth of pictures, from them alone or with a sensor's map |
+//! | [`frames`] | streams of frames, and where their results go |
 //! | [`pixels`] | pictures and frames in memory, and as values of tensors |
 //! | [`random`] | PyTorch's normal numbers on the CPU and on CUDA |
 //! | [`realtime`] | frames through a network that sees what it made before |
@@ -41,16 +43,19 @@ pub mod autoencoder;
 pub mod depth;
 pub mod diffusion;
 mod error;
+pub mod frames;
 pub mod host;
 mod output_file;
 pub mod percentiles;
 pub mod pixels;
 pub mod random;
 pub mod realtime;
+pub mod restoration;
 pub mod run;
 pub mod tensor_file;
 pub mod throughput;
 pub mod tiling;
+mod timed;
 pub mod upscale;
 
 pub use error::{Error, Result};

@@ -64,7 +64,7 @@ pub use extend::extend;
 pub use manifest::{Graph, MANIFEST_FILE, MANIFEST_MAXIMUM_BYTES, Manifest};
 pub use named::NamedEngines;
 pub use pipeline::Pipeline;
-pub use pipeline_manifest::{Diffusion, PipelineManifest, Roles, TextRole};
+pub use pipeline_manifest::{Diffusion, PipelineManifest, Restoration, Roles, TextRole};
 pub use requirements::Requirements;
 pub use signature::PublicKey;
 pub use validate::engine_name;

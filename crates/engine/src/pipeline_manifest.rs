@@ -38,6 +38,9 @@ pub struct PipelineManifest {
     /// autoencoder do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub diffusion: Option<Diffusion>,
+    /// What a pipeline that restores films is beside its networks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restoration: Option<Restoration>,
     /// The gates that a picture of a diffusion pipeline passed when it was built, with figures. Those of the networks
     /// are in the manifests of the parts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -63,6 +66,16 @@ pub struct Diffusion {
     /// components: ask [`PipelineManifest::roles`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub roles: Option<Box<Roles>>,
+}
+
+/// What a pipeline that restores films is beside its networks: an encoder and a decoder of clips, and a transformer of
+/// their latents. The contracts of the parts say which of them is what.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Restoration {
+    /// The file beside the parts with the states of the text that the transformer always gets: safetensors with one
+    /// tensor `[tokens, width]`.
+    pub text: String,
 }
 
 /// Which part of a diffusion pipeline does what, by the parts' names.
@@ -166,6 +179,12 @@ impl PipelineManifest {
         for Gate { graph, .. } in &self.gates {
             rule(graph == Gate::PICTURE, || {
                 format!("gates: expected those of the \"{}\", found \"{}\"", Gate::PICTURE, graph.escape_debug())
+            })?;
+        }
+        if let Some(Restoration { text }) = &self.restoration {
+            rule(self.diffusion.is_none(), || "restoration: a diffusion pipeline is none of restoration".into())?;
+            rule(self.files.contains_key(text), || {
+                format!("restoration.text: expected a file beside the parts, found \"{}\"", text.escape_debug())
             })?;
         }
         match &self.diffusion {
@@ -280,7 +299,17 @@ mod tests {
                 change(&mut value["diffusion"]["roles"]);
             }
         };
-        let cases: [(Change<'_>, &str); 24] = [
+        let restores = |text: &'static str| {
+            move |value: &mut Value| {
+                value["diffusion"] = json!(null);
+                value["gates"] = json!([]);
+                value["restoration"] = json!({ "text": text });
+            }
+        };
+        let mut restored = value();
+        restores("model_index.json")(&mut restored);
+        assert_eq!(parse(&restored).map(drop), Ok(()));
+        let cases: [(Change<'_>, &str); 26] = [
             (&|value| value["schema"] = json!(1), "expected a manifest of schema 2, found 1"),
             (&|value| value["unknown"] = json!(1), "unknown field"),
             (&|value| value["graphs"] = json!([]), "unknown field"),
@@ -295,6 +324,11 @@ mod tests {
             (&roles(|roles| roles["texts"][0]["part"] = json!("gone")), "expected a part, found \"gone\""),
             (&roles(|roles| roles["texts"][0]["tokenizer"] = json!("../x")), "tokenizer's files, found \"../x\""),
             (&roles(|roles| roles["other"] = json!("unet")), "unknown field"),
+            (&restores("gone"), "restoration.text: expected a file beside the parts, found \"gone\""),
+            (
+                &|value| value["restoration"] = json!({ "text": "model_index.json" }),
+                "a diffusion pipeline is none of restoration",
+            ),
             (&set("parts", "a/b", &digest), "plain file name"),
             (&set("parts", "..", &digest), "plain file name"),
             (&set("parts", "manifest.sig", &digest), "another name"),

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use tileforge_image::RowSource;
+use tileforge_runtime::frames::{FrameAndPlace, FrameStream};
 use tileforge_runtime::host::{Service, Terms};
-use tileforge_runtime::realtime::{self, FrameAndPlace, FrameStream, RealtimeRequest, Statistics};
+use tileforge_runtime::realtime::{self, RealtimeRequest, Statistics};
 
 use crate::error::{Error, Result};
 use crate::picture::{Picture, Sink};

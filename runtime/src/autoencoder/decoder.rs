@@ -78,6 +78,11 @@ impl Decoder {
         self.0.close_sessions();
     }
 
+    /// Channels of its latents.
+    pub(crate) fn latent_channels(&self) -> usize {
+        self.0.interface.latent_channels
+    }
+
     /// Pixels for each latent pixel, along each axis.
     pub(crate) fn factor(&self) -> usize {
         self.0.interface.factor

@@ -88,6 +88,21 @@ impl Encoder {
         self.encode_frames(frames, noise, watch)
     }
 
+    /// Channels of its latents.
+    pub(crate) fn latent_channels(&self) -> usize {
+        self.0.interface.latent_channels
+    }
+
+    /// How frames follow from latent frames; `None` for pictures.
+    pub(crate) fn frames(&self) -> Option<tileforge_contract::Extent> {
+        self.0.interface.frames
+    }
+
+    /// The size of the latent of a picture.
+    pub(crate) fn latent_of(&self, size: Size) -> Size {
+        self.0.interface.latent_of(size)
+    }
+
     /// Closes its sessions, until they are needed again.
     pub(crate) fn close_sessions(&self) {
         self.0.close_sessions();
@@ -102,8 +117,7 @@ impl Encoder {
     ) -> Result<(Latent, Statistics)> {
         let first = frames.next().ok_or(Error::NoFrames)??;
         let (size, interface) = (first.size, &self.0.interface);
-        let side = |length: u32| length.div_ceil(u32::try_from(interface.factor).unwrap_or(u32::MAX));
-        let latent = Size { width: side(size.width), height: side(size.height) };
+        let latent = interface.latent_of(size);
         let mut coding = self.0.begin(watch.ticket, latent)?;
         let channels = interface.values.channels();
         let whole = pixels_of(latent, interface.factor);

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 use tileforge_contract::{Axis, Contract, Extent, Meaning, TensorSpec};
+use tileforge_image::Size;
 
 use crate::error::{Error, Result};
 use crate::pixels::PixelValues;
@@ -36,6 +37,11 @@ pub(super) struct Interface {
 /// What an autoencoder's engine does; `None` for an engine that is none.
 pub fn direction_of(contract: &Contract) -> Option<Direction> {
     Interface::of(contract).ok().map(|interface| interface.direction)
+}
+
+/// Pixels for each latent pixel of an autoencoder's engine, along each axis of a picture.
+pub(crate) fn factor_of(contract: &Contract) -> Result<usize> {
+    Interface::of(contract).map(|interface| interface.factor)
 }
 
 /// Whether its input has an axis of frames.
@@ -101,6 +107,12 @@ impl Interface {
             factor,
             frames: pixels.frames(),
         })
+    }
+
+    /// The size of the latent of a picture.
+    pub(super) fn latent_of(&self, picture: Size) -> Size {
+        let side = |length: u32| length.div_ceil(u32::try_from(self.factor).unwrap_or(u32::MAX));
+        Size { width: side(picture.width), height: side(picture.height) }
     }
 
     /// Channels of the output.

@@ -61,15 +61,8 @@ impl Latent {
         let side = |length: usize| u32::try_from(length).ok().filter(|length| *length > 0);
         let size = side(width).zip(side(height)).map(|(width, height)| Size { width, height });
         let size = size.ok_or_else(|| refused(format!("expected a latent of at least one pixel, found {found}")))?;
-        let values = match (stored.data_type, stored.tensor()) {
-            (DataType::F32, Some(tensor)) => tensor.into_f32()?.into_iter().collect(),
-            (DataType::F16, Some(tileforge_session::Tensor::F16(array))) => array.iter().map(|v| v.to_f32()).collect(),
-            (DataType::Bf16, Some(tileforge_session::Tensor::Bf16(array))) => {
-                array.iter().map(|v| v.to_f32()).collect()
-            }
-            _ => return Err(refused(format!("expected a latent of f32, f16 or bf16, found {found}"))),
-        };
-        let values: Vec<f32> = values;
+        let values = stored.floats();
+        let values = values.ok_or_else(|| refused(format!("expected a latent of f32, f16 or bf16, found {found}")))?;
         if frames == Some(0) || channels == 0 {
             return Err(refused(format!("expected a latent of at least one frame and channel, found {found}")));
         }

@@ -23,6 +23,7 @@ use crate::autoencoder::{CodingOptions, Decoder, Encoder, Latent, Watch};
 use crate::error::{Error as RuntimeError, Result};
 use crate::host::{Host, Reply, Task, Ticket};
 use crate::pixels::Pixels;
+use crate::timed::timed;
 
 /// The file of the scheduler's configuration.
 const SCHEDULER: &str = "scheduler/scheduler_config.json";
@@ -331,14 +332,6 @@ struct Denoised {
     /// Runs of the network in each evaluation.
     runs: usize,
     assigned: Vec<Assigned>,
-}
-
-/// Adds the seconds that a stage takes.
-fn timed<T>(seconds: &mut f64, stage: impl FnOnce() -> Result<T>) -> Result<T> {
-    let began = Instant::now();
-    let made = stage()?;
-    *seconds += began.elapsed().as_secs_f64();
-    Ok(made)
 }
 
 impl Task for Generator {

@@ -20,7 +20,7 @@ use crate::error::{Error, Result};
 pub struct Progress {
     /// Parts that are done: tiles, steps, frames.
     pub done: u64,
-    /// All parts; `None` until the request's turn comes.
+    /// All parts; `None` until the request's turn comes, or where nobody knows.
     pub total: Option<u64>,
 }
 
@@ -234,9 +234,9 @@ impl<O> Reply<O> {
         if self.is_over() { Err(Error::Cancelled) } else { Ok(()) }
     }
 
-    /// Tells how far the request has come.
-    pub fn progress(&self, done: u64, total: u64) {
-        self.promise.shared.state.lock().progress = Progress { done, total: Some(total) };
+    /// Tells how far the request has come. `total` is `None` where nobody knows it.
+    pub fn progress(&self, done: u64, total: impl Into<Option<u64>>) {
+        self.promise.shared.state.lock().progress = Progress { done, total: total.into() };
     }
 
     /// The request in the queues of the host.

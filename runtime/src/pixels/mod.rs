@@ -89,10 +89,24 @@ impl Pixels {
             width: limited(share(height, of.width, of.height), width),
             height: limited(share(width, of.height, of.width), height),
         };
-        let (left, top) = ((width - size.width) / 2, (height - size.height) / 2);
+        self.part((width - size.width) / 2, (height - size.height) / 2, size)
+    }
+
+    /// A part of the picture, which lies within it.
+    pub(crate) fn part(&self, left: u32, top: u32, size: Size) -> Self {
         let row = |row: &[f32]| row[left as usize * self.channels..][..size.width as usize * self.channels].to_vec();
-        let rows = self.samples.chunks_exact((width as usize * self.channels).max(1));
+        let rows = self.samples.chunks_exact((self.size.width as usize * self.channels).max(1));
         let samples = rows.skip(top as usize).take(size.height as usize).flat_map(row).collect();
+        Self { size, channels: self.channels, samples }
+    }
+
+    /// The picture with black at its right and at its bottom, in a size that holds it.
+    pub(crate) fn extended(&self, size: Size) -> Self {
+        let (own, row) = (self.size.width as usize * self.channels, size.width as usize * self.channels);
+        let mut samples = vec![0.0; row * size.height as usize];
+        for (line, into) in self.samples.chunks_exact(own.max(1)).zip(samples.chunks_exact_mut(row.max(1))) {
+            into[..own].copy_from_slice(line);
+        }
         Self { size, channels: self.channels, samples }
     }
 

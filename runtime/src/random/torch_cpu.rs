@@ -24,6 +24,12 @@ impl TorchCpu {
         Self { engine: MersenneTwister::new(seed as u32), spare: None }
     }
 
+    /// The numbers of a tensor that does not lie in memory as its axes say, in the order in which it lies there: one by
+    /// one, whatever its size.
+    pub fn one_by_one(&mut self, count: usize) -> Vec<f32> {
+        (0..count).map(|_| self.normal_f64() as f32).collect()
+    }
+
     /// From 0 to 1 (exclusive), 24 bits.
     fn uniform_f32(&mut self) -> f32 {
         (self.engine.next_u32() & 0x00ff_ffff) as f32 / 16_777_216.0
@@ -55,7 +61,7 @@ impl TorchCpu {
 impl Noise for TorchCpu {
     fn fill(&mut self, values: &mut [f32]) {
         if values.len() < BLOCK {
-            values.fill_with(|| self.normal_f64() as f32);
+            values.copy_from_slice(&self.one_by_one(values.len()));
             return;
         }
         self.uniform_block(values);

@@ -4,7 +4,7 @@
 //! | module | holds |
 //! |---|---|
 //! | `player` | [`Player`], the task of a [`Service`](crate::host::Service): one request is one stream |
-//! | `stream` | frames and the places of their results, and what they took |
+//! | `statistics` | what a stream took |
 //! | `stages` | reading, running and writing, each on its thread |
 //! | `pace` | when frames are due, and which are dropped |
 //! | `interface` | which tensors of the contract are what |
@@ -13,9 +13,9 @@ mod interface;
 mod pace;
 mod player;
 mod stages;
-mod stream;
+mod statistics;
 
 pub use interface::is_realtime;
 pub use pace::{Late, Pace};
 pub use player::{Player, RealtimeOptions, RealtimeRequest};
-pub use stream::{FrameAndPlace, FrameStream, Statistics};
+pub use statistics::Statistics;

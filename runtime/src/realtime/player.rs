@@ -7,8 +7,9 @@ use tileforge_session::{Placed, Placement};
 use super::interface::Interface;
 use super::pace::Pace;
 use super::stages::{Shown, play};
-use super::stream::{FrameStream, Statistics};
+use super::statistics::Statistics;
 use crate::error::{Error, Result};
+use crate::frames::FrameStream;
 use crate::host::{Host, Network, Reply, Task};
 
 /// How frames are computed.

@@ -9,8 +9,9 @@ use tileforge_session::Assigned;
 
 use super::interface::Interface;
 use super::pace::{Pace, Schedule};
-use super::stream::{FrameAndPlace, FrameStream, Statistics};
+use super::statistics::Statistics;
 use crate::error::{Error, Result};
+use crate::frames::{FrameAndPlace, FrameStream};
 use crate::host::{Lease, Reply, Ticket};
 use crate::percentiles::percentile;
 use crate::pixels::Pixels;

@@ -157,7 +157,8 @@ fn data_type_of(name: &str, found: Dtype) -> Result<DataType, String> {
     data_type.ok_or_else(|| format!("{}: no engine takes elements of {found:?}", bounded(name.to_owned())))
 }
 
-fn read_safetensors(bytes: &[u8]) -> Result<Contents, String> {
+/// What the bytes of a safetensors file hold, or what is wrong with them.
+pub(crate) fn read_safetensors(bytes: &[u8]) -> Result<Contents, String> {
     let damaged = |error: safetensors::SafeTensorError| format!("not a safetensors file, or a truncated one: {error}");
     let file = SafeTensors::deserialize(bytes).map_err(damaged)?;
     let (_, header) = SafeTensors::read_metadata(bytes).map_err(damaged)?;

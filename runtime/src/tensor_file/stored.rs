@@ -21,6 +21,16 @@ impl Stored {
     pub fn tensor(&self) -> Option<Tensor> {
         Tensor::from_bytes(self.data_type, &self.shape, &self.bytes)
     }
+
+    /// The elements as 32-bit floats; `None` where they are no floats.
+    pub(crate) fn floats(&self) -> Option<Vec<f32>> {
+        Some(match self.tensor()? {
+            Tensor::F32(array) => array.into_iter().collect(),
+            Tensor::F16(array) => array.iter().map(|value| value.to_f32()).collect(),
+            Tensor::Bf16(array) => array.iter().map(|value| value.to_f32()).collect(),
+            _ => return None,
+        })
+    }
 }
 
 impl From<&Tensor> for Stored {

@@ -8,8 +8,9 @@ use tileforge_engine::Engine;
 use tileforge_image::RowSource;
 use tileforge_image::frames::{FrameReader, FrameWriter};
 use tileforge_runtime::Result;
+use tileforge_runtime::frames::{FrameAndPlace, FrameStream};
 use tileforge_runtime::host::{Cancel, Host, HostOptions, Service};
-use tileforge_runtime::realtime::{FrameAndPlace, FrameStream, Player, RealtimeOptions, RealtimeRequest, Statistics};
+use tileforge_runtime::realtime::{Player, RealtimeOptions, RealtimeRequest, Statistics};
 use tileforge_session::Environment;
 use tileforge_session::peak_memory_bytes;
 

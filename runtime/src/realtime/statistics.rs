@@ -1,28 +1,8 @@
-//! A stream of frames, and what it took.
+//! What a stream of frames took.
 
 use serde::Serialize;
-use tileforge_image::{RowSink, RowSource, Size};
+use tileforge_image::Size;
 use tileforge_session::Assigned;
-
-use crate::error::Result;
-
-/// A frame, and the place of its result.
-pub type FrameAndPlace = (Box<dyn RowSource>, Box<dyn RowSink>);
-
-/// A stream of frames, and where its results go.
-pub trait FrameStream: Send {
-    /// The next frame and the place of its result, which has the frame's size; `None` after the last one.
-    ///
-    /// # Errors
-    /// The stream is damaged, or cannot be read.
-    fn next(&mut self) -> Result<Option<FrameAndPlace>>;
-
-    /// Completes the results, after all of them have been written.
-    ///
-    /// # Errors
-    /// They cannot be written.
-    fn finish(self: Box<Self>) -> Result<()>;
-}
 
 /// What a stream took.
 #[derive(Clone, Debug, Serialize)]

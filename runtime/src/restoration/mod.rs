@@ -1,0 +1,28 @@
+//! Pictures and films restored in one step, by a diffusion transformer between the encoder and the decoder of an
+//! autoencoder of clips.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `restorer` | [`Restorer`], the task of a [`Service`](crate::host::Service): one request is a film or a picture |
+//! | `request` | [`RestoreRequest`], its [`Settings`], and what it took |
+//! | `fitting` | [`Fitting`]: the size of what comes out, and the graph that it goes through |
+//! | `batches` | frames that go through the networks together, and how batches blend |
+//! | `transformer` | the transformer with the text that it always gets |
+//! | `interface` | which tensors of the contract are what |
+//! | `colour` | [`Colour`]: the result gets the colours of what it was made of |
+//!
+//! The order of the work and its numbers are those of <https://github.com/naxci1/ComfyUI-SeedVR2.5>
+//! (`src/core/generation_phases.py`), in 32-bit floats: the reference rounds to BF16 between its steps.
+
+mod batches;
+mod colour;
+mod fitting;
+mod interface;
+mod request;
+mod restorer;
+mod transformer;
+
+pub use colour::Colour;
+pub use fitting::{Fitting, Wanted};
+pub use request::{NoiseOf, Options, RestoreRequest, Seconds, Settings, Statistics};
+pub use restorer::Restorer;

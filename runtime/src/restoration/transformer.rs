@@ -1,0 +1,114 @@
+//! The transformer, with the text that it always gets.
+
+use std::sync::Arc;
+
+use tileforge_engine::{Engine, Pipeline};
+use tileforge_image::Size;
+use tileforge_session::{Assigned, Placed, Placement};
+
+use super::interface::{Input, Interface, Shape};
+use crate::autoencoder::Latent;
+use crate::error::{Error, Result};
+use crate::host::{Group, Host, Network, Ticket, Values};
+use crate::tensor_file::{Contents, read_safetensors};
+
+/// The transformer of a pipeline.
+pub(super) struct Transformer {
+    network: Network,
+    interface: Interface,
+    text: Vec<f32>,
+    /// The graphs for one clip, by what they take.
+    graphs: Vec<(Shape, Arc<Group>)>,
+}
+
+impl Transformer {
+    pub(super) fn new(
+        host: &Host,
+        pipeline: &Pipeline,
+        engine: &Engine,
+        interface: Interface,
+        placement: &Placement,
+    ) -> Result<Self> {
+        let (text, tokens) = text_of(pipeline, &interface)?;
+        let network = Network::new(host, engine, placement.clone())?;
+        let mut graphs = Vec::new();
+        for (number, (graph, _)) in network.graphs().iter().enumerate() {
+            let Some((shape, of_graph)) = interface.shape_of(graph) else { continue };
+            if of_graph != tokens {
+                let expected = format!("{of_graph} tokens of the text, as its graphs take them");
+                return Err(Error::Tensor { tensor: interface.text, expected, found: tokens.to_string() });
+            }
+            graphs.push((shape, network.group(number, |output| output.name == interface.output)?));
+        }
+        Ok(Self { network, interface, text, graphs })
+    }
+
+    /// Channels of a latent frame.
+    pub(super) fn channels(&self) -> usize {
+        self.interface.channels
+    }
+
+    /// The numbers of latent frames that go through it together, for latents of a size; the least first.
+    pub(super) fn frames(&self, size: Size) -> Vec<usize> {
+        let mut frames: Vec<usize> =
+            self.graphs.iter().filter(|(shape, _)| shape.size == size).map(|(shape, _)| shape.frames).collect();
+        frames.sort_unstable();
+        frames
+    }
+
+    pub(super) fn placed(&self) -> Placed<'_> {
+        self.network.placed()
+    }
+
+    pub(super) fn assigned(&self) -> Vec<Assigned> {
+        self.network.assigned()
+    }
+
+    /// The restored latent clip: the end of the one step from `noise`, `[channels, frames, height, width]`.
+    pub(super) fn restore(&self, ticket: &Ticket, latent: Latent, noise: &[f32]) -> Result<Latent> {
+        let internal = || Error::internal("restore");
+        let shape = Shape { size: latent.size, frames: latent.frames.unwrap_or(1) };
+        let (_, group) = self.graphs.iter().find(|(known, _)| *known == shape).ok_or_else(internal)?;
+        let ones = vec![1.0; latent.values.len() / self.interface.channels.max(1)];
+        let input = |input: &Input| {
+            Values::F32(match input {
+                Input::Sample => [noise, &latent.values, &ones].concat(),
+                Input::Timestep => vec![self.interface.timestep],
+                Input::Text => self.text.clone(),
+            })
+        };
+        let sample = self.interface.inputs.iter().map(input).collect();
+        let made = self.network.run(ticket, group, vec![sample])?.pop().ok_or_else(internal)?;
+        let velocity = made.outputs.into_iter().next().ok_or_else(internal)?.into_f32()?;
+        if velocity.iter().any(|value| !value.is_finite()) {
+            return Err(Error::Tensor {
+                tensor: self.interface.output.clone(),
+                expected: "numbers".into(),
+                found: "NaN or infinity; a larger precision helps where values do not fit the smaller one".into(),
+            });
+        }
+        // At the timestep of pure noise, the step along the velocity ends there.
+        let values = noise.iter().zip(&velocity).map(|(noise, velocity)| noise - velocity).collect();
+        Ok(Latent { values, ..latent })
+    }
+}
+
+/// The states of the text, and the number of its tokens.
+fn text_of(pipeline: &Pipeline, interface: &Interface) -> Result<(Vec<f32>, usize)> {
+    let Some(restoration) = &pipeline.manifest().restoration else {
+        return Err(Error::NoRestoration { engine: pipeline.manifest().name.clone() });
+    };
+    let name = &restoration.text;
+    let refused = |problem: String| Error::tensor_file(&pipeline.path_of(name), problem);
+    let contents = read_safetensors(pipeline.file(name)?).map_err(refused)?;
+    let Contents::Named { mut tensors, .. } = contents else { return Err(Error::internal("text")) };
+    let only = if tensors.len() == 1 { tensors.pop_first() } else { None };
+    let (_, stored) = only.ok_or_else(|| refused("expected one tensor: the states of the text".into()))?;
+    let wrong = || {
+        let width = interface.text_width;
+        refused(format!("expected the states of a text, [tokens, {width}] of floats, found {stored}"))
+    };
+    let [tokens, width] = *stored.shape.as_slice() else { return Err(wrong()) };
+    let values = stored.floats().filter(|_| width == interface.text_width && tokens > 0).ok_or_else(wrong)?;
+    Ok((values, tokens))
+}
