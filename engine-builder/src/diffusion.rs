@@ -1,6 +1,6 @@
 //! Diffusion pipelines in diffusers' layout: networks, tokenizers and a scheduler.
 
-use crate::pipeline::Beside;
+use crate::pipeline::{Beside, BesideFile};
 use crate::{Error, ModelFile, Result, Source, SourceOptions, WeightFolders};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -165,7 +165,8 @@ impl DiffusionSource {
             Ok((name, source))
         };
         let parts = parts.into_iter().map(with_runs).collect::<Result<_>>()?;
-        Ok(Self { parts, beside: Beside { diffusion, files }, left_over: Vec::new() })
+        let files = files.into_iter().map(|(name, path)| (name, BesideFile::Copy(path))).collect();
+        Ok(Self { parts, beside: Beside { diffusion, files, ..Beside::default() }, left_over: Vec::new() })
     }
 }
 

@@ -74,7 +74,7 @@ pub fn fetch(model: &ModelFile, folder: &Path, hub: &Hub, progress: &mut dyn Tra
 
 /// The address of a file, and the token for it.
 fn address<'h>(model: &ModelFile, file: &str, hub: &'h Hub) -> Result<(String, Option<&'h str>)> {
-    match &model.source {
+    match model.origin_of(file) {
         Some(Origin::Hub { repository, revision }) => {
             let endpoint = hub.endpoint.trim_end_matches('/');
             Ok((format!("{endpoint}/{repository}/resolve/{revision}/{file}"), hub.token.as_deref()))

@@ -25,9 +25,21 @@ pub struct ModelFile {
     pub files: BTreeMap<String, FileFacts>,
     /// The graphs. A model with one graph has a single one without a name.
     pub graphs: BTreeMap<String, GraphFile>,
+    /// What a model that restores films is beside its networks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub restoration: Option<RestorationFile>,
     /// The model file.
     #[serde(skip)]
     pub path: PathBuf,
+}
+
+/// What a model that restores films is beside its networks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RestorationFile {
+    /// The file with the states of the text that its transformer always gets, `[tokens, width]`: one of the model's
+    /// files.
+    pub text: String,
 }
 
 /// What is published about a file.
@@ -40,6 +52,9 @@ pub struct FileFacts {
     /// Number of bytes.
     #[serde(default)]
     pub size: Option<u64>,
+    /// Where it can be downloaded, if that is elsewhere than the model's other files.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<Origin>,
 }
 
 /// One graph of a model.
@@ -139,6 +154,7 @@ struct Keys {
     files: BTreeMap<String, FileFacts>,
     #[serde(default)]
     graphs: BTreeMap<String, GraphFile>,
+    restoration: Option<RestorationFile>,
     task: Option<Task>,
     architecture: Option<String>,
     checkpoint: Option<String>,
@@ -265,6 +281,14 @@ impl ModelFile {
         if let Some(graph) = graphs.values().find(|graph| !keys.files.contains_key(&graph.checkpoint)) {
             return invalid(format!("the checkpoint `{}` is not among its `files`", graph.checkpoint));
         }
+        if let Some(RestorationFile { text }) = &keys.restoration {
+            if graphs.len() < 2 {
+                return invalid("`restoration`: expected `graphs` of an autoencoder and a transformer".into());
+            }
+            if !keys.files.contains_key(text) {
+                return invalid(format!("`restoration`: the text `{text}` is not among its `files`"));
+            }
+        }
         for sizes in graphs.values().filter_map(|graph| graph.sizes.as_ref()) {
             if let Err(reason) = sizes.check() {
                 return invalid(format!("`sizes`: {reason}"));
@@ -278,6 +302,7 @@ impl ModelFile {
             source: keys.source,
             files: keys.files,
             graphs,
+            restoration: keys.restoration,
             path: path.to_owned(),
         })
     }
@@ -297,6 +322,11 @@ impl ModelFile {
             found: name.map(str::to_owned),
             graphs: self.graphs.keys().cloned().collect(),
         })
+    }
+
+    /// Where one of its files is published.
+    pub fn origin_of(&self, file: &str) -> Option<&Origin> {
+        self.files.get(file).and_then(|facts| facts.source.as_ref()).or(self.source.as_ref())
     }
 
     /// Bytes of the weights; `None` where the size of a file is not known.

@@ -4,13 +4,14 @@ use crate::build::{Built, Order, Prepared, check_output, producer};
 use crate::gate;
 use crate::picture::{Picture, Staged, StagedPart};
 use crate::{Error, PartOrder, Plans, Progress, Result};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use tileforge_engine::digest::{FileDigest, sha256, sha256_file};
 use tileforge_engine::manifest::{Recipe, SCHEMA};
 use tileforge_engine::share::share_files;
-use tileforge_engine::{Diffusion, MANIFEST_FILE, PipelineManifest, exchange};
+use tileforge_engine::{Diffusion, MANIFEST_FILE, PipelineManifest, Restoration, exchange};
 use tileforge_files::{TEXT_MAXIMUM_BYTES, unfinished};
 use tileforge_session::Environment;
 
@@ -19,8 +20,33 @@ use tileforge_session::Environment;
 pub struct Beside {
     /// What a diffusion pipeline is beside its networks.
     pub diffusion: Option<Diffusion>,
-    /// The files to copy, by their names in the engine: `NAME` or `FOLDER/NAME`.
-    pub files: BTreeMap<String, PathBuf>,
+    /// What a pipeline that restores films is beside its networks.
+    pub restoration: Option<Restoration>,
+    /// The files, by their names in the engine: `NAME` or `FOLDER/NAME`.
+    pub files: BTreeMap<String, BesideFile>,
+}
+
+/// A file beside the parts of an engine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BesideFile {
+    /// A copy of a file.
+    Copy(PathBuf),
+    /// What was made of a file.
+    Made {
+        /// The file.
+        of: PathBuf,
+        /// What was made of it.
+        bytes: Vec<u8>,
+    },
+}
+
+impl BesideFile {
+    /// The file that it is made of.
+    pub fn path(&self) -> &Path {
+        match self {
+            Self::Copy(path) | Self::Made { of: path, .. } => path,
+        }
+    }
 }
 
 /// An engine of several parts that was written.
@@ -70,7 +96,8 @@ pub fn build_pipeline(
             options,
         })
         .collect();
-    check_output(&orders.iter().collect::<Vec<_>>(), &beside.files.values().cloned().collect::<Vec<_>>(), directory)?;
+    let read: Vec<PathBuf> = beside.files.values().map(|file| file.path().to_owned()).collect();
+    check_output(&orders.iter().collect::<Vec<_>>(), &read, directory)?;
     let mut prepared = Vec::new();
     for order in orders {
         let name = order.name.clone();
@@ -98,8 +125,8 @@ pub fn build_pipeline(
         built.insert(name, part);
     }
     let place = |error: Error| error.relocated(staging.path(), directory);
-    let copied = |(name, from): (&String, &PathBuf)| Ok((name.clone(), copy(from, &staging.path().join(name))?));
-    let files = beside.files.iter().map(copied).collect::<Result<BTreeMap<_, _>>>().map_err(place)?;
+    let written = |(name, file): (&String, &BesideFile)| Ok((name.clone(), write(file, &staging.path().join(name))?));
+    let files = beside.files.iter().map(written).collect::<Result<BTreeMap<_, _>>>().map_err(place)?;
     let mut manifest = PipelineManifest {
         schema: SCHEMA,
         name,
@@ -107,6 +134,7 @@ pub fn build_pipeline(
         parts: digests,
         recipe,
         diffusion: beside.diffusion.clone(),
+        restoration: beside.restoration.clone(),
         gates: Vec::new(),
         files,
     };
@@ -135,12 +163,17 @@ pub fn build_pipeline(
     Ok(BuiltPipeline { directory: directory.to_owned(), manifest, parts: built, picture, bytes, shared })
 }
 
-/// Copies a small file, and returns its digest.
-fn copy(from: &Path, to: &Path) -> Result<FileDigest> {
-    let bytes = tileforge_files::read(from, TEXT_MAXIMUM_BYTES).map_err(|e| Error::file(from, "read", e))?;
+/// Writes a small file, and returns its digest.
+fn write(file: &BesideFile, to: &Path) -> Result<FileDigest> {
+    let bytes = match file {
+        BesideFile::Made { bytes, .. } => Cow::Borrowed(bytes),
+        BesideFile::Copy(from) => {
+            Cow::Owned(tileforge_files::read(from, TEXT_MAXIMUM_BYTES).map_err(|e| Error::file(from, "read", e))?)
+        }
+    };
     let folder = exchange::parent_of(to);
     unfinished::create_folders(folder).map_err(|e| Error::file(folder, "create", e))?;
-    fs::write(to, &bytes).map_err(|e| Error::file(to, "write", e))?;
+    fs::write(to, &*bytes).map_err(|e| Error::file(to, "write", e))?;
     Ok(FileDigest { bytes: bytes.len() as u64, sha256: sha256(&bytes) })
 }
 

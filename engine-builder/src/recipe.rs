@@ -33,7 +33,7 @@ pub(crate) fn input_digests<'k>(
         files.extend(source.input_digests()?);
     }
     for file in beside.files.values() {
-        files.push((file.clone(), digest_of(digests, file)?));
+        files.push((file.path().to_owned(), digest_of(digests, file.path())?));
     }
     let (mut named, mut done) = (BTreeMap::new(), BTreeSet::new());
     for (file, digest) in files.into_iter().filter(|(file, _)| done.insert(file.clone())) {

@@ -88,7 +88,7 @@ impl WeightFolders {
 
     /// In the layout of `huggingface_hub`: `models--OWNER--NAME/refs/REVISION` names the snapshot.
     fn in_hub_cache(&self, model: &ModelFile, file: &str) -> Option<PathBuf> {
-        let (cache, Origin::Hub { repository, revision }) = (self.hub_cache.as_ref()?, model.source.as_ref()?) else {
+        let (cache, Origin::Hub { repository, revision }) = (self.hub_cache.as_ref()?, model.origin_of(file)?) else {
             return None;
         };
         let folder = cache.join(format!("models--{}", repository.replace('/', "--")));
@@ -104,7 +104,7 @@ impl WeightFolders {
             file: file.to_owned(),
             size: model.files.get(file).and_then(|facts| facts.size),
             licence: model.licence.clone(),
-            origin: model.source.clone(),
+            origin: model.origin_of(file).cloned(),
             folders: self.folders.iter().map(|folder| folder.join(&model.name)).collect(),
         }))
     }

@@ -4,6 +4,7 @@ use super::BuildRequest;
 use super::problem::RequestError;
 use crate::{
     Beside, DiffusionOptions, DiffusionSource, Error, GraphFile, ModelFile, Progress, Result, Source, SourceOptions,
+    restoration,
 };
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -79,11 +80,15 @@ impl Sources {
     fn of_model(model: &ModelFile, component: Option<&str>, options: &SourceOptions) -> Result<Self> {
         if component.is_none() && model.graphs.len() > 1 {
             let sources = Source::parts_of_model(model, options)?;
+            let (sources, beside) = match &model.restoration {
+                Some(restoration) => restoration::of_model(model, restoration, sources, &options.weights)?,
+                None => (sources, Beside::default()),
+            };
             let graph = |(name, source)| {
                 let facts = model.graphs.get(&name).cloned();
                 (name, SourceGraph { source, facts })
             };
-            return Ok(Self::Parts(sources.into_iter().map(graph).collect(), Beside::default()));
+            return Ok(Self::Parts(sources.into_iter().map(graph).collect(), beside));
         }
         let facts = model.graph(component)?;
         let source = Source::of_model(model, facts, options)?;

@@ -4,7 +4,7 @@ use super::{Kind, LATENT_PIXELS, Source, SourceOptions, name_of};
 use crate::foreign::Foreign;
 use crate::{Progress, Result};
 use std::path::Path;
-use tileforge_contract::{ARCHITECTURE_KEY, Axis, CONTRACT_KEY, Meaning, Task};
+use tileforge_contract::{ARCHITECTURE_KEY, Axis, CONTRACT_KEY, Extent, Meaning, Task};
 use tileforge_engine::manifest::ForeignRecipe;
 use tileforge_graph::Model;
 use tileforge_session::Environment;
@@ -52,6 +52,7 @@ impl Source {
             batches,
             lengths: Vec::new(),
             latent_pixels,
+            latent_frames: Extent::multiple_of(1),
             is_part: false,
             digests: options.weights.digests.clone(),
         })

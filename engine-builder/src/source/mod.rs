@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use tileforge_contract::{ARCHITECTURE_KEY, Contract, Shapes, Sizes, Task};
+use tileforge_contract::{ARCHITECTURE_KEY, Contract, Extent, Shapes, Sizes, Task};
 use tileforge_engine::digest::FileDigest;
 use tileforge_exporter::arch::GraphOf;
 use tileforge_exporter::lora::{self, Lora};
@@ -70,6 +70,8 @@ pub struct Source {
     lengths: Vec<usize>,
     /// Pixels for each row and column of a latent picture.
     latent_pixels: usize,
+    /// How frames follow from latent frames.
+    latent_frames: Extent,
     /// It is one graph of several that do a model's work together.
     is_part: bool,
     digests: Digests,
@@ -258,6 +260,7 @@ impl Source {
             batches: Vec::new(),
             lengths: Vec::new(),
             latent_pixels: LATENT_PIXELS,
+            latent_frames: Extent::multiple_of(1),
             is_part: false,
             digests: options.weights.digests.clone(),
         })
@@ -287,6 +290,7 @@ impl Source {
             batches: Vec::new(),
             lengths: Vec::new(),
             latent_pixels: LATENT_PIXELS,
+            latent_frames: Extent::multiple_of(1),
             is_part: false,
             digests: options.weights.digests.clone(),
         })
@@ -312,6 +316,11 @@ impl Source {
     /// column of a latent picture.
     pub(crate) fn with_runs(self, batches: Vec<usize>, lengths: Vec<usize>, latent_pixels: usize) -> Self {
         Self { batches, lengths, latent_pixels, ..self }
+    }
+
+    /// The same with so many frames for latent frames.
+    pub(crate) fn with_latent_frames(self, latent_frames: Extent) -> Self {
+        Self { latent_frames, ..self }
     }
 
     /// The same with a timestep for each sample of a batch, so that requests at different steps can share a run. A graph

@@ -119,10 +119,17 @@ impl Source {
             (Some(extent), Some(frames)) if self.is_part && self.contract.carried().next().is_some() => {
                 extent.size_for(frames + 1).saturating_sub(1).max(extent.minimum)
             }
-            (Some(extent), Some(frames)) => extent.size(frames).ok_or_else(|| {
-                let name = &measured.name;
-                Error::input(&self.path, format!("frames of `{name}`: expected {extent}, found {frames}"))
-            })?,
+            (Some(extent), Some(frames)) => {
+                // A network without pixels works on latent frames.
+                let known = if pixels.is_some() { extent } else { self.latent_frames };
+                known
+                    .size(frames)
+                    .and_then(|size| if pixels.is_some() { Some(size) } else { extent.size(size) })
+                    .ok_or_else(|| {
+                        let name = &measured.name;
+                        Error::input(&self.path, format!("frames of `{name}`: expected {known}, found {frames}"))
+                    })?
+            }
         };
         let shapes = self.shapes(profile);
         let mut sizes = Vec::new();

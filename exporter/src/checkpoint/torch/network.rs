@@ -9,6 +9,8 @@ const DEEPEST: usize = 16;
 const LONGEST_NAME: usize = 1024;
 const MOST_TENSORS: usize = 1_000_000;
 const MOST_NOTES: usize = 100;
+/// The name of a tensor that was saved by itself.
+const ALONE: &str = "tensor";
 
 /// The tensors of a network.
 #[derive(Debug, Default)]
@@ -22,11 +24,15 @@ pub(super) struct Network<'p, 'a> {
     pub(super) notes: BTreeMap<String, String>,
 }
 
-/// Finds the network in a pickle's value.
+/// Finds the network in a pickle's value. A tensor alone is one of that tensor.
 ///
 /// # Errors
 /// There is no dictionary of tensors, or a tensor of the network is not an array of numbers.
 pub(super) fn network<'p, 'a>(pickle: &'p Pickle<'a>) -> Result<Network<'p, 'a>, String> {
+    if let Value::Tensor(view) = pickle.root() {
+        let tensors = BTreeMap::from([(ALONE.to_owned(), view.as_ref())]);
+        return Ok(Network { tensors, ..Network::default() });
+    }
     let Value::Dictionary(mut entries) = pickle.root().clone() else {
         return Err(format!("expected a dictionary of tensors, found {}", pickle.root()));
     };
