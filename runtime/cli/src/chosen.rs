@@ -93,6 +93,14 @@ impl ChosenOrFound {
             Some(part) => Pipeline::open_part(self.directory(), part, self.signed.key()?.as_ref()),
         }
     }
+
+    /// Opens it with all its parts, or the part that was named, as [`Chosen::open_bundle`] does.
+    pub(crate) fn open_bundle(&self) -> Result<Bundle> {
+        match &self.part {
+            None => self.signed.open_bundle(self.directory()),
+            Some(_) => self.open().map(Bundle::Engine),
+        }
+    }
 }
 
 /// The engines that a command's arguments name, and whose they must be.

@@ -2,7 +2,7 @@
 
 use tileforge_contract::{Meaning, ReceptiveField, Shapes, TensorSpec, Upscale};
 use tileforge_engine::manifest::{Gate, MeasuredTile, Recipe};
-use tileforge_engine::{Bundle, Engine, Graph, Manifest, Pipeline, PipelineManifest};
+use tileforge_engine::{Bundle, Engine, Graph, Manifest, Pipeline, PipelineManifest, Restoration};
 use tileforge_runtime::upscale::TileShape;
 use tileforge_terminal::{counted, print, print_json};
 
@@ -47,10 +47,12 @@ pub(crate) fn run(arguments: &Arguments) -> CommandResult {
 
 /// The pipeline, and then each part under its name.
 fn pipeline_text(pipeline: &Pipeline) -> String {
-    let PipelineManifest { name, producer, recipe, diffusion, gates, files, .. } = pipeline.manifest();
+    let PipelineManifest { name, producer, recipe, diffusion, restoration, gates, files, .. } = pipeline.manifest();
     let mut lines = vec![format!("name             {name}"), format!("built by         {producer}")];
     lines.extend(recipe.as_deref().map(recipe_text));
     lines.extend(diffusion.iter().map(|diffusion| format!("pipeline         {}", diffusion.class)));
+    lines
+        .extend(restoration.iter().map(|Restoration { text }| format!("pipeline         restoration, text in {text}")));
     lines.extend(pipeline.parts().map(|(part, engine)| format!("part             {part}, {}", task_text(engine))));
     lines.extend(files.iter().map(|(file, digest)| format!("file             {file}, {} bytes", digest.bytes)));
     lines.extend(gates.iter().map(gate_text));

@@ -44,7 +44,7 @@ pub struct Settings {
     /// The size of the result.
     pub wanted: Wanted,
     /// Frames that each batch shares with the one before it, where both blend.
-    pub shared_frames: usize,
+    pub frame_overlap: usize,
     /// How the result gets the colours of what it was made of.
     pub colour: Colour,
     /// The noise that each batch begins with.

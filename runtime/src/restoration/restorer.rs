@@ -158,7 +158,7 @@ impl Work<'_> {
         let (first, fit) = timed(&mut self.seconds.read, || self.reading.next())?.ok_or(Error::NoFrames)?;
         let lengths = self.lengths(fit)?;
         let full = lengths.last().copied().unwrap_or(1);
-        let shared = self.settings.shared_frames;
+        let shared = self.settings.frame_overlap;
         if shared >= full && shared > 0 {
             return Err(Error::SharedFrames { shared, batch: full });
         }

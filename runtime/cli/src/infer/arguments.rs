@@ -13,6 +13,7 @@ use super::film_arguments::FilmArguments;
 use super::kind::is_standard_stream;
 use super::picture::{Opening, Writing};
 use super::realtime_arguments::RealtimeArguments;
+use super::restoration_arguments::RestorationArguments;
 use super::shard::Shard;
 use super::standard::Piped;
 
@@ -32,6 +33,7 @@ Examples:
   runtime infer --engine engines/depth-small --input photos/ --output depth/ --colour-map Spectral_r
   runtime infer --engine engines/lsd-unet --input camera.y4m --output shown.y4m --timesteps 40,30,20,10,0 \
     --target-fps 30 --late drop
+  runtime infer --engine engines/seedvr2-3b --input old.mkv --output restored.mkv --size 720 --frame-overlap 1
   runtime infer --engine engines/compact-x4 --input film.mkv --output film-x4.mkv
   runtime infer --engine engines/compact-x4 --input film.mkv --output film-x4.mkv --from 1:00 --to 1:10
   runtime infer --engine engines/compact-x4 --input film.mkv --output film-x4.mkv --resume --codec libx265 --crf 18 \
@@ -49,7 +51,7 @@ pictures that EXIF turns or mirrors are held whole. The output has the input's d
 TIFF), channels, colour profile, EXIF and density. Frames keep their number, rate, aspect ratio and colour space; what is said
 about them goes to standard error where they go to standard output.";
 
-/// Send pictures or frames through an engine: larger pictures, depth, real-time networks.
+/// Send pictures or frames through an engine: larger pictures, depth, real-time networks, restoration.
 ///
 /// What comes out follows from the engine.
 #[derive(clap::Args)]
@@ -129,6 +131,8 @@ pub(crate) struct Arguments {
     pub(super) depth: DepthArguments,
     #[command(flatten)]
     pub(super) realtime: RealtimeArguments,
+    #[command(flatten)]
+    pub(super) restoration: RestorationArguments,
 }
 
 /// A format, by what names end in.
@@ -184,6 +188,7 @@ impl Arguments {
             ("input-size", format!("{input_size:?}")),
             ("channel-order", format!("{channel_order:?}")),
             ("film", format!("{:?} {:?}", self.film.encoding(), self.film.part())),
+            ("restoration", self.restoration.making()),
             ("colour-map", format!("{colour_map:?}")),
             ("colour-range", format!("{colour_range:?}")),
             ("depth-format", format!("{depth_format:?}")),

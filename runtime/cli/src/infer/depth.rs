@@ -56,7 +56,7 @@ pub(super) fn check(contract: &Contract, assignments: &[Assignment], arguments: 
     let is_film = assignments.iter().any(|pair| is_film(&pair.input, arguments.raw));
     let of_pictures = arguments.for_written_pictures().filter(|option| !(is_film && *option == "--matrix"));
     let other = arguments.running.tiling().or(of_pictures);
-    if let Some(option) = tile.or(other).or_else(|| arguments.realtime.given()) {
+    if let Some(option) = tile.or(other) {
         return usage(format!("{option} does not go with an engine that gives depth"));
     }
     let DepthArguments { depth, depth_scale, max_depth, colour_map, .. } = &arguments.depth;

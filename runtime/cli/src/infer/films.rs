@@ -53,7 +53,7 @@ pub(super) struct Making {
 pub(super) struct Made<'m> {
     pub(super) colours: Colours,
     /// The size of the result for frames of a size.
-    pub(super) size: &'m dyn Fn(Size) -> Size,
+    pub(super) size: &'m dyn Fn(Size) -> Result<Size, Failure>,
     /// What stands for engine and options, if finished parts are kept.
     pub(super) with: Option<String>,
 }
@@ -71,7 +71,7 @@ impl Films {
         for Assignment { input, output } in wanted {
             let reading = Reading { from, to, matrix: arguments.matrix, tolerant: arguments.tolerant };
             let film = Film::open(programs, input, reading)?;
-            let size = (made.size)(film.size());
+            let size = (made.size)(film.size())?;
             let encoding = arguments.film.encoding();
             let plan = Plan::new(programs, output, &encoding, Some(&film), made.colours, size)?;
             plan.check(size)?;

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use super::arguments::Arguments;
 use super::depth_map::map_for;
 
-/// The picture, and its depth map where there is one.
+/// The picture, its depth map where there is one, and the noise that it is restored with.
 pub(super) fn made_of(input: &Path, arguments: &Arguments) -> Vec<PathBuf> {
-    [input.to_owned()].into_iter().chain(map_for(input, arguments)).collect()
+    let noise = arguments.restoration.noise.clone();
+    [input.to_owned()].into_iter().chain(map_for(input, arguments)).chain(noise).collect()
 }

@@ -16,11 +16,15 @@ mod made_of;
 mod names;
 mod picture;
 mod plan;
+mod purpose;
 mod realtime;
 mod realtime_arguments;
 mod record;
+mod restoration;
+mod restoration_arguments;
 mod shard;
 mod standard;
+mod streams;
 mod told;
 
 use std::cell::RefCell;
@@ -31,15 +35,12 @@ use std::time::Instant;
 
 use crossbeam_channel::unbounded;
 use serde_json::{Value, json};
-use tileforge_contract::Upscale;
+use tileforge_engine::MANIFEST_FILE;
 use tileforge_engine::digest::sha256_file;
-use tileforge_engine::{Engine, MANIFEST_FILE};
-use tileforge_film::Colours;
 use tileforge_image::{Format, Size};
-use tileforge_runtime::depth::{DepthFormat, is_depth};
+use tileforge_runtime::depth::DepthFormat;
 use tileforge_runtime::host::{Host, HostOptions, Service};
-use tileforge_runtime::realtime::is_realtime;
-use tileforge_runtime::upscale::{Upscaler, outscaled};
+use tileforge_runtime::upscale::Upscaler;
 use tileforge_runtime::{Error, Result};
 use tileforge_session::Environment;
 use tileforge_session::peak_memory_bytes;
@@ -57,7 +58,8 @@ use feed::Feeder;
 use films::{Films, Known};
 use made_of::made_of;
 use names::Naming;
-use plan::{Assignment, Plan, assign, check, check_outputs, ending_for};
+use plan::{Assignment, Plan, assign, check_outputs, ending_for};
+use purpose::Purpose;
 use record::{Made, Record, With};
 use standard::{Piped, STANDARD_INPUT, frames_on_standard_input};
 use told::Told;
@@ -67,28 +69,19 @@ const WAITING: usize = 1;
 
 pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Environment>) -> CommandResult {
     let started = Instant::now();
-    let engine = arguments.engine.open()?;
-    let contract = &engine.manifest().contract;
-    let (gives_depth, plays_frames) = (is_depth(contract), is_realtime(contract));
-    let (inputs, piped) = piped(arguments, gives_depth)?;
+    let purpose = Purpose::open(arguments)?;
+    let (inputs, piped) = piped(arguments, purpose.gives_depth())?;
     let ending = |input: &Path| {
         let format = arguments.format;
-        if gives_depth && !has_frames(input, arguments.raw) {
+        if purpose.gives_depth() && !has_frames(input, arguments.raw) {
             depth::ending(arguments).into()
         } else {
             ending_for(input, arguments.raw, format)
         }
     };
-    let scale = Upscale::of(contract).ok().map(|upscale| match arguments.outscale {
-        Some(factor) => factor.to_string(),
-        None => upscale.scale.to_string(),
-    });
-    let suffix = match &scale {
-        Some(scale) => format!("x{scale}"),
-        None if gives_depth => "depth".into(),
-        None => "out".into(),
-    };
-    let naming = Naming { engine: engine.manifest().name.clone(), scale, suffix, ending: &ending };
+    let scale = purpose.scale(arguments).map(|scale| scale.to_string());
+    let suffix = scale.as_ref().map_or_else(|| purpose.suffix().to_owned(), |scale| format!("x{scale}"));
+    let naming = Naming { engine: purpose.engine().to_owned(), scale, suffix, ending: &ending };
     let Plan { mut assignments, folder, left_out } =
         assign(&inputs, arguments.output(), arguments.recursive, arguments.shard, &naming)?;
     if !left_out.is_empty() {
@@ -97,28 +90,15 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
     // What would be overwritten is named first, whatever else is wrong with its name.
     let maps = depth::maps(&assignments, arguments);
     let read = [arguments.engine.directory()].into_iter().chain(maps.iter().map(PathBuf::as_path));
+    let read = read.chain(arguments.restoration.noise.as_deref());
     check_outputs(&assignments, &read.collect::<Vec<_>>())?;
-    if gives_depth {
-        depth::check(contract, &assignments, arguments)?;
-    } else if plays_frames {
-        realtime::check(&assignments, arguments)?;
-        assignments.iter().try_for_each(|assignment| check(assignment, arguments))?;
-    } else if let Some(option) = arguments.depth.given() {
-        return Err(Failure::Usage(format!(
-            "{option} is for engines that give depth; this one is for {}",
-            contract.task
-        )));
-    } else if let Some(option) = arguments.realtime.given() {
-        return Err(Failure::Usage(format!("{option} is for real-time networks; this one is for {}", contract.task)));
-    } else {
-        assignments.iter().try_for_each(|assignment| check(assignment, arguments))?;
-    }
+    purpose.check(&assignments, arguments)?;
     if arguments.output().is_none() && !arguments.resume {
         check_free(&assignments)?;
     }
     make_folders(&assignments, folder.as_deref())?;
     let all = assignments.len();
-    let mut record = record_of(arguments, &engine, &assignments, folder.as_deref())?;
+    let mut record = record_of(arguments, &purpose, &assignments, folder.as_deref())?;
     let made_again = match record.as_mut().filter(|_| arguments.resume) {
         Some(record) => leave_out_finished(record, &mut assignments, arguments),
         None => Vec::new(),
@@ -139,31 +119,37 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
         }
     }
     let films = {
-        let factor = Upscale::of(contract).ok().map(|upscale| arguments.outscale.unwrap_or(upscale.scale as f64));
-        let size = |size: Size| factor.and_then(|factor| outscaled(size, factor).ok()).unwrap_or(size);
-        let colours = if gives_depth { Colours::New } else { Colours::Kept };
-        let with = arguments.resume.then(|| with_of(arguments, &engine)).transpose()?;
+        let size = |size: Size| purpose.size_of(size, arguments);
+        let with = arguments.resume.then(|| with_of(arguments, &purpose)).transpose()?;
         let with = with.map(|with| format!("{with:?}"));
-        Films::open(&assignments, arguments, &films::Made { colours, size: &size, with })?
+        Films::open(&assignments, arguments, &films::Made { colours: purpose.colours(), size: &size, with })?
     };
     let record = record.map(RefCell::new);
     let engine_seconds = started.elapsed().as_secs_f64();
     let environment = environment()?;
     let cancel = stopped_by_signals();
-    if let Some(frames) = assignments.iter().find(|pair| gives_depth && has_frames(&pair.input, arguments.raw)) {
-        return depth_frames::run(arguments, &engine, &environment, frames, &films, &cancel, started);
-    }
-    if gives_depth {
+    let known = Known { piped: &piped, films: &films };
+    let each = |record| {
         let (fail_fast, json) = (arguments.fail_fast, arguments.json);
-        let work = Each { arguments, assignments: &assignments, all, cancel: &cancel, fail_fast, json, record };
-        return depth::run(arguments, &engine, &environment, &work, &piped, started);
-    }
-    if plays_frames {
-        let known = Known { piped: &piped, films: &films };
-        return realtime::run(arguments, &engine, &environment, &assignments, &cancel, known, started);
-    }
+        Each { arguments, assignments: &assignments, all, cancel: &cancel, fail_fast, json, record }
+    };
+    let engine = match &purpose {
+        Purpose::Upscale(engine) => engine,
+        Purpose::Depth(engine) => {
+            if let Some(frames) = assignments.iter().find(|pair| has_frames(&pair.input, arguments.raw)) {
+                return depth_frames::run(arguments, engine, &environment, frames, &films, &cancel, started);
+            }
+            return depth::run(arguments, engine, &environment, &each(record), &piped, started);
+        }
+        Purpose::RealTime(engine) => {
+            return realtime::run(arguments, engine, &environment, &assignments, &cancel, known, started);
+        }
+        Purpose::Restoration(pipeline) => {
+            return restoration::run(arguments, pipeline, &environment, &each(record), known, started);
+        }
+    };
     let host = Host::new(&environment, HostOptions::default());
-    let upscaler = Service::new(&host, Upscaler::new(&host, &engine, arguments.running.options())?, WAITING);
+    let upscaler = Service::new(&host, Upscaler::new(&host, engine, arguments.running.options())?, WAITING);
 
     let mut told = Told::new(arguments, &assignments, all, &cancel, record);
     let fed = thread::scope(|scope| {
@@ -276,7 +262,7 @@ fn make_folders(assignments: &[Assignment], folder: Option<&Path>) -> CommandRes
 /// The record of the folder that outputs go to. One output under a name of its own has none, unless it is asked for.
 fn record_of(
     arguments: &Arguments,
-    engine: &Engine,
+    purpose: &Purpose,
     assignments: &[Assignment],
     folder: Option<&Path>,
 ) -> Result<Option<Record>, Failure> {
@@ -286,12 +272,12 @@ fn record_of(
     let folder = folder.or(parent.filter(|_| arguments.resume));
     let Some(folder) = folder else { return Ok(None) };
     let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
-    Ok(Some(Record::of(folder, with_of(arguments, engine)?, &outputs)))
+    Ok(Some(Record::of(folder, with_of(arguments, purpose)?, &outputs)))
 }
 
 /// What outputs are made with.
-fn with_of(arguments: &Arguments, engine: &Engine) -> Result<With, Failure> {
-    let engine = sha256_file(&engine.directory().join(MANIFEST_FILE))?.sha256;
+fn with_of(arguments: &Arguments, purpose: &Purpose) -> Result<With, Failure> {
+    let engine = sha256_file(&purpose.directory().join(MANIFEST_FILE))?.sha256;
     Ok(With { engine, options: arguments.making() })
 }
 

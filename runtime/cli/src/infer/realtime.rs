@@ -5,10 +5,6 @@ use std::time::Instant;
 
 use serde_json::json;
 use tileforge_engine::Engine;
-use tileforge_image::RowSource;
-use tileforge_image::frames::{FrameReader, FrameWriter};
-use tileforge_runtime::Result;
-use tileforge_runtime::frames::{FrameAndPlace, FrameStream};
 use tileforge_runtime::host::{Cancel, Host, HostOptions, Service};
 use tileforge_runtime::realtime::{Player, RealtimeOptions, RealtimeRequest, Statistics};
 use tileforge_session::Environment;
@@ -20,13 +16,13 @@ use super::arguments::Arguments;
 use super::films::Known;
 use super::frames::ClipOpening;
 use super::kind::has_frames;
-use super::picture::{Opening, Writing};
 use super::plan::Assignment;
+use super::streams::{Pictures, of_clip};
 use super::told::say;
 
 /// Refuses options and names that do not go with such an engine.
 pub(super) fn check(assignments: &[Assignment], arguments: &Arguments) -> CommandResult {
-    let other = arguments.running.tiling().or_else(|| arguments.depth.given());
+    let other = arguments.running.tiling();
     let other = other.or(arguments.resume.then_some("--resume")).or(arguments.outscale.map(|_| "--outscale"));
     if let Some(option) = other {
         return Err(Failure::Usage(format!("{option} does not go with a real-time network")));
@@ -98,53 +94,7 @@ fn request(assignments: &[Assignment], arguments: &Arguments, Known { piped, fil
     let (assignments, opening, writing) = (assignments.to_vec(), arguments.opening(piped), arguments.writing());
     let (raw, clips) = (arguments.raw, ClipOpening::new(arguments, films));
     RealtimeRequest::new(move || match assignments.as_slice() {
-        [one] if has_frames(&one.input, raw) => {
-            let clip = clips.open(&one.input)?;
-            let mut header = clip.reader.header().clone();
-            header.depth = writing.depth.unwrap_or(header.depth);
-            let (reader, writer) = clip.write(one, header)?;
-            Ok(Box::new(Stream { reader, writer }))
-        }
-        _ => Ok(Box::new(Pictures { assignments: assignments.into_iter(), opening, writing })),
+        [one] if has_frames(&one.input, raw) => of_clip(one, &clips, writing.depth, &Ok),
+        _ => Ok(Box::new(Pictures::new(assignments, opening, writing, Ok))),
     })
-}
-
-/// Frames of one stream.
-struct Stream {
-    reader: FrameReader,
-    writer: FrameWriter,
-}
-
-impl FrameStream for Stream {
-    fn next(&mut self) -> Result<Option<FrameAndPlace>> {
-        let Some(frame) = self.reader.next_frame()? else { return Ok(None) };
-        let sink = self.writer.frame(&frame);
-        Ok(Some((Box::new(frame), Box::new(sink))))
-    }
-
-    fn finish(self: Box<Self>) -> Result<()> {
-        Ok(self.writer.finish()?)
-    }
-}
-
-/// Pictures that are frames, each in a file of its own.
-struct Pictures {
-    assignments: std::vec::IntoIter<Assignment>,
-    opening: Opening,
-    writing: Writing,
-}
-
-impl FrameStream for Pictures {
-    fn next(&mut self) -> Result<Option<FrameAndPlace>> {
-        let Some(Assignment { input, output }) = self.assignments.next() else { return Ok(None) };
-        let source = self.opening.open(&input)?;
-        let mut header = source.header().clone();
-        header.colour = header.colour.without_alpha();
-        let writer = self.writing.create(&output, header, source.format())?;
-        Ok(Some((Box::new(source), writer)))
-    }
-
-    fn finish(self: Box<Self>) -> Result<()> {
-        Ok(())
-    }
 }

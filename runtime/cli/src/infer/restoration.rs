@@ -1,0 +1,157 @@
+//! `runtime infer` with an engine that restores films and pictures.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tileforge_engine::Pipeline;
+use tileforge_runtime::Result;
+use tileforge_runtime::host::{Handle, Host, HostOptions, Service};
+use tileforge_runtime::restoration::{Fitting, Options, RestoreRequest, Restorer, Settings, Statistics};
+use tileforge_session::{Environment, peak_memory_bytes};
+use tileforge_terminal::{Progress, Unit, counted, counted_as, print_json};
+
+use super::super::failure::{CommandResult, Failure};
+use super::super::figures::nodes;
+use super::arguments::Arguments;
+use super::each::Each;
+use super::films::Known;
+use super::frames::ClipOpening;
+use super::kind::has_frames;
+use super::plan::Assignment;
+use super::streams::{Pictures, of_clip};
+use super::told::say;
+
+/// How often the bar is looked after.
+const TICK: Duration = Duration::from_millis(100);
+
+/// Refuses options that do not go with such an engine.
+pub(super) fn check(assignments: &[Assignment], arguments: &Arguments) -> CommandResult {
+    let tiling = arguments.running.options();
+    let given = [
+        (tiling.margin.is_some(), "--margin"),
+        (tiling.batch.is_some(), "--batch"),
+        (tiling.tile.is_some(), "--tile"),
+        (arguments.outscale.is_some(), "--outscale"),
+    ];
+    if let Some((_, option)) = given.into_iter().find(|(given, _)| *given) {
+        return Err(Failure::Usage(format!("{option} does not go with an engine that restores; see --size")));
+    }
+    let stream = assignments.iter().find(|pair| has_frames(&pair.input, arguments.raw));
+    match stream {
+        Some(Assignment { input, .. }) if assignments.len() > 1 => Err(Failure::Usage(format!(
+            "{}: a film or stream of frames goes alone through an engine that restores, found {} inputs",
+            input.display(),
+            assignments.len()
+        ))),
+        // Batches would begin elsewhere, and give other frames.
+        Some(_) if arguments.resume => {
+            Err(Failure::Usage("--resume does not go with a film and an engine that restores".into()))
+        }
+        _ => Ok(()),
+    }
+}
+
+pub(super) fn run(
+    arguments: &Arguments,
+    pipeline: &Pipeline,
+    environment: &Environment,
+    work: &Each<'_>,
+    known: Known<'_>,
+    started: Instant,
+) -> CommandResult {
+    let settings = arguments.restoration.settings()?;
+    let host = Host::new(environment, HostOptions::default());
+    let running = arguments.running.options();
+    let options = Options { placement: running.placement, overlap: running.overlap };
+    let service = Service::new(&host, Restorer::new(&host, pipeline, &options)?, 1);
+    let stream = work.assignments.iter().find(|pair| has_frames(&pair.input, arguments.raw));
+    let (files, failed, output, result) = if let Some(assignment) = stream {
+        let request = of_stream(assignment, arguments, known, settings);
+        let made = wait(&service.submit(request, work.cancel)?, assignment)?;
+        let Assignment { input, output } = assignment;
+        if !arguments.json {
+            let text = format!("{} → {}: {}", input.display(), output.display(), line(&made));
+            say(Some(output), &text)?;
+        }
+        let mut file = json!({ "input": input, "output": output });
+        if let (Value::Object(file), Value::Object(more)) = (&mut file, json!(made)) {
+            file.extend(more);
+        }
+        (vec![file], 0, Some(output.as_path()), Ok(()))
+    } else {
+        let one = |owner: usize| of_picture(&work.assignments[owner], arguments, known, settings.clone());
+        let heard = work.run(&service, 1, one, line, |made| json!(made))?;
+        (heard.files.clone(), heard.failed(), None, heard.result())
+    };
+    if arguments.json {
+        let restorer = service.task();
+        let everything = json!({
+            "provider": restorer.placed().provider,
+            "verdict": restorer.placed().verdict,
+            "engine": pipeline.manifest().name,
+            "onnxruntime": environment.library().version(),
+            "files": files,
+            "skipped": work.all - work.assignments.len(),
+            "failed": failed,
+            "peak_memory_bytes": peak_memory_bytes(),
+            "session_seconds": restorer.placed().opening.as_secs_f64(),
+            "total_seconds": started.elapsed().as_secs_f64(),
+        });
+        match output {
+            Some(output) => say(Some(output), &format!("{everything:#}"))?,
+            None => print_json(&everything)?,
+        }
+    }
+    result
+}
+
+/// The request for one picture, which is a film of one frame.
+fn of_picture(assignment: &Assignment, arguments: &Arguments, known: Known<'_>, settings: Settings) -> RestoreRequest {
+    let (assignment, opening, writing) = (assignment.clone(), arguments.opening(known.piped), arguments.writing());
+    let open = move |fitting: &Fitting| -> Result<_> {
+        let fitting = fitting.clone();
+        let size = move |size| fitting.result(size);
+        Ok(Box::new(Pictures::new(vec![assignment], opening, writing, size)) as _)
+    };
+    RestoreRequest::new(open, settings, arguments.limits())
+}
+
+/// The request for a film or another stream of frames.
+fn of_stream(assignment: &Assignment, arguments: &Arguments, known: Known<'_>, settings: Settings) -> RestoreRequest {
+    let (assignment, clips) = (assignment.clone(), ClipOpening::new(arguments, known.films));
+    let depth = arguments.writing().depth;
+    let open = move |fitting: &Fitting| of_clip(&assignment, &clips, depth, &|size| fitting.result(size));
+    RestoreRequest::new(open, settings, arguments.limits())
+}
+
+/// Waits for a film, and shows how far it is.
+fn wait(handle: &Handle<Statistics>, assignment: &Assignment) -> Result<Statistics> {
+    let progress = Progress::new();
+    let name = assignment.input.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let mut begun = false;
+    loop {
+        let made = handle.wait_for(TICK);
+        let at = handle.progress();
+        if !begun && (at.total.is_some() || at.done > 0) {
+            progress.begin(name.clone(), at.total, Unit::Rate("frames"));
+            begun = true;
+        }
+        progress.set(at.done);
+        if let Some(made) = made {
+            progress.finish();
+            return made;
+        }
+    }
+}
+
+fn line(made: &Statistics) -> String {
+    let Statistics { size, network_size, frames, batches, assigned, seconds, .. } = made;
+    let through = if network_size == size { String::new() } else { format!(", computed at {network_size}") };
+    format!(
+        "{} of {size} in {}{through}, {:.2} s on {}",
+        counted(*frames, "frame"),
+        counted_as(*batches, "batch", "batches"),
+        seconds.total,
+        nodes(assigned)
+    )
+}
