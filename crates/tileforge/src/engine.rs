@@ -9,7 +9,7 @@ use tileforge_registry::{Authorities, Cache, Credentials, Offer, Purpose, Refere
 use tileforge_runtime::autoencoder::{Direction, Half};
 use tileforge_runtime::host::{Host, Service, Task as HostTask};
 use tileforge_runtime::realtime::RealtimeOptions;
-use tileforge_runtime::{Error as RuntimeError, autoencoder, depth, diffusion, realtime, run, upscale};
+use tileforge_runtime::{Error as RuntimeError, autoencoder, depth, diffusion, realtime, restoration, run, upscale};
 use tileforge_session::{Placement, Verdict, choice};
 
 use crate::autoencoder::{Coding, Decoder, Encoder};
@@ -17,6 +17,7 @@ use crate::depth::DepthEstimator;
 use crate::error::{Error, Result};
 use crate::generator::{Generation, Generator};
 use crate::player::Player;
+use crate::restorer::Restorer;
 use crate::tensors::Tensors;
 use crate::upscaler::{Upscale, Upscaler};
 
@@ -143,6 +144,15 @@ impl Engine {
     pub fn generator(&self, options: Generation) -> Result<Generator> {
         let Bundle::Pipeline(pipeline) = &self.bundle else { return Err(self.other("a diffusion pipeline")) };
         Ok(Generator::new(self.serve(diffusion::Generator::new(&self.host, pipeline, options.into())?)))
+    }
+
+    /// Opens it as a pipeline that restores films and pictures.
+    ///
+    /// # Errors
+    /// As [`Engine::upscaler`].
+    pub fn restorer(&self, options: &restoration::Options) -> Result<Restorer> {
+        let Bundle::Pipeline(pipeline) = &self.bundle else { return Err(self.other("a restoration pipeline")) };
+        Ok(Restorer::new(self.serve(restoration::Restorer::new(&self.host, pipeline, options)?)))
     }
 
     /// Opens it, or its encoder, as one that makes latents of pictures.

@@ -21,6 +21,7 @@
 //! | [`DepthEstimator`] | a picture, and a rough map for networks that refine one | the depth of each pixel |
 //! | [`Generator`] | [`Settings`](diffusion::Settings) with a text | pictures |
 //! | [`Player`] | frames, one after the other | frames |
+//! | [`Restorer`] | frames of a film, or a picture, with [`restoration::Settings`] | what they looked like |
 //! | [`Encoder`], [`Decoder`] | a picture or a clip; a latent | a latent; a picture or a clip |
 //! | [`Tensors`] | tensors by name | tensors by name |
 //!
@@ -43,7 +44,9 @@ mod generator;
 mod picture;
 mod player;
 mod request;
+mod restorer;
 mod setup;
+mod stream;
 mod tensors;
 mod upscaler;
 
@@ -53,9 +56,11 @@ pub use engine::{Engine, OpenOptions};
 pub use error::{Error, ErrorKind, Result};
 pub use generator::{Generate, Generated, Generation, Generator};
 pub use picture::{Picture, PixelData, Pixels, Samples};
-pub use player::{Player, Stream};
+pub use player::Player;
 pub use request::Request;
+pub use restorer::Restorer;
 pub use setup::Setup;
+pub use stream::Stream;
 pub use tensors::Tensors;
 pub use upscaler::{Upscale, Upscaler};
 
@@ -68,4 +73,5 @@ pub use tileforge_runtime::depth::{ColourMap, DepthFormat, DepthKind, DepthMap, 
 pub use tileforge_runtime::diffusion;
 pub use tileforge_runtime::host::{Cancel, Host, HostOptions, Metrics, Priority, Progress, Terms};
 pub use tileforge_runtime::realtime::{Late, Pace, RealtimeOptions, Statistics as StreamStatistics};
+pub use tileforge_runtime::restoration;
 pub use tileforge_session::{Fit, Placement, SessionOptions, Tensor, TensorInfo, Verdict};

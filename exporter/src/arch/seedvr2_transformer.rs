@@ -189,7 +189,7 @@ impl Architecture for NaDit {
     fn presets() -> Vec<(&'static str, Self)> {
         let tiny = NaDit {
             form: Form::Dit3b,
-            latent_channels: 3,
+            latent_channels: 4,
             text_width: 10,
             dim: 16,
             heads: 2,

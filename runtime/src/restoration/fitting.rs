@@ -167,7 +167,8 @@ mod tests {
             (size(4, 3), size(128, 96)),
             (size(1920, 1080), size(128, 72)),
             (size(9, 16), size(54, 96)),
-            (size(u32::MAX, 2 * (u32::MAX / 128)), size(128, 2)),
+            (size(u32::MAX, u32::MAX), size(96, 96)),
+            (size(1280, 20), size(128, 2)),
         ] {
             assert_eq!(fitting(Wanted::Largest).result(frame).unwrap(), expected, "{frame}");
         }

@@ -20,6 +20,8 @@ mod fitting;
 mod interface;
 mod request;
 mod restorer;
+#[cfg(test)]
+mod tests;
 mod transformer;
 
 pub use colour::Colour;

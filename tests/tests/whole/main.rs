@@ -45,6 +45,7 @@ mod processors;
 mod random_networks;
 mod rebuild;
 mod registry;
+mod restoration;
 #[cfg(feature = "rtx")]
 mod rtx_engines;
 #[cfg(feature = "rtx")]

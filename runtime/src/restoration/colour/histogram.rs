@@ -5,17 +5,10 @@ pub(super) fn match_ranks(values: &mut [f32], mut wanted: Vec<f32>) {
     let mut order: Vec<usize> = (0..values.len()).collect();
     order.sort_by(|one, other| values[*one].total_cmp(&values[*other]));
     wanted.sort_unstable_by(f32::total_cmp);
-    let (count, last) = (values.len(), wanted.len().saturating_sub(1));
+    let (last, last_wanted) = (values.len().saturating_sub(1), wanted.len().saturating_sub(1));
     for (rank, at) in order.into_iter().enumerate() {
-        let of = if wanted.len() == count { rank } else { (quantile(rank, count) * last as f32) as usize };
-        values[at] = wanted[of.min(last)];
+        values[at] = wanted[rank * last_wanted / last.max(1)];
     }
-}
-
-/// The place of a rank from 0 to 1, rounded as the reference rounds it: from the nearer end.
-fn quantile(rank: usize, count: usize) -> f32 {
-    let step = 1.0 / count.saturating_sub(1).max(1) as f32;
-    if rank < count / 2 { step * rank as f32 } else { 1.0 - step * (count - 1 - rank) as f32 }
 }
 
 #[cfg(test)]

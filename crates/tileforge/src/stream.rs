@@ -1,0 +1,135 @@
+//! Frames that come one after the other, and their results.
+
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use tileforge_image::{RowSource, Size};
+use tileforge_runtime::frames::{FrameAndPlace, FrameStream};
+use tileforge_runtime::host::Handle;
+use tileforge_runtime::realtime::Statistics;
+
+use crate::error::{Error, Result};
+use crate::picture::{Picture, Sink};
+use crate::request::Request;
+
+/// Results that wait to be taken.
+const AHEAD: usize = 2;
+
+/// How often the request is looked after while no result comes.
+const PATIENCE: Duration = Duration::from_millis(50);
+
+/// The size of the result of a frame of a size.
+pub(crate) type SizeOf = Box<dyn Fn(Size) -> tileforge_runtime::Result<Size> + Send>;
+
+/// A stream that has been opened.
+type Opened = tileforge_runtime::Result<Box<dyn FrameStream>>;
+
+/// The frames of a stream, and where their results go.
+struct Frames {
+    frames: Box<dyn Iterator<Item = Picture> + Send>,
+    size: SizeOf,
+    results: Sender<Picture>,
+}
+
+/// What opens a stream of frames on another thread, from the sizes of results, and where the results come.
+pub(crate) fn of_frames<I>(frames: I) -> (impl FnOnce(SizeOf) -> Opened + Send + 'static, Receiver<Picture>)
+where
+    I: IntoIterator<Item = Picture> + Send + 'static,
+    I::IntoIter: Send + 'static,
+{
+    let (results, taken) = bounded(AHEAD);
+    let open = move |size| -> Opened { Ok(Box::new(Frames { frames: Box::new(frames.into_iter()), size, results })) };
+    (open, taken)
+}
+
+impl FrameStream for Frames {
+    fn next(&mut self) -> tileforge_runtime::Result<Option<FrameAndPlace>> {
+        let Some(frame) = self.frames.next() else { return Ok(None) };
+        let source = frame.source();
+        let results = self.results.clone();
+        let mut header = source.header().clone();
+        header.size = (self.size)(header.size)?;
+        let sink = Sink::giving(header, move |picture| {
+            // A stream that was dropped is cancelled, and ends at its next frame.
+            let _ = results.send(picture);
+            Ok(())
+        })?;
+        Ok(Some((Box::new(source), Box::new(sink))))
+    }
+
+    fn finish(self: Box<Self>) -> tileforge_runtime::Result<()> {
+        Ok(())
+    }
+}
+
+/// The results of a stream, in the order of its frames. Taking them slowly slows the stream down; dropping it ends the
+/// stream.
+#[derive(Debug)]
+pub struct Stream<S = Statistics> {
+    results: Receiver<Picture>,
+    request: Request<S>,
+    ended: bool,
+    /// How it ended, until that is told.
+    outcome: Option<Result<S>>,
+}
+
+impl<S: Send + 'static> Stream<S> {
+    pub(crate) fn new(results: Receiver<Picture>, handle: Handle<S>) -> Self {
+        Self { results, request: Request::new(handle, Ok), ended: false, outcome: None }
+    }
+}
+
+impl<S> Stream<S> {
+    /// Takes the results that are left, and says what the stream took.
+    ///
+    /// # Errors
+    /// Why it ended before its last frame.
+    pub fn finish(mut self) -> Result<S> {
+        while self.next().transpose()?.is_some() {}
+        self.outcome.take().unwrap_or(Err(Error::Runtime(tileforge_runtime::Error::Taken)))
+    }
+
+    /// The next result, if it comes within this time; `None` if it does not. Otherwise as [`Iterator::next`].
+    pub fn next_within(&mut self, patience: Duration) -> Option<Option<Result<Picture>>> {
+        if !self.ended {
+            let patience = match self.results.recv_timeout(patience) {
+                Ok(picture) => return Some(Some(Ok(picture))),
+                // A request that is cancelled is answered before the last of its threads has ended.
+                Err(RecvTimeoutError::Timeout) => Duration::ZERO,
+                Err(RecvTimeoutError::Disconnected) => PATIENCE,
+            };
+            self.outcome = self.request.wait_for(patience);
+            self.ended = self.outcome.is_some();
+            if !self.ended {
+                return None;
+            }
+        }
+        if let Ok(picture) = self.results.try_recv() {
+            return Some(Some(Ok(picture)));
+        }
+        Some(self.outcome.take_if(|outcome| outcome.is_err()).and_then(Result::err).map(Err))
+    }
+
+    /// Ends it. What runs for it ends after the node that is being computed.
+    pub fn cancel(&self) {
+        self.request.cancel();
+    }
+}
+
+impl<S> Iterator for Stream<S> {
+    type Item = Result<Picture>;
+
+    fn next(&mut self) -> Option<Result<Picture>> {
+        loop {
+            if let Some(next) = self.next_within(PATIENCE) {
+                return next;
+            }
+        }
+    }
+}
+
+impl<S> Drop for Stream<S> {
+    fn drop(&mut self) {
+        self.request.cancel();
+    }
+}

@@ -1,0 +1,427 @@
+//! Engines that restore films and pictures give what the reference's pipeline gives.
+
+use end_to_end::{names_in, repository, run, run_with_cache_in, words};
+use safetensors::SafeTensors;
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::fs;
+use std::path::{Path, PathBuf};
+use tileforge::{Colour, Engine, OpenOptions, Picture, PixelData, Pixels, Samples, Setup, Size, Terms, restoration};
+
+/// What the tests allow: the errors of 32-bit floats, and of samples of 16 bits.
+const LEAST_DB: f64 = 90.0;
+/// The same where pixels get the colours of ranks: two that are equal up to rounding may have each other's.
+const LEAST_DB_OF_RANKS: f64 = 60.0;
+
+fn golden(path: &str) -> PathBuf {
+    repository("tests/golden-restoration").join(path)
+}
+
+/// A case of the reference: frames, how they are restored, and what comes out.
+struct Case {
+    name: String,
+    facts: BTreeMap<String, String>,
+    /// `[frames, height, width, 3]`, in 8 bits.
+    frames: (Vec<usize>, Vec<u8>),
+    /// The same of what comes out, from 0 to 1.
+    expected: (Vec<usize>, Vec<f32>),
+    /// `[channels, frames, height, width]` of each batch.
+    noise: (Vec<usize>, Vec<f32>),
+}
+
+fn floats(bytes: &[u8]) -> Vec<f32> {
+    bytes.as_chunks::<4>().0.iter().map(|value| f32::from_le_bytes(*value)).collect()
+}
+
+fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for name in names_in(&golden("")) {
+        let path = golden(&name).join("restoration.golden.safetensors");
+        let Ok(file) = fs::read(&path) else { continue };
+        let (_, header) = SafeTensors::read_metadata(&file).unwrap();
+        let facts = header.metadata().clone().unwrap().into_iter().collect();
+        let tensors = SafeTensors::deserialize(&file).unwrap();
+        let tensor = |name: &str| {
+            let tensor = tensors.tensor(name).unwrap();
+            (tensor.shape().to_vec(), tensor.data().to_vec())
+        };
+        let of_floats = |name: &str| {
+            let (shape, bytes) = tensor(name);
+            (shape, floats(&bytes))
+        };
+        let (frames, expected, noise) =
+            (tensor("input.frames"), of_floats("output.frames"), of_floats("input.noise.0"));
+        cases.push(Case { name, facts, frames, expected, noise });
+    }
+    assert!(cases.len() >= 10, "only {} cases", cases.len());
+    cases
+}
+
+fn case(name: &str) -> Case {
+    cases().into_iter().find(|case| case.name == name).unwrap()
+}
+
+/// A model file of the golden networks, with weights beside it, for latent frames of these heights and widths.
+fn model(work: &Path, transformer: &str, frames: usize, tiles: &[[usize; 2]]) -> PathBuf {
+    for file in ["vae.safetensors", transformer, "pos_emb.pt"] {
+        fs::copy(golden("models").join(file), work.join(file)).unwrap();
+    }
+    let sides = |factor: usize| {
+        let tile = |[height, width]: &[usize; 2]| format!("{}x{}", height * factor, width * factor);
+        tiles.iter().map(tile).collect::<Vec<_>>()
+    };
+    let mut graphs = serde_json::Map::new();
+    for (half, task, architecture, factor, [first, next]) in [
+        ("encoder", "vae_encoder", "VideoAutoencoderKLEncoder", 8, [5, 4]),
+        ("decoder", "vae_decoder", "VideoAutoencoderKLDecoder", 1, [2, 1]),
+    ] {
+        for (chunk, frames) in [("first", first), ("next", next)] {
+            let graph = json!({
+                "task": task, "architecture": architecture, "checkpoint": "vae.safetensors",
+                "set": { "chunk": chunk }, "sizes": { "tiles": sides(factor), "frames": frames },
+            });
+            graphs.insert(format!("{half}_{chunk}"), graph);
+        }
+    }
+    let sizes = json!({ "tiles": sides(1), "frames": frames });
+    let graph = json!({ "task": "transformer", "architecture": "NaDiT", "checkpoint": transformer, "sizes": sizes });
+    graphs.insert("transformer".into(), graph);
+    let model = json!({
+        "name": "small", "description": "Small.", "licence": "Apache-2.0", "provenance": "random",
+        "files": { "vae.safetensors": {}, (transformer): {}, "pos_emb.pt": {} },
+        "restoration": { "text": "pos_emb.pt" }, "graphs": graphs,
+    });
+    let path = work.join("small.yaml");
+    fs::write(&path, model.to_string()).unwrap();
+    path
+}
+
+/// The engine of such a model.
+fn engine(work: &Path, transformer: &str, frames: usize, tiles: &[[usize; 2]]) -> PathBuf {
+    let model = model(work, transformer, frames, tiles);
+    let (profile, engine) = (repository("tests/profiles/small-tiles.yaml"), work.join("engine"));
+    let line = words(&[&"build", &model, &"--profile", &profile, &"-o", &engine]);
+    let _ = run_with_cache_in(work, "engine-builder", line).success();
+    engine
+}
+
+/// The peak signal-to-noise ratio, in dB, of samples of 16 bits.
+fn psnr_db(found: &[u8], expected: &[f32]) -> f64 {
+    let found = found.as_chunks::<2>().0.iter().map(|value| f64::from(u16::from_le_bytes(*value)) / 65535.0);
+    let squares = found.zip(expected).map(|(found, expected)| (found - f64::from(*expected)).powi(2));
+    10.0 * (expected.len() as f64 / squares.sum::<f64>()).log10()
+}
+
+impl Case {
+    fn fact(&self, name: &str) -> &str {
+        &self.facts[name]
+    }
+
+    /// Restores the frames, in 16 bits, and gives what comes out.
+    fn restored(&self, work: &Path, engine: &Path, more: &[&str]) -> Vec<u8> {
+        let ([_, height, width, 3], samples) = (self.frames.0.as_slice(), &self.frames.1) else { unreachable!("RGB") };
+        let [input, output] = ["frames.rgb", "restored.rgb"].map(|name| work.join(name));
+        // Samples of 8 bits, to the bit, in 16.
+        fs::write(&input, samples.iter().flat_map(|sample| [*sample; 2]).collect::<Vec<u8>>()).unwrap();
+        let raw = format!("rgb48le:{width}x{height}");
+        let colour = self.fact("color_correction").replace('_', "-");
+        let line = words(&[
+            &"infer",
+            &"--engine",
+            &engine,
+            &"--raw",
+            &raw,
+            &"--input",
+            &input,
+            &"--output",
+            &output,
+            &"--size",
+            &self.fact("resolution"),
+            &"--frame-overlap",
+            &self.fact("temporal_overlap"),
+            &"--colour",
+            &colour,
+        ]);
+        let _ = run("runtime", line.iter().cloned().chain(more.iter().map(Into::into))).success();
+        fs::read(&output).unwrap()
+    }
+
+    /// The noise as a file.
+    fn noise_file(&self, work: &Path) -> PathBuf {
+        let path = work.join("noise.safetensors");
+        let shape = [&[1], self.noise.0.as_slice()].concat();
+        let bytes: Vec<u8> = self.noise.1.iter().flat_map(|value| value.to_le_bytes()).collect();
+        let view = safetensors::tensor::TensorView::new(safetensors::Dtype::F32, shape, &bytes).unwrap();
+        safetensors::serialize_to_file([("noise", view)], None, &path).unwrap();
+        path
+    }
+}
+
+#[test]
+fn films_and_pictures_are_those_of_the_reference() {
+    let mut groups: BTreeMap<(String, usize), Vec<Case>> = BTreeMap::new();
+    for case in cases() {
+        groups.entry((case.fact("transformer").to_owned(), case.noise.0[1])).or_default().push(case);
+    }
+    let mut table = String::new();
+    for ((transformer, frames), cases) in groups {
+        let mut tiles: Vec<[usize; 2]> = cases.iter().map(|case| [case.noise.0[2], case.noise.0[3]]).collect();
+        tiles.sort_unstable();
+        tiles.dedup();
+        let work = tempfile::tempdir().unwrap();
+        let engine = engine(work.path(), &transformer, frames, &tiles);
+        for case in cases {
+            let made = case.restored(work.path(), &engine, &["--seed", case.fact("seed")]);
+            assert_eq!(made.len(), 2 * case.expected.1.len(), "{}", case.name);
+            let db = psnr_db(&made, &case.expected.1);
+            writeln!(table, "{:<18} {:?} {db:.1} dB", case.name, case.expected.0).unwrap();
+            let noise = case.noise_file(work.path());
+            let given = case.restored(work.path(), &engine, &["--noise", noise.to_str().unwrap()]);
+            assert!(made == given, "{}: the noise of the seed is that of the reference", case.name);
+            let other = psnr_db(&case.restored(work.path(), &engine, &["--seed", "99"]), &case.expected.1);
+            assert!(other < 45.0, "{}: {other} dB with other noise", case.name);
+            let by_ranks = case.fact("color_correction") == "lab";
+            let least = if by_ranks { LEAST_DB_OF_RANKS } else { LEAST_DB };
+            assert!(db >= least, "{}: {db} dB\n{table}", case.name);
+        }
+    }
+    println!("{table}");
+}
+
+#[test]
+fn programs_of_others_restore_frames_one_after_the_other() {
+    let case = case("overlap-1");
+    let work = tempfile::tempdir().unwrap();
+    let engine = engine(work.path(), case.fact("transformer"), 2, &[[4, 6]]);
+    let host = Setup::default().host().unwrap();
+    let engine = Engine::open(&host, engine, &OpenOptions::default()).unwrap();
+    let restorer = engine.restorer(&restoration::Options::default()).unwrap();
+    let [_, height, width, _] = *case.frames.0 else { unreachable!("frames") };
+    let size = Size { width: width as u32, height: height as u32 };
+    let frame = |samples: &[u8]| {
+        // 16 bits in, 16 bits out.
+        let samples: Vec<u16> = samples.iter().map(|sample| u16::from(*sample) * 257).collect();
+        let data = PixelData::Sixteen(&samples);
+        Picture::from_pixels(Pixels { size, colour: Colour::Rgb, data, stride: None }).unwrap()
+    };
+    let frames: Vec<Picture> = case.frames.1.chunks_exact(height * width * 3).map(frame).collect();
+    let settings = restoration::Settings {
+        wanted: restoration::Wanted::ShorterSide(case.fact("resolution").parse().unwrap()),
+        frame_overlap: 1,
+        noise: restoration::NoiseOf::Seed(case.fact("seed").parse().unwrap()),
+        ..restoration::Settings::default()
+    };
+    let mut stream = restorer.play(frames.clone(), settings.clone(), Terms::default()).unwrap();
+    let made: Vec<u8> = stream.by_ref().flat_map(|frame| samples(frame.unwrap())).collect();
+    let took = stream.finish().unwrap();
+    assert_eq!((took.frames, took.batches), (9, 2));
+    let db = psnr_db(&made, &case.expected.1);
+    assert!(db >= LEAST_DB_OF_RANKS, "{db} dB");
+    // A picture alone is a film of one frame.
+    let alone = restorer.restore(frames[0].clone(), settings.clone()).unwrap();
+    assert_eq!(alone.size(), Size { width: case.expected.0[2] as u32, height: case.expected.0[1] as u32 });
+    // Whoever takes no more results ends the film, and the next one has its turn.
+    let many: Vec<Picture> = frames.iter().cycle().take(90).cloned().collect();
+    drop(restorer.play(many, settings.clone(), Terms::default()).unwrap());
+    assert_eq!(restorer.play(frames, settings, Terms::default()).unwrap().count(), 9);
+}
+
+/// Samples of 16 bits, as a raw stream has them.
+fn samples(picture: Picture) -> Vec<u8> {
+    match picture.into_samples() {
+        Samples::Sixteen(samples) => samples.iter().flat_map(|sample| sample.to_le_bytes()).collect(),
+        _ => panic!("16 bits are kept"),
+    }
+}
+
+/// Kernels of clips round otherwise on other numbers of threads, and the same on the same.
+#[test]
+fn a_command_gives_the_same_bytes_again() {
+    let case = case("overlap-1");
+    let work = tempfile::tempdir().unwrap();
+    let engine = engine(work.path(), case.fact("transformer"), 2, &[[4, 6]]);
+    for threads in ["1", "2", "4", "8"] {
+        let made = || case.restored(work.path(), &engine, &["--seed", case.fact("seed"), "--threads", threads]);
+        let first = made();
+        assert!(first == made(), "{threads} threads");
+        let db = psnr_db(&first, &case.expected.1);
+        assert!(db >= LEAST_DB_OF_RANKS, "{threads} threads: {db} dB");
+    }
+}
+
+/// Frames of a film, and pictures: 45 × 61 pixels.
+fn picture(path: &Path, colour: &str) {
+    let source = format!("testsrc2=size=61x45:duration=1:rate=1,format={colour}");
+    let made = std::process::Command::new("ffmpeg")
+        .args(["-hide_banner", "-loglevel", "error", "-f", "lavfi", "-i", &source, "-frames:v", "1"])
+        .arg(path)
+        .status();
+    assert!(made.unwrap().success());
+}
+
+#[test]
+fn pictures_have_names_sizes_and_records_of_their_own() {
+    let work = tempfile::tempdir().unwrap();
+    let at = |name: &str| work.path().join(name);
+    let engine = engine(work.path(), "transformer-3b.safetensors", 1, &[[4, 6], [6, 4]]);
+    let photos = at("photos");
+    fs::create_dir(&photos).unwrap();
+    for (name, colour) in [("a.png", "rgb24"), ("grey.png", "gray"), ("glass.png", "rgba")] {
+        picture(&photos.join(name), colour);
+    }
+    let line = |more: &[&str]| {
+        let line = words(&[&"infer", &"--engine", &engine, &"--input", &photos, &"--output", &at("out"), &"--json"]);
+        run("runtime", line.into_iter().chain(more.iter().map(Into::into))).success().json()
+    };
+    let told = line(&["--resume"]);
+    assert_eq!(told["files"].as_array().unwrap().len(), 3, "{told}");
+    // The largest size in these proportions, without an odd row or column.
+    assert_eq!(told["files"][0]["size"], json!({ "width": 42, "height": 32 }), "{told}");
+    assert_eq!(names_in(&at("out")), ["a.png", "glass.png", "grey.png"]);
+    let channels = |name: &str| image::open(at("out").join(name)).unwrap().color().channel_count();
+    assert_eq!(["a.png", "glass.png", "grey.png"].map(channels), [3, 3, 1]);
+    let again = line(&["--resume"]);
+    assert_eq!((&again["skipped"], &again["files"]), (&json!(3), &json!([])), "{again}");
+    // Another seed makes others.
+    let again = line(&["--resume", "--seed", "7"]);
+    assert_eq!(again["skipped"], 0, "{again}");
+    let alone = run("runtime", words(&[&"infer", &photos.join("a.png"), &"--engine", &engine])).success();
+    assert!(alone.stdout.contains("1 frame of 42×32 in 1 batch, computed at 48×32"), "{}", alone.stdout);
+    assert!(photos.join("a-restored.png").is_file());
+    let shown = run("runtime", words(&[&"inspect", &"--engine", &engine])).success().stdout;
+    assert!(shown.contains("pipeline         restoration, text in text.safetensors"), "{shown}");
+}
+
+#[test]
+fn films_keep_their_sound_and_their_times() {
+    let work = tempfile::tempdir().unwrap();
+    let at = |name: &str| work.path().join(name);
+    let engine = engine(work.path(), "transformer-3b.safetensors", 2, &[[4, 6]]);
+    let film = at("film.mkv");
+    let made = std::process::Command::new("ffmpeg")
+        .args(["-hide_banner", "-loglevel", "error", "-f", "lavfi", "-i", "testsrc2=size=60x40:duration=0.7:rate=10"])
+        .args(["-f", "lavfi", "-i", "sine=duration=0.7", "-c:v", "libx264", "-c:a", "flac"])
+        .arg(&film)
+        .status();
+    assert!(made.unwrap().success());
+    let output = at("restored.mkv");
+    let line = words(&[&"infer", &"--engine", &engine, &"--input", &film, &"--output", &output, &"--json"]);
+    let told = run("runtime", line.into_iter().chain(["--frame-overlap", "1"].map(Into::into))).success().json();
+    let file = &told["files"][0];
+    assert_eq!((&file["frames"], &file["batches"]), (&json!(7), &json!(2)), "{told}");
+    let probe = |film: &Path, entries: &str| {
+        let mut probe = std::process::Command::new("ffprobe");
+        probe.args(["-v", "error", "-of", "csv=p=0", "-show_entries", entries]).arg(film);
+        String::from_utf8(probe.output().unwrap().stdout).unwrap()
+    };
+    assert_eq!(probe(&output, "stream=codec_type,width,height"), "video,48,32\naudio\n");
+    let times = |film: &Path| probe(film, "packet=codec_type,pts_time");
+    let sorted = |text: String| {
+        let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    assert_eq!(sorted(times(&output)), sorted(times(&film)));
+}
+
+#[test]
+fn what_does_not_fit_is_refused_before_any_work() {
+    let case = case("overlap-1");
+    let work = tempfile::tempdir().unwrap();
+    let at = |name: &str| work.path().join(name);
+    let engine = engine(work.path(), case.fact("transformer"), 2, &[[4, 6]]);
+    let frames = at("frames.y4m");
+    let made = std::process::Command::new("ffmpeg")
+        .args(["-hide_banner", "-loglevel", "error", "-f", "lavfi", "-i", "testsrc2=size=60x40:duration=0.3:rate=10"])
+        .arg(&frames)
+        .status();
+    assert!(made.unwrap().success());
+    let noise = case.noise_file(work.path());
+    let (output, noise) = (at("out.y4m"), noise.to_str().unwrap());
+    let infer = |engine: &Path, more: &[&str]| {
+        let line = words(&[&"infer", &"--engine", &engine, &"--input", &frames, &"--output", &output]);
+        run("runtime", line.into_iter().chain(more.iter().map(Into::into)))
+    };
+    for (code, more, expected) in [
+        (1, &["--size", "33"][..], "the engine has no graph for 49×33, only for 48×32"),
+        (1, &["--size", "1x40"], "the engine has no graph for 1×40"),
+        (1, &["--frame-overlap", "5"], "expected batches that share fewer frames than the 5 of each, found 5"),
+        (2, &["--size", "0"], "expected the length of the shorter side, or a size"),
+        (2, &["--colour", "sepia"], "expected one of lab, wavelet"),
+        (2, &["--tile", "64x64"], "--tile does not go with an engine that restores"),
+        (2, &["--resume"], "--resume does not go with a film"),
+        (2, &["--seed", "1", "--noise", noise], "cannot be used with"),
+        (2, &["--target-fps", "30"], "--target-fps is for real-time networks; this one is for restoration"),
+        (1, &["--noise", "gone.npy"], "gone.npy"),
+    ] {
+        let _ = infer(&engine, more).failure(code, &[expected]);
+        assert!(!output.exists(), "{more:?}");
+    }
+    let _ = infer(end_to_end::demo_engine(), &["--seed", "1"]).failure(2, &["--seed is for engines that restore"]);
+    // Noise of another size.
+    let other = tempfile::tempdir().unwrap();
+    let noise = self::case("up").noise_file(other.path());
+    let _ = infer(&engine, &["--noise", noise.to_str().unwrap()]).failure(
+        1,
+        &["noise: expected noise of 4 channels, 2 latent frames and 6×4, found noise of 4 channels, 3 latent frames"],
+    );
+    assert!(!output.exists());
+    // A part of a pipeline is an engine of its own, and no part restores anything.
+    let line = words(&[&"infer", &"--engine", &engine, &"--part", &"transformer", &frames, &"-o", &output]);
+    assert!(!run("runtime", line).stderr.contains("internal"));
+}
+
+#[test]
+fn networks_and_texts_of_others_are_refused_at_build() {
+    let work = tempfile::tempdir().unwrap();
+    let at = |name: &str| work.path().join(name);
+    let path = model(work.path(), "transformer-3b.safetensors", 2, &[[4, 6]]);
+    let profile = repository("tests/profiles/small-tiles.yaml");
+    let build = |model: &Path, more: &[&str]| {
+        let line = words(&[&"build", &model, &"--profile", &profile, &"-o", &at("engine")]);
+        run_with_cache_in(work.path(), "engine-builder", line.into_iter().chain(more.iter().map(Into::into)))
+    };
+    let text = fs::read_to_string(&path).unwrap();
+    let with = |from: &str, to: &str| {
+        assert!(text.contains(from), "{from}");
+        fs::write(&path, text.replace(from, to)).unwrap();
+    };
+    with(r#"{"text":"pos_emb.pt"}"#, r#"{"text":"other.pt"}"#);
+    let _ = build(&path, &[]).failure(1, &["the text `other.pt` is not among its `files`"]);
+    with(r#"{"text":"pos_emb.pt"}"#, r#"{"text":"vae.safetensors"}"#);
+    let _ = build(&path, &[]).failure(1, &["expected one tensor [tokens, 20] of floats", "tensors"]);
+    // A text of another width.
+    with("", "");
+    let bytes = [0; 7 * 4];
+    let view = safetensors::tensor::TensorView::new(safetensors::Dtype::F32, vec![1, 7], &bytes).unwrap();
+    safetensors::serialize_to_file([("states", view)], None, &at("pos_emb.pt")).unwrap();
+    let _ = fs::remove_file(at("pos_emb.pt.sha256"));
+    let _ = build(&path, &[]).failure(1, &["expected one tensor [tokens, 20] of floats", "found f32 [1, 7]"]);
+    // An autoencoder alone.
+    let mut alone: serde_json::Value = serde_json::from_str(&text).unwrap();
+    alone["graphs"].as_object_mut().unwrap().remove("transformer");
+    fs::write(&path, alone.to_string()).unwrap();
+    let _ = build(&path, &[]).failure(1, &["expected one graph of a transformer that restores latent clips"]);
+    assert!(!at("engine").exists());
+}
+
+/// Sizes that are asked for are those of the film, for every network.
+#[test]
+fn sizes_and_frames_of_a_film_reach_every_network() {
+    let work = tempfile::tempdir().unwrap();
+    let path = model(work.path(), "transformer-3b.safetensors", 2, &[[4, 6]]);
+    let (profile, engine) = (repository("tests/profiles/small-tiles.yaml"), work.path().join("engine"));
+    let line =
+        words(&[&"build", &path, &"--profile", &profile, &"-o", &engine, &"--size", &"32x48", &"--frames", &"9"]);
+    let _ = run_with_cache_in(work.path(), "engine-builder", line).success();
+    let shown = run("runtime", words(&[&"inspect", &"--engine", &engine, &"--json"])).success().json();
+    let shape = |part: &str, tensor: &str| shown["parts"][part]["graphs"][0]["inputs"][tensor].clone();
+    assert_eq!(shape("transformer", "sample"), json!([1, 9, 3, 6, 4]), "{shown}");
+    assert_eq!(shape("transformer", "encoder_hidden_states"), json!([1, 7, 20]));
+    let _ = run("runtime", words(&[&"verify", &"--engine", &engine])).success();
+    // As any engine.
+    let archive = work.path().join("engine.tfpack");
+    let _ = run("engine-builder", words(&[&"pack", &engine, &"-o", &archive])).success();
+    let _ = run("runtime", words(&[&"unpack", &archive, &"-o", &work.path().join("unpacked")])).success();
+}
