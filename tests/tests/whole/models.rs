@@ -400,7 +400,7 @@ fn reduced(model: &str, graph: &str) -> &'static str {
     match (model, graph) {
         ("sdxl-base", "unet") => "tiny-xl",
         ("sdxl-inpainting", _) => "tiny-inpainting",
-        ("seedvr2-7b", _) => "tiny-7b",
+        ("seedvr2-7b", "transformer") => "tiny-7b",
         (_, next) if next.ends_with("_next") => "tiny-next",
         _ => "tiny",
     }

@@ -51,11 +51,15 @@ fn from_hsv([hue, saturation, value]: [f32; 3]) -> [f32; 3] {
     }
 }
 
+/// Where a part of the circle of hues begins, as near as can be: pixels with two channels at their limit lie there.
+fn beginning(part: usize) -> f32 {
+    (part as f64 / HUES as f64) as f32
+}
+
 /// The part of the circle that a hue lies in. The last part, which is red, belongs to the first one and to itself.
 fn parts(hue: f32) -> impl Iterator<Item = usize> {
-    let width = 1.0 / HUES as f32;
-    let is_red = hue >= 1.0 - width;
-    let own = (0..HUES).find(|part| hue >= *part as f32 * width && hue < (*part + 1) as f32 * width);
+    let is_red = hue >= beginning(HUES - 1);
+    let own = (0..HUES).find(|part| hue >= beginning(*part) && hue < beginning(*part + 1));
     is_red.then_some(0).into_iter().chain(own.filter(move |own| !(is_red && *own == 0)))
 }
 
@@ -116,6 +120,8 @@ mod tests {
         }
         assert_eq!(parts(0.01).collect::<Vec<_>>(), [0]);
         assert_eq!(parts(0.99).collect::<Vec<_>>(), [0, 11]);
-        assert_eq!(parts(0.5).collect::<Vec<_>>(), [6]);
+        for (pixel, part) in [([1.0, 1.0, 0.3], 2), ([0.3, 1.0, 1.0], 6), ([1.0, 0.3, 1.0], 10)] {
+            assert_eq!(parts(to_hsv(pixel)[0]).collect::<Vec<_>>(), [part], "{pixel:?}");
+        }
     }
 }
