@@ -285,8 +285,8 @@ impl Task for Restorer {
     type Output = Statistics;
 
     fn places(&self) -> usize {
-        // The next film is read and written while the networks run.
-        2
+        // A film keeps what its clips need on the device.
+        1
     }
 
     fn serve(&self, request: RestoreRequest, reply: &Reply<Statistics>) -> Result<Statistics> {
