@@ -240,8 +240,16 @@ impl Coding<'_> {
     }
 
     /// Runs one chunk of the whole picture: `planes` are `[channels, frames, height, width]` of the size that goes in,
-    /// and the result is `[planes, frames, height, width]` of the size that comes out. Chunks come in their order.
-    pub(super) fn run(&mut self, number: usize, chunk: &Chunk, planes: &[f32], size: Size) -> Result<Vec<f32>> {
+    /// and the result is `[planes, frames, height, width]` of the size that comes out. Chunks come in their order; behind the
+    /// last one, nothing is kept for another.
+    pub(super) fn run(
+        &mut self,
+        number: usize,
+        chunk: &Chunk,
+        is_last: bool,
+        planes: &[f32],
+        size: Size,
+    ) -> Result<Vec<f32>> {
         let interface = &self.coder.interface;
         let factor = interface.factor;
         let encodes = interface.direction == Direction::Encode;
@@ -259,7 +267,7 @@ impl Coding<'_> {
                 cut(planes, size, x, y, part, lease.buffer(&interface.input)?.as_mut_slice()?);
                 self.run_time += lease.run(self.ticket)?;
                 self.tiling.add(tile, lease.buffer(&interface.output)?.as_slice()?, &mut canvas);
-                if let (Some(next), Some(graph)) = (&self.coder.next, self.next) {
+                if let (Some(next), Some(graph), false) = (&self.coder.next, self.next, is_last) {
                     let mut later = next.lease(self.ticket, graph)?;
                     later.receive(&lease)?;
                     self.later.push(later);

@@ -131,7 +131,7 @@ impl Decoder {
                     planes.extend(latent.values[at..at + area].iter().map(raw));
                 }
             }
-            let made = coding.run(number, chunk, &planes, latent.size)?;
+            let made = coding.run(number, chunk, number + 1 == chunks.len(), &planes, latent.size)?;
             for frame in chunk.frames.clone().filter(|frame| *frame < frames) {
                 sink(self.frame(&made, frame - chunk.frames.start, chunk.frames.len(), whole, size)?)?;
             }

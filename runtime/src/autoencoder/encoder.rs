@@ -156,7 +156,7 @@ impl Encoder {
             if watch.ticket.cancel().is_cancelled() {
                 return Err(Error::Cancelled);
             }
-            stored.add(&coding.run(number, &chunk, &planes, whole)?, chunk.latents.len());
+            stored.add(&coding.run(number, &chunk, ahead.is_none(), &planes, whole)?, chunk.latents.len());
             number += 1;
             (watch.progress)(number as u64, number as u64 + u64::from(ahead.is_some()));
             if ahead.is_none() {
