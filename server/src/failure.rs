@@ -53,11 +53,11 @@ pub(crate) struct Failure {
 pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;
 
 /// When a request that was refused may be sent again.
-const RETRY_AFTER: Duration = Duration::from_secs(1);
+pub(crate) const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 impl Failure {
     pub(crate) fn new(kind: FailureKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into() }
+        Self { kind, message: bounded(message.into()) }
     }
 
     pub(crate) fn invalid(message: impl Into<String>) -> Self {
@@ -147,6 +147,21 @@ impl From<Failure> for Status {
     }
 }
 
+/// The longest message, in bytes. Errors of JSON say the values that they are about, whatever their length.
+const MESSAGE_MAXIMUM: usize = 2000;
+
+/// What is kept of a longer message at its end, which says where the error is.
+const MESSAGE_END: usize = 100;
+
+fn bounded(message: String) -> String {
+    if message.len() <= MESSAGE_MAXIMUM {
+        return message;
+    }
+    let begin = message.floor_char_boundary(MESSAGE_MAXIMUM - MESSAGE_END);
+    let end = message.ceil_char_boundary(message.len() - MESSAGE_END);
+    format!("{} … {}", &message[..begin], &message[end..])
+}
+
 /// The longest word of a client in an error, such as the name of a tensor.
 pub(crate) const WORD_MAXIMUM: usize = 64;
 
@@ -165,4 +180,18 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
         source = cause.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_message_loses_its_middle() {
+        let message = |length: usize| format!("the body: \"{}\" at line 1 column 9", "é".repeat(length));
+        assert_eq!(Failure::invalid(message(10)).message, message(10));
+        let cut = Failure::invalid(message(1_000_000)).message;
+        assert!(cut.len() < MESSAGE_MAXIMUM + 10, "{}", cut.len());
+        assert!(cut.starts_with("the body: \"é") && cut.ends_with("é\" at line 1 column 9"), "{cut}");
+    }
 }

@@ -18,6 +18,33 @@ pub(crate) fn object<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
     serde_json::from_slice(bytes).map_err(|error| Failure::invalid(format!("the body: {error}")))
 }
 
+/// The same of a body that may be empty.
+pub(crate) fn object_or_nothing<T: DeserializeOwned + Default>(bytes: &[u8]) -> Result<T> {
+    if bytes.is_empty() { Ok(T::default()) } else { object(bytes) }
+}
+
+/// The same of a part of a body: code that is derived would also take an array of the values in their order.
+#[derive(Debug, Default)]
+pub(crate) struct Object<T>(pub(crate) T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+        struct OfObject<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for OfObject<T> {
+            type Value = Object<T>;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("a JSON object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> std::result::Result<Object<T>, A::Error> {
+                T::deserialize(de::value::MapAccessDeserializer::new(map)).map(Object)
+            }
+        }
+        deserializer.deserialize_map(OfObject(PhantomData))
+    }
+}
+
 /// Most elements of an array.
 const MOST: usize = 16;
 
@@ -152,5 +179,25 @@ mod tests {
             [has("{}"), has("[]"), has("null"), has(r#"{"a": [[1]]}"#), has("[0]")].map(Option::unwrap),
             [false, false, false, true, true]
         );
+    }
+
+    #[test]
+    fn an_array_of_the_values_is_no_object() {
+        #[derive(Debug, Default, serde::Deserialize, PartialEq)]
+        struct Content {
+            number: u8,
+        }
+        assert_eq!(object::<Content>(br#" {"number": 1}"#).unwrap(), Content { number: 1 });
+        assert_eq!(object_or_nothing::<Content>(b"").unwrap(), Content { number: 0 });
+        for text in ["", "[1]", "[]", "1", "null", "\"x\"", r#"{"number": 1} x"#, r#"{"number": 1, "number": 1}"#] {
+            let refused = object::<Content>(text.as_bytes()).unwrap_err();
+            assert!(refused.message.starts_with("the body: "), "{text}: {}", refused.message);
+        }
+        let message = object_or_nothing::<Content>(b"[1]").unwrap_err().message;
+        assert_eq!(message, "the body: expected a JSON object");
+        let part = |text: &str| serde_json::from_str::<Object<Content>>(text).map(|Object(part)| part.number);
+        assert_eq!(part(r#"{"number": 1}"#).unwrap(), 1);
+        let message = part("[1]").unwrap_err().to_string();
+        assert!(message.contains("invalid type: sequence, expected a JSON object"), "{message}");
     }
 }

@@ -33,7 +33,7 @@ pub(crate) struct InferRequest {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Options {
     pub(crate) caller: Caller,
-    /// How long it may take.
+    /// How long it may take; the server's limit without it.
     pub(crate) timeout: Option<Duration>,
     pub(crate) priority: Priority,
 }
@@ -48,13 +48,21 @@ impl Options {
         }
     }
 
+    /// What a client says in seconds; 0 is the server's limit, as in the Open Inference Protocol.
+    pub(crate) fn timeout_of(seconds: f64) -> Result<Option<Duration>> {
+        let wrong = |_| Failure::invalid("timeout: expected seconds");
+        let timeout = Duration::try_from_secs_f64(seconds).map_err(wrong)?;
+        Ok((seconds > 0.0).then_some(timeout))
+    }
+
     /// What the settings of a form say: `timeout` in seconds, and `priority`.
     pub(crate) fn of_texts<'t>(caller: Caller, text: impl Fn(&str) -> Option<&'t str>) -> Result<Self> {
-        let seconds = |text: &str| text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-        let wrong = |name, expected| Failure::invalid(format!("{name}: expected {expected}"));
-        let timeout =
-            text("timeout").map(|text| seconds(text).ok_or_else(|| wrong("timeout", "seconds"))).transpose()?;
-        let number = text("priority").map(|text| text.parse().map_err(|_| wrong("priority", "a whole number")));
+        let timeout = match text("timeout") {
+            Some(text) => Self::timeout_of(text.parse().unwrap_or(f64::NAN))?,
+            None => None,
+        };
+        let wrong = |_| Failure::invalid("priority: expected a whole number");
+        let number = text("priority").map(|text| text.parse().map_err(wrong));
         Ok(Self { caller, timeout, priority: Self::priority_of(number.transpose()?.unwrap_or(0)) })
     }
 
@@ -240,6 +248,23 @@ mod tests {
     fn input(name: &str, datatype: &str, shape: &[i64], bytes: usize) -> Input {
         let elements = Elements::Bytes(vec![0; bytes].into());
         Input { name: name.into(), datatype: datatype.into(), shape: shape.to_vec(), elements }
+    }
+
+    #[test]
+    fn a_timeout_of_zero_is_none() {
+        let of = |text: &'static str| {
+            let options = Options::of_texts(Caller(0), |name| (name == "timeout").then_some(text));
+            options.map(|options| options.timeout).map_err(|failure| failure.message)
+        };
+        for text in ["0", "0.0", "-0", "0e9"] {
+            assert_eq!(of(text), Ok(None), "{text}");
+        }
+        assert_eq!(of("1.5"), Ok(Some(Duration::from_millis(1500))));
+        // Less than there are parts of a second is over at once.
+        assert_eq!(of("1e-300"), Ok(Some(Duration::ZERO)));
+        for text in ["-1", "x", "NaN", "inf", "1e300", "1 s"] {
+            assert_eq!(of(text), Err("timeout: expected seconds".into()), "{text}");
+        }
     }
 
     #[test]

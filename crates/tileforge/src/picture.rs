@@ -16,6 +16,20 @@ const ENCODED_BYTES_MAXIMUM: u64 = 1 << 30;
 /// The most bytes of a picture's pixels that a task makes in memory. Larger ones go by rows, through `tileforge-runtime`.
 const MADE_BYTES_MAXIMUM: u64 = 4 << 30;
 
+/// What errors call a picture that is no file.
+const IN_MEMORY: &str = "picture";
+
+/// The error without the name of a file that the caller does not know.
+fn in_memory(error: tileforge_image::Error) -> tileforge_image::Error {
+    use tileforge_image::Error as E;
+    let path = PathBuf::from(IN_MEMORY);
+    match error {
+        E::Image { problem, .. } => E::Image { path, problem },
+        E::NoTransparency { format, .. } => E::NoTransparency { path, format },
+        other => other,
+    }
+}
+
 /// A picture in memory, with its colour profile and what was said beside its pixels. Clones share the pixels.
 #[derive(Clone, PartialEq)]
 pub struct Picture {
@@ -101,7 +115,7 @@ impl Picture {
     /// # Errors
     /// As [`Picture::open`]; the reader fails.
     pub fn from_reader(reader: impl Read, limits: &Limits) -> Result<Self> {
-        let name = Path::new("picture");
+        let name = Path::new(IN_MEMORY);
         // Decoders go back and forth, as readers do not.
         let mut file = tempfile::tempfile().map_err(Error::Temporary)?;
         let count = io::copy(&mut reader.take(ENCODED_BYTES_MAXIMUM + 1), &mut file).map_err(Error::Temporary)?;
@@ -233,8 +247,8 @@ impl Picture {
     /// The format is not written, or does not hold such a picture: alpha in JPEG.
     pub fn encode(&self, format: Format) -> Result<Vec<u8>> {
         let folder = tempfile::tempdir().map_err(Error::Temporary)?;
-        let path = folder.path().join("picture");
-        self.write_as(&path, format)?;
+        let path = folder.path().join(IN_MEMORY);
+        self.write_as(&path, format).map_err(in_memory)?;
         fs::read(&path).map_err(Error::Temporary)
     }
 
@@ -244,14 +258,14 @@ impl Picture {
     /// # Errors
     /// As [`Picture::encode`]; the file cannot be written.
     pub fn write(&self, path: impl AsRef<Path>) -> Result<()> {
-        self.write_as(path.as_ref(), Format::of_name(path.as_ref())?)
+        Ok(self.write_as(path.as_ref(), Format::of_name(path.as_ref())?)?)
     }
 
-    fn write_as(&self, path: &Path, format: Format) -> Result<()> {
+    fn write_as(&self, path: &Path, format: Format) -> tileforge_image::Result<()> {
         let mut writer = ImageWriter::create(path, format, self.header.clone())?;
         let rows = self.rows_in(writer.header().depth);
         writer.write_rows(&rows)?;
-        Ok(Box::new(writer).finish()?)
+        Box::new(writer).finish()
     }
 
     /// The rows with samples of another depth.
@@ -389,6 +403,20 @@ impl RowSink for Sink {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn errors_of_pictures_in_memory_name_no_file() {
+        let picture = |width, colour: Colour| {
+            let size = Size { width, height: 1 };
+            let samples = vec![0; width as usize * colour.channels()];
+            Picture::from_pixels(Pixels { size, colour, data: PixelData::Eight(&samples), stride: None }).unwrap()
+        };
+        let refused = |picture: Picture, format| picture.encode(format).unwrap_err().to_string();
+        let wide = refused(picture(16_384, Colour::Grey), Format::WebP);
+        assert_eq!(wide, "picture: WebP holds at most 16383 pixels a side, and this is 16384×1; write a PNG");
+        let clear = refused(picture(1, Colour::Rgba), Format::Jpeg);
+        assert_eq!(clear, "picture: JPEG cannot hold transparency, which this picture has");
+    }
 
     #[test]
     fn pictures_that_memory_would_not_hold_are_refused_before_it_is_used() {

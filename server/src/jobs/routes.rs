@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use axum::Extension;
 use axum::Router;
+use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, Request, State};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -15,7 +16,7 @@ use http::{HeaderValue, StatusCode, header};
 use serde_json::{Value, json};
 use tileforge::Format;
 
-use super::store::{Job, Outcome};
+use super::store::{Job, Outcome, unknown};
 use super::work::{KINDS, Work};
 use crate::admission::Accepted;
 use crate::app::App;
@@ -93,17 +94,24 @@ async fn make(State(app): State<Arc<App>>, kind: &'static str, request: Request)
     Ok(response)
 }
 
-async fn status(State(app): State<Arc<App>>, caller: Extension<Caller>, Path(id): Path<String>) -> Result<Response> {
-    Ok(answer(StatusCode::OK, &described(&*app.jobs.get(&id, caller.0)?)))
+/// What a path names, if it can name anything.
+type Id = std::result::Result<Path<String>, PathRejection>;
+
+fn named(id: &Id) -> Result<&str> {
+    id.as_ref().map(|Path(id)| id.as_str()).map_err(|_| unknown())
+}
+
+async fn status(State(app): State<Arc<App>>, caller: Extension<Caller>, id: Id) -> Result<Response> {
+    Ok(answer(StatusCode::OK, &described(&*app.jobs.get(named(&id)?, caller.0)?)))
 }
 
 /// Cancels a job that is open, and forgets it with its result.
-async fn remove(State(app): State<Arc<App>>, caller: Extension<Caller>, Path(id): Path<String>) -> Result<Response> {
-    Ok(answer(StatusCode::OK, &described(&*app.jobs.remove(&id, caller.0)?)))
+async fn remove(State(app): State<Arc<App>>, caller: Extension<Caller>, id: Id) -> Result<Response> {
+    Ok(answer(StatusCode::OK, &described(&*app.jobs.remove(named(&id)?, caller.0)?)))
 }
 
-async fn result(State(app): State<Arc<App>>, caller: Extension<Caller>, Path(id): Path<String>) -> Result<Response> {
-    let job = app.jobs.get(&id, caller.0)?;
+async fn result(State(app): State<Arc<App>>, caller: Extension<Caller>, id: Id) -> Result<Response> {
+    let job = app.jobs.get(named(&id)?, caller.0)?;
     match job.outcome.borrow().clone() {
         Outcome::Done(file) => {
             let headers = [(header::CONTENT_TYPE, file.media), (header::CACHE_CONTROL, "no-store")];
@@ -115,8 +123,8 @@ async fn result(State(app): State<Arc<App>>, caller: Extension<Caller>, Path(id)
     }
 }
 
-async fn follow(State(app): State<Arc<App>>, caller: Extension<Caller>, Path(id): Path<String>) -> Result<Response> {
-    let job = app.jobs.get(&id, caller.0)?;
+async fn follow(State(app): State<Arc<App>>, caller: Extension<Caller>, id: Id) -> Result<Response> {
+    let job = app.jobs.get(named(&id)?, caller.0)?;
     Ok(events::answer(move |events| async move { tell(&app, &job, &events).await }))
 }
 

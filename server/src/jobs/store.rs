@@ -197,7 +197,8 @@ fn new_id() -> Result<String> {
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-fn unknown() -> Failure {
+/// There is no job of an id for a caller.
+pub(super) fn unknown() -> Failure {
     Failure::new(FailureKind::NotFound, "there is no such job, or its time is over")
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::response::Response;
 use http::StatusCode;
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::app::App;
 use crate::failure::Result;
 use crate::model::Model;
-use crate::rest::json as answer;
+use crate::rest::{Named, NamedPath, json as answer};
 use crate::size::shown;
 
 pub(super) async fn models(State(app): State<Arc<App>>) -> Response {
@@ -21,8 +21,9 @@ pub(super) async fn models(State(app): State<Arc<App>>) -> Response {
     answer(StatusCode::OK, &json!({ "object": "list", "data": listed }))
 }
 
-pub(super) async fn model(State(app): State<Arc<App>>, Path(name): Path<String>) -> Result<Response> {
-    Ok(answer(StatusCode::OK, &entry(&*app.repository.get(&name)?)))
+pub(super) async fn model(State(app): State<Arc<App>>, path: NamedPath) -> Result<Response> {
+    let model = app.repository.get(&Named::of(path)?.name)?;
+    Ok(answer(StatusCode::OK, &entry(&model)))
 }
 
 fn entry(model: &Model) -> Value {

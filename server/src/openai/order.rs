@@ -1,7 +1,7 @@
 //! A request for pictures that was read and checked, and the pictures that it becomes.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use axum::extract::Request;
 use base64::Engine as _;
@@ -76,7 +76,7 @@ impl Order {
         if asked.output_compression.is_some_and(|number| number != 100) {
             return Err(Failure::invalid("output_compression: expected 100; pictures are written in full quality"));
         }
-        if asked.background.as_deref() == Some("transparent") {
+        if asked.background.is_some_and(|background| !["auto", "opaque"].contains(&&*background)) {
             return Err(Failure::invalid("background: expected opaque or auto; pictures are not transparent"));
         }
         if asked.partial_images.is_some_and(|number| number > PARTIAL_MAXIMUM) {
@@ -92,12 +92,9 @@ impl Order {
         let prompt = asked.prompt.ok_or_else(|| Failure::invalid("prompt: expected a text"))?;
         let size = asked.size.as_deref().filter(|size| *size != "auto").map(size_of).transpose()?;
         let model = app.repository.choose(asked.model.as_deref(), |task| task.is_none(), "texts to pictures")?;
-        let timeout = asked.timeout.map(|seconds| {
-            Duration::try_from_secs_f64(seconds).map_err(|_| Failure::invalid("timeout: expected seconds"))
-        });
         let options = Options {
             caller,
-            timeout: timeout.transpose()?,
+            timeout: asked.timeout.map(Options::timeout_of).transpose()?.flatten(),
             priority: Options::priority_of(asked.priority.unwrap_or(0)),
         };
         let picture = match pictures.pop() {

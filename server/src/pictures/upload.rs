@@ -6,7 +6,7 @@ use std::sync::Arc;
 use axum::extract::multipart::MultipartError;
 use axum::extract::{FromRequest, Multipart, Query, Request};
 use bytes::Bytes;
-use http::header;
+use http::{HeaderMap, header};
 use tileforge::Picture;
 
 use crate::app::App;
@@ -41,12 +41,7 @@ impl Upload {
         let query: Query<BTreeMap<String, String>> = Query::try_from_uri(request.uri())
             .map_err(|error| Failure::invalid(format!("the query: {}", error.body_text())))?;
         let mut upload = Self { texts: query.0, held, caller, ..Self::default() };
-        let kind = request.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
-        if !kind.to_ascii_lowercase().starts_with("multipart/form-data") {
-            if kind.starts_with("application/x-www-form-urlencoded") || kind.starts_with("application/json") {
-                let message = "expected the picture as the body, or a form as multipart/form-data";
-                return Err(Failure::new(FailureKind::MediaType, message));
-            }
+        if !is_form(request.headers())? {
             let bytes = body::read(request.into_body()).await?;
             upload.files.push(("image".into(), bytes));
             return Ok(upload);
@@ -103,10 +98,59 @@ impl Upload {
     }
 }
 
+/// Whether a body is a form. Otherwise it is the picture, whose format its first bytes say.
+fn is_form(headers: &HeaderMap) -> Result<bool> {
+    let Some(kind) = headers.get(header::CONTENT_TYPE) else { return Ok(false) };
+    let kind = String::from_utf8_lossy(kind.as_bytes()).to_ascii_lowercase();
+    match kind.split(';').next().unwrap_or_default().trim() {
+        "multipart/form-data" => Ok(true),
+        "application/octet-stream" => Ok(false),
+        kind if kind.starts_with("image/") => Ok(false),
+        _ => {
+            let message = "expected the picture as the body (image/…), or a form as multipart/form-data";
+            Err(Failure::new(FailureKind::MediaType, message))
+        }
+    }
+}
+
 fn of_form(error: &MultipartError) -> Failure {
     let failure = failure_of(error);
     match failure.kind {
         FailureKind::Invalid => Failure::invalid(format!("the form: {}", error.body_text())),
         _ => failure,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)] // a test's way to fail
+
+    use http::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn the_kind_of_a_body_says_whether_it_is_a_picture_or_a_form() {
+        let of = |kind: &[u8]| {
+            let headers = [(header::CONTENT_TYPE, HeaderValue::from_bytes(kind).unwrap())].into_iter().collect();
+            is_form(&headers).map_err(|failure| failure.kind)
+        };
+        assert!(!is_form(&HeaderMap::new()).unwrap());
+        for kind in ["image/png", "IMAGE/JPEG", "image/x-other; q=1", "application/octet-stream"] {
+            assert_eq!(of(kind.as_bytes()), Ok(false), "{kind}");
+        }
+        assert_eq!(of(b"Multipart/Form-Data; boundary=x"), Ok(true));
+        for kind in [
+            &b"text/plain"[..],
+            b"application/json",
+            b"application/x-www-form-urlencoded",
+            b"multipart/form-data-x",
+            b"multipart/mixed",
+            b"image",
+            b"",
+            b"\xff",
+        ] {
+            assert_eq!(of(kind), Err(FailureKind::MediaType), "{kind:?}");
+        }
     }
 }

@@ -23,6 +23,7 @@ use crate::body;
 use crate::caller::Caller;
 use crate::datatype::{self, Elements};
 use crate::failure::{Failure, FailureKind, Result, WORD_MAXIMUM, shown};
+use crate::few::Object;
 use crate::inference::{self, InferRequest, Input, Options, Output, beside};
 
 /// How much of a body is JSON.
@@ -88,16 +89,16 @@ fn read(json_length: Option<&HeaderValue>, body: &Bytes) -> Result<Read> {
         }
     };
     let (text, mut rest) = (body.slice(..length), body.slice(length..));
-    let request: Request =
+    let Object(request) =
         serde_json::from_slice(&text).map_err(|error| Failure::invalid(format!("the JSON of the request: {error}")))?;
     let Request { id, parameters, inputs, outputs } = request;
-    let inputs = inputs.into_iter().map(|input| of_text(input, &mut rest)).collect::<Result<Vec<_>>>()?;
+    let inputs = inputs.into_iter().map(|Object(input)| of_text(input, &mut rest)).collect::<Result<Vec<_>>>()?;
     if !rest.is_empty() {
         return Err(Failure::invalid(format!("expected nothing behind the tensors, found {} bytes", rest.len())));
     }
     let default = flag(&parameters, "binary_data_output")?.unwrap_or(false);
     let mut binary = Binary { default, outputs: Vec::new() };
-    for output in &outputs {
+    for Object(output) in &outputs {
         refuse_shared_memory(&output.parameters)?;
         if output.parameters.get("classification").is_some_and(|classes| *classes != Parameter::Integer(0)) {
             return Err(Failure::invalid(format!(
@@ -118,7 +119,7 @@ fn read(json_length: Option<&HeaderValue>, body: &Bytes) -> Result<Read> {
         timeout: whole(&parameters, "timeout")?.filter(|micros| *micros > 0).map(Duration::from_micros),
         priority: Options::priority_of(whole(&parameters, "priority")?.unwrap_or(0)),
     };
-    let outputs = outputs.into_iter().map(|output| output.name).collect();
+    let outputs = outputs.into_iter().map(|Object(output)| output.name).collect();
     Ok(Read { id, request: InferRequest { inputs, outputs, half, options }, binary })
 }
 

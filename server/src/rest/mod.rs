@@ -21,7 +21,7 @@ use crate::app::App;
 use crate::context;
 
 pub(crate) use answer::json;
-pub(crate) use models::{change, check_no_parameters, check_version, described};
+pub(crate) use models::{Named, NamedPath, change, check_no_parameters, check_version, described};
 
 /// Health and figures.
 pub(crate) fn watching() -> Router<Arc<App>> {

@@ -15,21 +15,22 @@ use super::answer::json as answer;
 use crate::app::{self, App};
 use crate::body;
 use crate::datatype;
-use crate::failure::{Failure, FailureKind, Result, WORD_MAXIMUM, shown};
+use crate::failure::{Failure, FailureKind, RETRY_AFTER, Result, WORD_MAXIMUM, shown};
+use crate::few::{self, HasEntries, Object};
 
 /// A model that a path names.
 #[derive(Deserialize)]
-pub(super) struct Named {
-    pub(super) name: String,
+pub(crate) struct Named {
+    pub(crate) name: String,
     version: Option<String>,
 }
 
 /// What a path names, if it can name anything.
-pub(super) type NamedPath = std::result::Result<Path<Named>, PathRejection>;
+pub(crate) type NamedPath = std::result::Result<Path<Named>, PathRejection>;
 
 impl Named {
     /// Of a path.
-    pub(super) fn of(path: NamedPath) -> Result<Self> {
+    pub(crate) fn of(path: NamedPath) -> Result<Self> {
         let Path(named) = path.map_err(|_| Failure::new(FailureKind::NotFound, "there is no such model"))?;
         check_version(&named.name, named.version.as_deref().unwrap_or_default())?;
         Ok(named)
@@ -52,8 +53,7 @@ pub(super) async fn live() -> Response {
 
 pub(super) async fn ready(State(app): State<Arc<App>>) -> Response {
     let ready = app.admission.is_ready();
-    let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    answer(status, &json!({ "ready": ready }))
+    readiness(ready, &json!({ "ready": ready }))
 }
 
 pub(super) async fn server() -> Response {
@@ -108,8 +108,17 @@ pub(super) async fn metadata(State(app): State<Arc<App>>, path: NamedPath) -> Re
 pub(super) async fn model_ready(State(app): State<Arc<App>>, path: NamedPath) -> Result<Response> {
     let name = Named::of(path)?.name;
     let ready = app.repository.is_ready(&name)? && app.admission.is_ready();
-    let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    Ok(answer(status, &json!({ "name": name, "ready": ready })))
+    Ok(readiness(ready, &json!({ "name": name, "ready": ready })))
+}
+
+/// Whether something takes requests. Where it does not, the answer says when to ask again, as every such answer.
+fn readiness(ready: bool, content: &serde_json::Value) -> Response {
+    if ready {
+        return answer(StatusCode::OK, content);
+    }
+    let mut response = answer(StatusCode::SERVICE_UNAVAILABLE, content);
+    response.headers_mut().insert(header::RETRY_AFTER, RETRY_AFTER.as_secs().into());
+    response
 }
 
 /// What the index is asked.
@@ -121,10 +130,7 @@ struct Asked {
 
 pub(super) async fn index(State(app): State<Arc<App>>, body: Body) -> Result<Response> {
     let bytes = body::read(body).await?;
-    let asked: Asked = match bytes.len() {
-        0 => Asked::default(),
-        _ => serde_json::from_slice(&bytes).map_err(|error| Failure::invalid(format!("the body: {error}")))?,
-    };
+    let asked: Asked = few::object_or_nothing(&bytes)?;
     let listed = app.repository.index().into_iter().filter(|model| model.ready || !asked.ready);
     let entry = |model: crate::repository::Listed| {
         let state = if model.ready { "READY" } else { "UNAVAILABLE" };
@@ -133,21 +139,18 @@ pub(super) async fn index(State(app): State<Arc<App>>, body: Body) -> Result<Res
     Ok(answer(StatusCode::OK, &listed.map(entry).collect::<Vec<_>>()))
 }
 
-/// What a client says beside a model that is to be loaded.
+/// What a client says beside a model that is to be loaded or unloaded.
 #[derive(Default, Deserialize)]
-struct Load {
-    #[serde(default)]
-    parameters: std::collections::BTreeMap<String, serde::de::IgnoredAny>,
+#[serde(default)]
+struct Change {
+    parameters: Object<HasEntries>,
 }
 
 pub(super) async fn load(State(app): State<Arc<App>>, path: NamedPath, body: Body) -> Result<Response> {
     let name = Named::of(path)?.name;
     let bytes = body::read(body).await?;
-    let load: Load = match bytes.len() {
-        0 => Load::default(),
-        _ => serde_json::from_slice(&bytes).map_err(|error| Failure::invalid(format!("the body: {error}")))?,
-    };
-    check_no_parameters(load.parameters.is_empty())?;
+    let Change { parameters } = few::object_or_nothing(&bytes)?;
+    check_no_parameters(!parameters.0.0)?;
     change(&app, name, true).await?;
     Ok(answer(StatusCode::OK, &json!({})))
 }
@@ -163,7 +166,8 @@ pub(crate) fn check_no_parameters(are_none: bool) -> Result<()> {
 
 pub(super) async fn unload(State(app): State<Arc<App>>, path: NamedPath, body: Body) -> Result<Response> {
     let name = Named::of(path)?.name;
-    body::read(body).await?;
+    // Clients say there what becomes of models that depend on this one. None does.
+    let _: Change = few::object_or_nothing(&body::read(body).await?)?;
     change(&app, name, false).await?;
     Ok(answer(StatusCode::OK, &json!({})))
 }

@@ -9,6 +9,7 @@ use serde::Deserialize;
 use serde::de::{self, DeserializeSeed, Deserializer, SeqAccess, Visitor};
 
 use crate::datatype::Elements;
+use crate::few::Object;
 
 /// How deep arrays of elements may stand in each other: as many axes as a tensor may have.
 const DEPTH_MAXIMUM: usize = 8;
@@ -20,9 +21,9 @@ pub(super) struct Request {
     pub(super) id: String,
     #[serde(default)]
     pub(super) parameters: Parameters,
-    pub(super) inputs: Vec<Input>,
+    pub(super) inputs: Vec<Object<Input>>,
     #[serde(default)]
-    pub(super) outputs: Vec<Output>,
+    pub(super) outputs: Vec<Object<Output>>,
 }
 
 /// An input, whose elements are here or behind the text.

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use crate::failure::{Failure, Result};
-use crate::few::{Few, HasEntries, Whole};
+use crate::few::{Few, HasEntries, Object, Whole};
 
 /// What `txt2img` and `img2img` are asked. Fields that change no picture here are not read.
 #[derive(Debug, Default, Deserialize)]
@@ -27,7 +27,7 @@ pub(super) struct Asked {
     pub(super) resize_mode: Option<u32>,
     pub(super) inpainting_mask_invert: Option<Whole>,
     pub(super) send_images: Option<bool>,
-    pub(super) override_settings: Option<Overrides>,
+    override_settings: Option<Object<Overrides>>,
     enable_hr: Option<bool>,
     restore_faces: Option<bool>,
     tiling: Option<bool>,
@@ -54,7 +54,7 @@ impl Asked {
     /// Refuses what would change the picture and is not served.
     pub(super) fn check(&self) -> Result<()> {
         let text = |text: &Option<String>| text.as_deref().is_some_and(|text| !text.is_empty());
-        let overrides = self.override_settings.as_ref();
+        let overrides = self.overrides();
         let vae = overrides.and_then(|all| all.sd_vae.as_deref()).unwrap_or_default();
         let skip = overrides.and_then(|all| all.clip_stop_at_last_layers).or(self.clip_skip);
         refuse(&[
@@ -70,6 +70,11 @@ impl Asked {
             ("alwayson_scripts", self.alwayson_scripts.0),
             ("sd_vae", !["", "automatic", "none"].contains(&vae.to_ascii_lowercase().as_str())),
         ])
+    }
+
+    /// Settings of this request alone.
+    pub(super) fn overrides(&self) -> Option<&Overrides> {
+        self.override_settings.as_ref().map(|Object(all)| all)
     }
 
     /// The sampler with its scheduler, as one name; `None`: the engine's own.

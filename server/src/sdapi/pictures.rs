@@ -118,7 +118,7 @@ async fn made(
     held: Arc<Held>,
     kind: &'static str,
 ) -> Result<Response> {
-    let named = asked.override_settings.as_ref().and_then(|all| all.sd_model_checkpoint.as_deref());
+    let named = asked.overrides().and_then(|all| all.sd_model_checkpoint.as_deref());
     let model = lists::pipeline(app, caller, named)?;
     let [prompt, negative] = [wanted.prompt.clone(), wanted.negative_prompt.clone().unwrap_or_default()];
     let (guidance, sampler, count) = (wanted.guidance, wanted.scheduler.clone(), wanted.count.unwrap_or(1));

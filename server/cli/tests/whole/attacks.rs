@@ -28,7 +28,10 @@ fn json_that_lies_is_refused_with_the_reason() {
     for (content, expected) in [
         ("", "the JSON of the request: EOF"),
         ("{", "the JSON of the request: EOF"),
-        ("[]", "the JSON of the request: invalid length"),
+        ("[]", "the JSON of the request: invalid type: sequence, expected a JSON object"),
+        (r#"["", {}, [], []]"#, "the JSON of the request: invalid type: sequence, expected a JSON object"),
+        (r#"{"inputs":[["image","FP32",[1],{},[1]]]}"#, "invalid type: sequence, expected a JSON object"),
+        (r#"{"inputs":[],"outputs":[["upscaled",{}]]}"#, "invalid type: sequence, expected a JSON object"),
         ("nul", "the JSON of the request: "),
         (r#"{"inputs":[]} x"#, "trailing characters"),
         (r#"{"inputs":[],"inputs":[]}"#, "duplicate field"),
@@ -62,6 +65,10 @@ fn json_that_lies_is_refused_with_the_reason() {
         assert!(status == 400 && error.contains(expected), "{start}: expected {expected}, found {status} {error}");
         assert!(error.len() < 1000, "{start}: {error}");
     }
+    // A value of another type is not said at its full length.
+    let long = json!({ "inputs": "x".repeat(900_000) }).to_string();
+    let (status, error) = refused(&server, &long);
+    assert!(status == 400 && error.len() < 3000 && error.contains("expected a sequence at line 1"), "{error}");
     // An input with the same name twice, and none at all.
     let mut twice = inference(24);
     let input = twice["inputs"][0].clone();
@@ -124,10 +131,17 @@ fn names_reach_no_files_and_paths_that_are_none_say_so() {
             ("POST", format!("/v2/models/{name}/infer")),
             ("POST", format!("/v2/repository/models/{name}/load")),
             ("POST", format!("/v2/repository/models/{name}/unload")),
+            ("GET", format!("/v1/models/{name}")),
+            ("GET", format!("/v1/jobs/{name}")),
+            ("DELETE", format!("/v1/jobs/{name}")),
+            ("GET", format!("/v1/jobs/{name}/events")),
+            ("GET", format!("/v1/jobs/{name}/result")),
         ] {
             let (status, head, body) = server.request(method, &path, &[], b"{}");
             assert!(status == 404, "{path}: {head}");
-            assert!(serde_json::from_slice::<Value>(&body).unwrap()["error"].is_string());
+            let error = &serde_json::from_slice::<Value>(&body).unwrap()["error"];
+            let message = if path.starts_with("/v1/models/") { &error["message"] } else { error };
+            assert!(message.is_string(), "{path}: {error}");
         }
     }
     assert_eq!(server.get("/none").0, 404);
@@ -140,6 +154,22 @@ fn names_reach_no_files_and_paths_that_are_none_say_so() {
     let (status, answer) =
         server.post("/v2/repository/models/model/load", &json!({ "parameters": { "config": "{}" } }));
     assert!(status == 400 && answer["error"].as_str().unwrap().contains("no parameters"), "{answer}");
+    // What is no object is no request to change a model.
+    for (path, content) in [
+        ("/v2/repository/index", r#"[true]"#),
+        ("/v2/repository/models/model/load", "[{}]"),
+        ("/v2/repository/models/model/unload", "[null, null]"),
+        ("/v2/repository/models/model/unload", r#"{"parameters":[null]}"#),
+        ("/v2/repository/models/model/unload", "x"),
+    ] {
+        let (status, _, body) = server.request("POST", path, &[], content.as_bytes());
+        let answer = String::from_utf8(body).unwrap();
+        assert!(status == 400 && answer.contains("the body: "), "{path}: {status} {answer}");
+    }
+    // What Triton's clients say there changes nothing.
+    let unload = json!({ "parameters": { "unload_dependents": false } });
+    assert_eq!(server.post("/v2/repository/models/model/unload", &unload).0, 200);
+    assert_eq!(server.request("POST", "/v2/repository/models/model/load", &[], b"").0, 200);
     server.assert_well();
 }
 

@@ -40,7 +40,8 @@ fn engines_come_and_go_and_broken_ones_are_named() {
     });
     let (status, answer) = server.post("/v2/models/broken/infer", &inference(24));
     assert!(status == 503 && answer["error"].as_str().unwrap().contains("could not be loaded"), "{answer}");
-    assert_eq!(server.get("/v2/models/broken/ready").0, 503);
+    let (status, head, _) = server.get("/v2/models/broken/ready");
+    assert!(status == 503 && head.contains("retry-after: 1"), "{head}");
     fs::write(engines.path().join("broken/model.weights"), &weights).unwrap();
     server.signal("HUP");
     server.wait_until("it is whole", |server| state(server, "broken").as_deref() == Some("READY"));

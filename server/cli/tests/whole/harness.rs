@@ -70,6 +70,20 @@ pub(crate) fn pipelines() -> &'static Path {
     FOLDER.get_or_init(build).1.path()
 }
 
+/// An engine that gives the depth of pictures, of 56x70 in its network. Built once for all tests.
+pub(crate) fn depth_engine() -> &'static Path {
+    static ENGINE: OnceLock<(tempfile::TempDir, PathBuf)> = OnceLock::new();
+    let build = || {
+        let work = tempfile::tempdir().unwrap();
+        let mut networks = end_to_end::golden_systems(work.path()).into_iter();
+        let network = networks.find(|network| network.name.starts_with("DepthAnything-tiny/")).unwrap();
+        let shapes = "pixel_values:1x3x56x70".parse().unwrap();
+        let engine = end_to_end::small_engine(work.path(), "depth", &network, &shapes, &[]);
+        (work, engine)
+    };
+    &ENGINE.get_or_init(build).1
+}
+
 /// A PNG of this size.
 pub(crate) fn picture(server: &Server, size: &str) -> Vec<u8> {
     write_picture(&server.folder().join(format!("{size}.png")), size)

@@ -3,6 +3,7 @@
 
 mod attacks;
 mod clients;
+mod document;
 mod exchange;
 mod generate;
 mod harness;

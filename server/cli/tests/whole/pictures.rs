@@ -104,6 +104,12 @@ fn what_is_no_picture_or_too_large_is_refused() {
     assert!(refused("/v1/depth?engine=model", &[], &small).1.contains("something else"));
     assert_eq!(refused(PATH, &[("Accept", "text/html")], &small).0, 406);
     assert_eq!(refused(PATH, &[("Content-Type", "application/json")], b"{}").0, 415);
+    assert_eq!(refused(PATH, &[("Content-Type", "text/plain")], &small).0, 415);
+    let bytes = [("Content-Type", "application/octet-stream")];
+    // A timeout of 0 is none, as it is of requests for tensors.
+    assert_eq!(server.request("POST", &format!("{PATH}&timeout=0&priority=0"), &bytes, &small).0, 200);
+    let (status, error) = refused(PATH, &[("Accept", "image/webp")], &picture(&server, "5000x1"));
+    assert!(status == 400 && error.starts_with("picture: WebP holds at most 16383 pixels"), "{status} {error}");
     assert_eq!(refused(&format!("{PATH}&timeout=-1"), &[], &small).0, 400);
     assert_eq!(refused(&format!("{PATH}&timeout=0.000001"), &[], &small).0, 504);
     let form = [("Content-Type", "multipart/form-data; boundary=x")];
