@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares ways to send a film through an upscaler on the CPU, from file to file, in one run.
 
-    python3 -m venv target/films && target/films/bin/pip install numpy safetensors av onnxruntime==1.31.1 openvino
+    python3 -m venv target/films && target/films/bin/pip install numpy safetensors onnx av onnxruntime==1.31.1 openvino
     make build && cargo build --release --package xtask
     target/films/bin/python scripts/bench_films.py [--rounds 3] [--programs FOLDER] [--small] [PART ...]
 
@@ -124,6 +124,19 @@ def nearest_spanf3(bench: Bench) -> Path:
     return path
 
 
+def with_axes_from_end(graph: Path, changed: Path) -> None:
+    """The same graph for OpenVINO 2026.4.1, which permutes channels wrongly where a Gather has the axis 1. Engines of the
+    profile `openvino` are written like this, too."""
+    import onnx
+
+    model = onnx.load(graph, load_external_data=False)
+    for node in model.graph.node:
+        for attribute in node.attribute:
+            if node.op_type == "Gather" and (attribute.name, attribute.i) == ("axis", 1):
+                attribute.i = -3  # of [batch, channels, height, width]
+    onnx.save(model, changed)
+
+
 def prepare(bench: Bench) -> None:
     part = bench.part
     checkpoint = ROOT / "models/compact-x4.safetensors" if part.network == "compact" else nearest_spanf3(bench)
@@ -136,7 +149,8 @@ def prepare(bench: Bench) -> None:
     except RuntimeError as error:
         bench.missing["film-openvino"] = str(error).splitlines()[-1]
     shape = f"image:1x3x{part.height}x{part.width}"
-    run(bench.programs / "exporter", "export", checkpoint, "--shapes", shape, "-o", bench.file("graph.onnx"))
+    run(bench.programs / "exporter", "export", checkpoint, "--shapes", shape, "-o", bench.file("onnxruntime.onnx"))
+    with_axes_from_end(bench.file("onnxruntime.onnx"), bench.file("openvino.onnx"))
     # The camera moves into a photo.
     photo = ROOT / "tests/images/coffee.png"
     moves = f"zoompan=z=1+0.01*on:x=iw/8+on:y=ih/8:d=1:s={size}:fps={RATE},format=yuv420p"
@@ -179,7 +193,7 @@ def pipe(bench: Bench, frames: int, output: Path) -> float:
 
 
 def loop(way: str, bench: Bench, frames: int, output: Path) -> float:
-    command = [sys.executable, __file__, "--way", way, "--graph", bench.file("graph.onnx"), "--input",
+    command = [sys.executable, __file__, "--way", way, "--graph", bench.file(f"{way}.onnx"), "--input",
                bench.film(frames), "--output", output]  # fmt: skip
     return json.loads(run(*command))["network"]
 
