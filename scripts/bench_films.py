@@ -23,7 +23,8 @@ All compute in FP32 on two threads and encode with the same options of libx264. 
 take turns in random order, with pauses. Each run makes a film of few frames and then a longer one. "Whole" is the time
 of the longer film from the start of the process to its end. "Frames a second" is what follows from the difference of
 the two films, so it leaves out how long a way takes to start: for films of minutes, that does not matter. "Network" is
-the share of the time of the longer film in which the network runs. All films must look the same.
+the share of the time of the longer film in which the network runs. "CPU" is the time of the processor for each frame, of
+all programs together; it hardly depends on what else runs on the machine. All films must look the same.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ import json
 import os
 import random
 import re
+import resource
 import shlex
 import statistics
 import subprocess
@@ -50,8 +52,9 @@ from commands import ROOT, binaries, run
 OURS = "film"
 THREADS = 2
 ENCODER = "libx264"
-# This preset looks ahead by 10 frames, and the default one by 40, which would be more than these films have.
-ENCODER_OPTIONS = {"preset": "veryfast", "crf": "18"}
+# The encoder does not wait for later frames, as it does by default for 40: these films have fewer, so they would only be
+# encoded when the network has ended.
+ENCODER_OPTIONS = {"preset": "veryfast", "crf": "18", "x264-params": "rc-lookahead=0:sync-lookahead=0:bframes=0"}
 RATE = 24
 # Seconds between processes, so that what the system writes and frees after one does not slow down the next.
 PAUSE = 1.0
@@ -69,8 +72,8 @@ class Part:
 
 
 PARTS = {
-    "compact": Part("compact", 960, 540, 4, (2, 26)),
-    "spanf3": Part("spanf3", 1920, 1080, 2, (2, 14)),
+    "compact": Part("compact", 960, 540, 4, (2, 14)),
+    "spanf3": Part("spanf3", 1920, 1080, 2, (2, 8)),
 }
 
 
@@ -252,6 +255,12 @@ def work(way: str, graph: str, source: str, target: str) -> None:
     print(json.dumps({"network": seconds}))
 
 
+def cpu_seconds() -> float:
+    """The time of the processor of all programs that have ended."""
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return ended.ru_utime + ended.ru_stime
+
+
 def psnr(one: Path, other: Path) -> float:
     command = ["ffmpeg", "-i", one, "-i", other, "-lavfi", "psnr", "-f", "null", "-"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -266,23 +275,26 @@ def compare(bench: Bench, rounds: int, ways: list[str]) -> list[str]:
     whole: dict[str, list[float]] = {way: [] for way in ways}
     rates: dict[str, list[float]] = {way: [] for way in ways}
     shares: dict[str, list[float]] = {way: [] for way in ways}
+    busy: dict[str, list[float]] = {way: [] for way in ways}
     for number in range(rounds + 1):
         for way in random.sample(ways, len(ways)):
-            seconds = {}
+            seconds, cpu = {}, {}
             for frames in (short, long):
                 # The first round is the warm-up, for which the short film suffices.
                 if number == 0 and frames == long and rounds > 0:
                     continue
                 time.sleep(PAUSE)
-                begin = time.perf_counter()
+                begin, before = time.perf_counter(), cpu_seconds()
                 network = WAYS[way](bench, frames, bench.file(f"{way}-{frames}.mkv"))
-                seconds[frames] = time.perf_counter() - begin
+                seconds[frames], cpu[frames] = time.perf_counter() - begin, cpu_seconds() - before
             if number > 0:
                 whole[way].append(seconds[long])
                 rates[way].append((long - short) / (seconds[long] - seconds[short]))
                 shares[way].append(network / seconds[long])
-                print(f"{way}: {seconds}, network {network:.2f} s, load {os.getloadavg()[0]:.1f}", file=sys.stderr,
-                      flush=True)  # fmt: skip
+                busy[way].append((cpu[long] - cpu[short]) / (long - short))
+                figures = ", ".join(f"{frames} frames {seconds[frames]:.2f} s, CPU {cpu[frames]:.2f} s" for frames in cpu)
+                load = os.getloadavg()[0]
+                print(f"{way}: {figures}, network {network:.2f} s, load {load:.1f}", file=sys.stderr, flush=True)
     rows = []
     for way in ways:
         over = [mine / other for mine, other in zip(rates[OURS], rates[way])]
@@ -295,7 +307,7 @@ def compare(bench: Bench, rounds: int, ways: list[str]) -> list[str]:
             like = f"{decibels:.0f} dB"
         cells = [way, f"{statistics.median(rates[way]):.3f}", f"{statistics.median(over):.2f}",
                  f"{min(over):.2f}–{max(over):.2f}", f"{statistics.median(faster):.2f}",
-                 f"{statistics.median(shares[way]):.0%}", like]  # fmt: skip
+                 f"{statistics.median(shares[way]):.0%}", f"{statistics.median(busy[way]):.2f} s", like]  # fmt: skip
         rows.append(f"| {' | '.join(cells)} |")
     return rows
 
@@ -327,8 +339,8 @@ def main() -> int:
             bench = Bench(Path(folder), programs, part)
             rows = compare(bench, arguments.rounds, ways)
         print(f"{name}: {part.width}×{part.height} ×{part.scale}\n")
-        print("| way | frames a second | film over it | its range | the same, whole | network | likeness |")
-        print("|---|---|---|---|---|---|---|")
+        print("| way | frames a second | film over it | its range | the same, whole | network | CPU | likeness |")
+        print("|---|---|---|---|---|---|---|---|")
         print("\n".join(rows) + "\n", flush=True)
         for way, why in bench.missing.items():
             print(f"{name}: without {way}: {why}", file=sys.stderr)
