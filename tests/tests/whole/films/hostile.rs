@@ -97,3 +97,34 @@ fn odd_sizes_go_where_the_encoder_takes_them() {
     let output = work.enlarged(&input, "odd.mkv", &["--outscale", "3", "--lossless"]);
     assert_eq!((&picture(&output)["width"], &picture(&output)["pix_fmt"]), (&183.into(), &"yuv420p".into()));
 }
+
+#[test]
+fn a_full_disk_keeps_finished_parts_alone() {
+    let work = Work::new();
+    let disk = work.path("disk");
+    std::fs::create_dir(&disk).unwrap();
+    let input = work.film("in.mkv", "-f lavfi -i testsrc2=size=32x24:rate=25:duration=28 -c:v ffv1 -pix_fmt yuv420p");
+    // A disk for two parts of 250 frames, which have 1.8 MB each. The shell and its programs alone see it.
+    let on_disk = |script: &str, more: &[&str]| {
+        let infer = work.command(&input, "disk/large.mkv", &[&["--lossless"], more].concat());
+        let script = format!("mount -t tmpfs -o size=4m disk \"$0\" || exit 9; {script}");
+        let mut shell = Command::new("unshare");
+        shell.args(["--mount", "--map-root-user", "sh", "-c", &script]).arg(&disk);
+        shell.arg(infer.get_program()).args(infer.get_args()).env("LC_ALL", "C");
+        shell.envs(infer.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        Outcome::of(&mut shell)
+    };
+    let full = ["large.mkv: cannot be written", "No space left on device"];
+    let left = on_disk("\"$@\"; code=$?; ls -A \"$0\"; exit $code", &[]).failure(1, &full);
+    assert_eq!(left.stdout, "");
+    // The second run has more room.
+    let twice = "\"$@\" && exit 8; ls -A \"$0\"; mount -o remount,size=40m \"$0\" || exit 9; \"$@\" >/dev/null; code=$?; \
+                 ls -A \"$0\"; cp \"$0/large.mkv\" \"$0.mkv\"; exit $code";
+    let resumed = on_disk(twice, &["--resume"]).success();
+    assert_eq!(resumed.stdout, "large.mkv.part\n.tileforge-outputs.jsonl\nlarge.mkv\n");
+    for words in [&full[..], &["goes on behind frame 250"]].concat() {
+        assert!(resumed.stderr.contains(words), "{}", resumed.stderr);
+    }
+    let whole = work.enlarged(&input, "whole.mkv", &["--lossless", "--resume"]);
+    assert_eq!(std::fs::read(work.path("disk.mkv")).unwrap(), std::fs::read(whole).unwrap());
+}
