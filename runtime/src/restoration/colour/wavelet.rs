@@ -61,7 +61,7 @@ mod tests {
 
     #[test]
     fn plain_colours_are_taken_over_and_details_stay() {
-        let detail = |at: usize| if at / 3 % 2 == 0 { 0.02 } else { -0.02 };
+        let detail = |at: usize| if (at / 3).is_multiple_of(2) { 0.02 } else { -0.02 };
         let mut frame = picture(|at| 0.5 + detail(at));
         over_colours(&mut frame, &picture(|at| [0.2, 0.4, 0.6][at % 3]));
         for (at, value) in frame.samples.iter().enumerate() {
