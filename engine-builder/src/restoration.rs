@@ -8,6 +8,7 @@ use std::path::Path;
 use tileforge_contract::{Contract, Embedding, Extent, Meaning, TensorSpec};
 use tileforge_engine::Restoration;
 use tileforge_exporter::Checkpoint;
+use tileforge_runtime::restoration::text_states;
 use tileforge_session::safetensors_type;
 
 /// The file of the text's states in an engine, and the name of its tensor.
@@ -109,18 +110,14 @@ impl Decoder {
 fn states(path: &Path, width: usize) -> Result<(usize, Vec<u8>)> {
     let checkpoint = Checkpoint::open(path)?;
     let found: Vec<_> = checkpoint.tensors().values().collect();
-    let wrong = |found: String| {
-        let expected = format!("expected one tensor [tokens, {width}] of floats: the states of a text");
-        Error::input(path, format!("{expected}; found {found}"))
+    let [states] = found.as_slice() else {
+        return Err(Error::input(path, format!("expected the states of a text, found {} tensors", found.len())));
     };
-    let [states] = found.as_slice() else { return Err(wrong(format!("{} tensors", found.len()))) };
-    let (data_type, dims) = (states.data_type(), states.dims());
-    let [tokens, _] = *dims else { return Err(wrong(format!("{dims:?}"))) };
-    if dims != [tokens, width] || tokens == 0 || !data_type.is_float() {
-        return Err(wrong(format!("{data_type} {dims:?}")));
-    }
     let bytes = states.to_bytes()?;
     let damaged = |error: safetensors::SafeTensorError| Error::input(path, error.to_string());
-    let view = TensorView::new(safetensors_type(data_type), dims.to_vec(), &bytes).map_err(damaged)?;
-    Ok((tokens, safetensors::serialize([(STATES, view)], None).map_err(damaged)?))
+    let view = TensorView::new(safetensors_type(states.data_type()), states.dims().to_vec(), &bytes);
+    let file = safetensors::serialize([(STATES, view.map_err(damaged)?)], None).map_err(damaged)?;
+    // As whatever runs the engine reads it.
+    let (_, tokens) = text_states(&file, width).map_err(|problem| Error::input(path, problem))?;
+    Ok((tokens, file))
 }

@@ -87,8 +87,16 @@ pub enum Error {
         /// The engine's name.
         engine: String,
     },
+    /// A result would have a side of one pixel.
+    #[error("frames of {frame} become {resized}, and a result has at least two rows and columns")]
+    TooThin {
+        /// The size of the frames.
+        frame: Size,
+        /// What it becomes.
+        resized: Size,
+    },
     /// Batches cannot share as many frames as they have.
-    #[error("expected batches that share fewer frames than the {batch} of each, found {shared}")]
+    #[error("expected batches that share fewer frames than the {batch} that the engine takes together, found {shared}")]
     SharedFrames {
         /// Frames that they should share.
         shared: usize,

@@ -215,6 +215,11 @@ impl Plan {
     fn start_of_command(&self) -> Command {
         let mut command = self.programs.ffmpeg();
         command.arg("-y").arg("-copyts");
+        // Else it takes an end that it could not write for success. Damage of what is copied would end it, too.
+        let source = self.source.as_ref().map(Film::described_by);
+        if !source.is_some_and(|film| film.reading.tolerant) {
+            command.arg("-xerror");
+        }
         for (option, tag) in self.tags.options() {
             command.arg(option).arg(tag);
         }

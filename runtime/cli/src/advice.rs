@@ -57,6 +57,8 @@ pub(crate) fn advice(error: &Error) -> Option<String> {
             "give an engine with both: `engine-builder build` makes it without --chunk and --component"
         }
         Error::NoPart { .. } => "choose one with --part",
+        Error::SharedFrames { .. } => "choose fewer with --frame-overlap",
+        Error::TooThin { .. } => "choose another size with --size, or crop the frames",
         Error::MapSize { .. } => "give the map that was aligned to the picture, or resize it without interpolation",
         _ => return None,
     };

@@ -7,6 +7,8 @@ use serde::Serialize;
 use tileforge_contract::Provider;
 use tileforge_engine::{Bundle, Engine};
 use tileforge_runtime::Result;
+use tileforge_runtime::host::{Host, HostOptions};
+use tileforge_runtime::restoration::{self, Restorer};
 use tileforge_session::{Assigned, Environment, Ladder, OtherRelease, Placement, other_releases, selftest};
 use tileforge_terminal::{print, print_json};
 
@@ -113,6 +115,11 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
         Bundle::Pipeline(pipeline) => {
             if !arguments.json {
                 print(&format!("{name}: {files} files are whole"))?;
+            }
+            if pipeline.manifest().restoration.is_some() {
+                let host = Host::new(&environment, HostOptions::default());
+                let options = restoration::Options { placement: placement.clone(), ..Default::default() };
+                let _ = Restorer::new(&host, pipeline, &options)?;
             }
             let mut parts = BTreeMap::new();
             for (part, engine) in pipeline.parts() {

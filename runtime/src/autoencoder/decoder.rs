@@ -7,7 +7,7 @@ use tileforge_image::Size;
 use tileforge_session::Placed;
 
 use super::coder::{Coder, CodingOptions, Statistics, Watch, pixels_of};
-use super::interface::Direction;
+use super::interface::{Clips, Direction};
 use super::latent::Latent;
 use crate::error::{Error, Result};
 use crate::host::{Host, Reply, Task};
@@ -78,9 +78,9 @@ impl Decoder {
         self.0.close_sessions();
     }
 
-    /// Channels of its latents.
-    pub(crate) fn latent_channels(&self) -> usize {
-        self.0.interface.latent_channels
+    /// What its encoder must have, too.
+    pub(crate) fn clips(&self) -> Clips {
+        self.0.interface.clips()
     }
 
     /// Pixels for each latent pixel, along each axis.

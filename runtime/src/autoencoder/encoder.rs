@@ -7,7 +7,7 @@ use tileforge_image::Size;
 use tileforge_session::Placed;
 
 use super::coder::{Coder, CodingOptions, Statistics, Watch, pixels_of};
-use super::interface::Direction;
+use super::interface::{Clips, Direction};
 use super::latent::Latent;
 use crate::error::{Error, Result};
 use crate::host::{Host, Reply, Task};
@@ -88,14 +88,9 @@ impl Encoder {
         self.encode_frames(frames, noise, watch)
     }
 
-    /// Channels of its latents.
-    pub(crate) fn latent_channels(&self) -> usize {
-        self.0.interface.latent_channels
-    }
-
-    /// How frames follow from latent frames; `None` for pictures.
-    pub(crate) fn frames(&self) -> Option<tileforge_contract::Extent> {
-        self.0.interface.frames
+    /// What its decoder must have, too.
+    pub(crate) fn clips(&self) -> Clips {
+        self.0.interface.clips()
     }
 
     /// The size of the latent of a picture.

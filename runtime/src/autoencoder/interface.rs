@@ -39,6 +39,28 @@ pub fn direction_of(contract: &Contract) -> Option<Direction> {
     Interface::of(contract).ok().map(|interface| interface.direction)
 }
 
+/// What the halves of an autoencoder must have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Clips {
+    pub(crate) latent_channels: usize,
+    /// Channels of the pixels.
+    pub(crate) channels: usize,
+    /// Pixels for each latent pixel, along each axis of the picture.
+    pub(crate) factor: usize,
+    /// How frames follow from latent frames; `None` for pictures.
+    pub(crate) frames: Option<Extent>,
+}
+
+impl std::fmt::Display for Clips {
+    /// "pixels of 3 channels, and latents of 4 channels for 8×8 pixels and 4 · n − 3 frames".
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { latent_channels, channels, factor, frames } = self;
+        write!(formatter, "pixels of {channels} channels, and latents of {latent_channels} channels for ")?;
+        write!(formatter, "{factor}×{factor} pixels")?;
+        frames.map_or(Ok(()), |frames| write!(formatter, " and {frames} frames"))
+    }
+}
+
 /// Pixels for each latent pixel of an autoencoder's engine, along each axis of a picture.
 pub(crate) fn factor_of(contract: &Contract) -> Result<usize> {
     Interface::of(contract).map(|interface| interface.factor)
@@ -91,7 +113,8 @@ impl Interface {
         };
         let (large, small) = (side(pixels)?, side(latent)?);
         let factor = large / small.max(1);
-        if small != 1 || factor == 0 || pixels.frames().is_some() != latent.frames().is_some() {
+        let is_frame_by_frame = latent.frames().is_none_or(|frames| frames == Extent::multiple_of(1));
+        if small != 1 || factor == 0 || pixels.frames().is_some() != latent.frames().is_some() || !is_frame_by_frame {
             return Err(unknown(&latent.name, "one latent pixel for several pixels"));
         }
         let channels = latent.channels().unwrap_or(0);
@@ -107,6 +130,12 @@ impl Interface {
             factor,
             frames: pixels.frames(),
         })
+    }
+
+    /// What the other half must have, too.
+    pub(super) fn clips(&self) -> Clips {
+        let Self { latent_channels, factor, frames, .. } = *self;
+        Clips { latent_channels, channels: self.values.channels(), factor, frames }
     }
 
     /// The size of the latent of a picture.

@@ -82,7 +82,8 @@ impl Fitting {
     /// The size of what frames of a size become.
     ///
     /// # Errors
-    /// [`Error::NoSuchGraph`]: it is larger than the engine's graphs; a side of it would be less than two pixels.
+    /// [`Error::NoSuchGraph`]: it is larger than the engine's graphs; [`Error::TooThin`]: a side of it would have one
+    /// pixel.
     pub fn result(&self, frame: Size) -> Result<Size> {
         self.fit(frame).map(|fit| fit.result)
     }
@@ -100,7 +101,7 @@ impl Fitting {
         let result = Size { width: even(resized.width), height: even(resized.height) };
         let no_graph = || Error::NoSuchGraph { wanted: resized, known: self.graphs.clone() };
         if result.pixels() == 0 {
-            return Err(no_graph());
+            return Err(Error::TooThin { frame, resized });
         }
         let padded = |length: u32| self.patch.length(self.patch.size_for(length as usize)).unwrap_or(usize::MAX);
         let (width, height) = (padded(resized.width), padded(resized.height));
@@ -176,11 +177,14 @@ mod tests {
 
     #[test]
     fn what_no_graph_holds_is_refused() {
-        for wanted in [Wanted::ShorterSide(97), Wanted::Exactly(size(144, 16)), Wanted::Exactly(size(1, 16))] {
+        for wanted in [Wanted::ShorterSide(97), Wanted::Exactly(size(144, 16))] {
             let error = fitting(wanted).fit(size(4, 3)).unwrap_err();
             assert!(matches!(error, Error::NoSuchGraph { .. }), "{error}");
         }
-        assert!(fitting(Wanted::Largest).result(size(1000, 1)).is_err());
+        for (wanted, frame) in [(Wanted::Exactly(size(1, 16)), size(4, 3)), (Wanted::Largest, size(1000, 1))] {
+            let error = fitting(wanted).fit(frame).unwrap_err();
+            assert!(matches!(error, Error::TooThin { .. }), "{error}");
+        }
         assert_eq!("1080".parse(), Ok(Wanted::ShorterSide(1080)));
         assert_eq!("19x10".parse(), Ok(Wanted::Exactly(size(19, 10))));
         assert!(["0", "x", "-1", "1080p"].iter().all(|text| text.parse::<Wanted>().is_err()));

@@ -64,9 +64,15 @@ impl Interface {
             }
             inputs.push(input);
         }
-        let is_prediction = |output: &&TensorSpec| matches!(output.meaning, Meaning::Prediction);
-        let output = contract.outputs.iter().find(is_prediction)?;
         let (((sample, channels), (text, text_width)), timestep) = (sample.zip(text)?, timestep?);
+        let of_sample = contract.input(&sample)?;
+        let is_prediction = |output: &&TensorSpec| {
+            let sizes = |tensor: &TensorSpec| [tensor.frames(), tensor.height(), tensor.width()];
+            output.meaning == Meaning::Prediction
+                && output.channels() == Some(channels)
+                && sizes(output) == sizes(of_sample)
+        };
+        let output = contract.outputs.iter().find(is_prediction)?;
         Some(Self { inputs, sample, text, text_width, output: output.name.clone(), channels, timestep })
     }
 

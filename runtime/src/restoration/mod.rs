@@ -28,3 +28,4 @@ pub use colour::Colour;
 pub use fitting::{Fitting, Wanted};
 pub use request::{NoiseOf, Options, RestoreRequest, Seconds, Settings, Statistics};
 pub use restorer::Restorer;
+pub use transformer::text_states;

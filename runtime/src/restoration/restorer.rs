@@ -1,5 +1,6 @@
 //! An engine that restores pictures and films.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -13,7 +14,7 @@ use super::fitting::{Fit, Fitting, Wanted};
 use super::interface::transformer_of;
 use super::request::{NoiseOf, Options, RestoreRequest, Seconds, Settings, Statistics};
 use super::transformer::Transformer;
-use crate::autoencoder::{CodingOptions, Decoder, Direction, Encoder, Half, Latent, Watch};
+use crate::autoencoder::{Clips, CodingOptions, Decoder, Direction, Encoder, Half, Latent, Watch};
 use crate::error::{Error, Result};
 use crate::frames::FrameStream;
 use crate::host::{Host, Reply, Task};
@@ -56,14 +57,15 @@ impl Restorer {
         let encoder = Encoder::new(host, half.engine, half.next, coding())?;
         let half = Half::of(&bundle, Direction::Decode)?;
         let decoder = Decoder::new(host, half.engine, half.next, coding())?;
-        let of = |channels: usize| format!("latent clips of {channels} channels");
-        for found in [encoder.latent_channels(), decoder.latent_channels()] {
-            if found != transformer.channels() {
-                let expected = of(transformer.channels());
-                return Err(Error::Tensor { tensor: "the autoencoder".into(), expected, found: of(found) });
+        let (encoded, decoded) = (encoder.clips(), decoder.clips());
+        let expected = Clips { latent_channels: transformer.channels(), channels: CHANNELS, ..encoded };
+        for (half, found) in [("the encoder", encoded), ("the decoder", decoded)] {
+            if found != expected {
+                let (expected, found) = (expected.to_string(), found.to_string());
+                return Err(Error::Tensor { tensor: half.into(), expected, found });
             }
         }
-        let frames = encoder.frames().filter(|_| decoder.is_clip()).ok_or_else(|| Error::Tensor {
+        let frames = encoded.frames.ok_or_else(|| Error::Tensor {
             tensor: "the autoencoder".into(),
             expected: "one of clips".into(),
             found: "one of pictures".into(),
@@ -162,7 +164,9 @@ impl Work<'_> {
         if shared >= full && shared > 0 {
             return Err(Error::SharedFrames { shared, batch: full });
         }
-        let (mut read, mut earlier, mut carried) = (vec![first], Vec::new(), Vec::new());
+        let (mut read, mut carried) = (vec![first], Vec::new());
+        // Batches whose frames still blend with later ones. Each gets its colours when that is over.
+        let mut waiting: VecDeque<Vec<Made>> = VecDeque::new();
         let (mut frames, mut batches) = (0, 0);
         loop {
             let wanted = full - carried.len() - read.len();
@@ -174,18 +178,25 @@ impl Work<'_> {
             let clip: Vec<Arc<Pixels>> =
                 carried.iter().chain(read.iter().map(|frame| &frame.resized)).cloned().collect();
             let length = lengths.iter().copied().find(|length| *length >= clip.len()).unwrap_or(full);
-            let mut made = self.restored(&clip, length, fit)?.into_iter();
-            blend(&mut earlier, made.by_ref().take(carried.len()));
-            frames += earlier.len() as u64;
-            self.write(std::mem::take(&mut earlier), fit.result)?;
+            let mut blended = self.restored(&clip, length, fit)?;
+            let made = blended.split_off(carried.len());
+            blend(&mut waiting, blended);
+            let made = made.into_iter().zip(read.drain(..));
+            waiting.push_back(made.map(|(frame, Read { resized, place })| Made { frame, resized, place }).collect());
+            // The next batch blends with the last frames, whichever batches they are of.
+            while waiting.iter().skip(1).map(Vec::len).sum::<usize>() >= shared {
+                let Some(done) = waiting.pop_front() else { break };
+                frames += done.len() as u64;
+                self.write(done, fit.result)?;
+            }
             self.reply.progress(frames, about);
             carried = clip.iter().skip(clip.len().saturating_sub(shared)).cloned().collect();
-            let made = made.zip(read.drain(..));
-            earlier = made.map(|(frame, Read { resized, place })| Made { frame, resized, place }).collect();
             batches += 1;
         }
-        frames += earlier.len() as u64;
-        self.write(earlier, fit.result)?;
+        for left in waiting {
+            frames += left.len() as u64;
+            self.write(left, fit.result)?;
+        }
         self.reading.stream.finish()?;
         self.reply.progress(frames, Some(frames));
         self.seconds.total = began.elapsed().as_secs_f64();
@@ -218,7 +229,15 @@ impl Work<'_> {
             }
             frames = vec![given];
         }
-        Ok(frames.into_iter().filter_map(|frames| self.restorer.frames.length(frames)).collect())
+        let lengths: Vec<usize> = frames.iter().filter_map(|frames| self.restorer.frames.length(*frames)).collect();
+        if lengths.len() == frames.len() && !lengths.is_empty() {
+            return Ok(lengths);
+        }
+        Err(Error::Tensor {
+            tensor: "the autoencoder".into(),
+            expected: format!("clips of {frames:?} latent frames, as the transformer takes them"),
+            found: format!("clips of {} frames", self.restorer.frames),
+        })
     }
 
     /// The restored frames of a clip, filled up to `length` frames.
@@ -245,7 +264,7 @@ impl Work<'_> {
         };
         let decoded = timed(&mut seconds.decode, || restorer.decoder.decode_latent(&latent, keep, watch()))?;
         self.tiles = encoded.tiles + decoded.tiles;
-        Ok(made)
+        if made.len() == clip.len() { Ok(made) } else { Err(Error::internal("decode")) }
     }
 
     /// Gives frames their colours, and writes them.
@@ -268,11 +287,11 @@ impl Work<'_> {
     }
 }
 
-/// Blends the frames that two batches share: the last ones of the earlier batch, and the first ones of the later one.
-fn blend(earlier: &mut [Made], later: impl ExactSizeIterator<Item = Pixels>) {
-    let shared = later.len();
-    let first = earlier.len().saturating_sub(shared);
-    for ((earlier, later), weight) in earlier[first..].iter_mut().zip(later).zip(weights(shared)) {
+/// Blends the last frames of earlier batches with the first ones of a later batch, which are the same frames.
+fn blend(earlier: &mut VecDeque<Vec<Made>>, later: Vec<Pixels>) {
+    let weights = weights(later.len());
+    let last = earlier.iter_mut().rev().flat_map(|batch| batch.iter_mut().rev());
+    for ((earlier, later), weight) in last.zip(later.into_iter().rev()).zip(weights.into_iter().rev()) {
         for (value, other) in earlier.frame.samples.iter_mut().zip(later.samples) {
             *value = *value * weight + other * (1.0 - weight);
         }

@@ -84,7 +84,7 @@ impl Transformer {
             return Err(Error::Tensor {
                 tensor: self.interface.output.clone(),
                 expected: "numbers".into(),
-                found: "NaN or infinity; a larger precision helps where values do not fit the smaller one".into(),
+                found: "NaN or infinity; where values do not fit a smaller precision, a larger one helps".into(),
             });
         }
         // At the timestep of pure noise, the step along the velocity ends there.
@@ -99,16 +99,26 @@ fn text_of(pipeline: &Pipeline, interface: &Interface) -> Result<(Vec<f32>, usiz
         return Err(Error::NoRestoration { engine: pipeline.manifest().name.clone() });
     };
     let name = &restoration.text;
-    let refused = |problem: String| Error::tensor_file(&pipeline.path_of(name), problem);
-    let contents = read_safetensors(pipeline.file(name)?).map_err(refused)?;
-    let Contents::Named { mut tensors, .. } = contents else { return Err(Error::internal("text")) };
-    let only = if tensors.len() == 1 { tensors.pop_first() } else { None };
-    let (_, stored) = only.ok_or_else(|| refused("expected one tensor: the states of the text".into()))?;
-    let wrong = || {
-        let width = interface.text_width;
-        refused(format!("expected the states of a text, [tokens, {width}] of floats, found {stored}"))
+    let states = text_states(pipeline.file(name)?, interface.text_width);
+    states.map_err(|problem| Error::tensor_file(&pipeline.path_of(name), problem))
+}
+
+/// The states of a text in the bytes of a safetensors file, and the number of its tokens.
+///
+/// # Errors
+/// What is wrong: it is no such file, or has not one tensor `[tokens, width]` of numbers.
+pub fn text_states(file: &[u8], width: usize) -> Result<(Vec<f32>, usize), String> {
+    let expected = format!("expected one tensor [tokens, {width}] of f32, f16 or bf16: the states of a text");
+    let Contents::Named { tensors, .. } = read_safetensors(file)? else { return Err(expected) };
+    let mut found = tensors.into_values();
+    let (Some(states), None) = (found.next(), found.next()) else {
+        return Err(format!("{expected}; found another number of tensors"));
     };
-    let [tokens, width] = *stored.shape.as_slice() else { return Err(wrong()) };
-    let values = stored.floats().filter(|_| width == interface.text_width && tokens > 0).ok_or_else(wrong)?;
+    let wrong = || format!("{expected}; found {states}");
+    let [tokens, found] = *states.shape.as_slice() else { return Err(wrong()) };
+    let values = states.floats().filter(|_| found == width && tokens > 0).ok_or_else(wrong)?;
+    if values.iter().any(|value| !value.is_finite()) {
+        return Err(format!("{expected}; found NaN or infinity among them"));
+    }
     Ok((values, tokens))
 }

@@ -235,6 +235,60 @@ fn samples(picture: Picture) -> Vec<u8> {
     }
 }
 
+/// A later batch blends with the last frames of the film, whichever batches they are of: batches of 5 frames that share
+/// 3 and 4 of them are what the batches give alone, blended one after the other.
+#[test]
+fn batches_may_share_most_of_their_frames() {
+    let case = case("up");
+    let work = tempfile::tempdir().unwrap();
+    let engine = engine(work.path(), case.fact("transformer"), 2, &[[4, 6]]);
+    let (count, size) = (11, 48 * 32 * 3);
+    let frames: Vec<u8> = (0..count * size).map(|at| (at / size * 17 + at % size * 7 % 96) as u8).collect();
+    let restored = |frames: &[u8], overlap: usize| -> Vec<f64> {
+        let [input, output] = ["frames.rgb", "restored.rgb"].map(|name| work.path().join(name));
+        fs::write(&input, frames.iter().flat_map(|sample| [*sample; 2]).collect::<Vec<u8>>()).unwrap();
+        let line = words(&[
+            &"infer",
+            &"--engine",
+            &engine,
+            &"--raw",
+            &"rgb48le:48x32",
+            &"--input",
+            &input,
+            &"--output",
+            &output,
+            &"--colour",
+            &"none",
+            &"--frame-overlap",
+            &overlap.to_string(),
+        ]);
+        let _ = run("runtime", line).success();
+        let made = fs::read(&output).unwrap();
+        made.as_chunks::<2>().0.iter().map(|value| f64::from(u16::from_le_bytes(*value)) / 65535.0).collect()
+    };
+    for overlap in [3, 4] {
+        let mut expected: Vec<f64> = Vec::new();
+        let mut start = 0;
+        while start == 0 || count - start > overlap {
+            let end = (start + 5).min(count);
+            let alone = restored(&frames[start * size..end * size], 0);
+            let shared = if start == 0 { 0 } else { overlap };
+            let from = expected.len() - shared * size;
+            for (at, value) in alone[..shared * size].iter().enumerate() {
+                // 3: the earlier one, both, the later one; 4: two of each.
+                let weight = if overlap == 3 { [1.0, 0.5, 0.0][at / size] } else { [1.0, 1.0, 0.0, 0.0][at / size] };
+                expected[from + at] = expected[from + at] * weight + value * (1.0 - weight);
+            }
+            expected.extend(&alone[shared * size..]);
+            start += 5 - overlap;
+        }
+        let found = restored(&frames, overlap);
+        assert_eq!(found.len(), expected.len());
+        let largest = found.iter().zip(&expected).map(|(one, other)| (one - other).abs()).fold(0.0, f64::max);
+        assert!(largest < 3.0 / 65535.0, "{overlap}: {largest}");
+    }
+}
+
 /// Kernels of clips round otherwise on other numbers of threads, and the same on the same.
 #[test]
 fn a_command_gives_the_same_bytes_again() {
@@ -289,6 +343,12 @@ fn pictures_have_names_sizes_and_records_of_their_own() {
     let alone = run("runtime", words(&[&"infer", &photos.join("a.png"), &"--engine", &engine])).success();
     assert!(alone.stdout.contains("1 frame of 42×32 in 1 batch, computed at 48×32"), "{}", alone.stdout);
     assert!(photos.join("a-restored.png").is_file());
+    // A picture on standard output is a picture, and what is said of it goes to standard error.
+    let line = words(&[&"infer", &photos.join("a.png"), &"--engine", &engine, &"-o", &"-", &"--json"]);
+    let mut piped = end_to_end::command("runtime", line);
+    let piped = piped.output().unwrap();
+    assert!(image::load_from_memory(&piped.stdout).is_ok() && piped.stdout.ends_with(b"IEND\xaeB`\x82"));
+    assert!(String::from_utf8(piped.stderr).unwrap().contains("\"frames\": 1"));
     let shown = run("runtime", words(&[&"inspect", &"--engine", &engine])).success().stdout;
     assert!(shown.contains("pipeline         restoration, text in text.safetensors"), "{shown}");
 }
@@ -345,8 +405,12 @@ fn what_does_not_fit_is_refused_before_any_work() {
     };
     for (code, more, expected) in [
         (1, &["--size", "33"][..], "the engine has no graph for 49×33, only for 48×32"),
-        (1, &["--size", "1x40"], "the engine has no graph for 1×40"),
-        (1, &["--frame-overlap", "5"], "expected batches that share fewer frames than the 5 of each, found 5"),
+        (1, &["--size", "1x40"], "frames of 60×40 become 1×40, and a result has at least two rows and columns"),
+        (
+            1,
+            &["--frame-overlap", "5"],
+            "expected batches that share fewer frames than the 5 that the engine takes together, found 5",
+        ),
         (2, &["--size", "0"], "expected the length of the shorter side, or a size"),
         (2, &["--colour", "sepia"], "expected one of lab, wavelet"),
         (2, &["--tile", "64x64"], "--tile does not go with an engine that restores"),
@@ -390,20 +454,65 @@ fn networks_and_texts_of_others_are_refused_at_build() {
     with(r#"{"text":"pos_emb.pt"}"#, r#"{"text":"other.pt"}"#);
     let _ = build(&path, &[]).failure(1, &["the text `other.pt` is not among its `files`"]);
     with(r#"{"text":"pos_emb.pt"}"#, r#"{"text":"vae.safetensors"}"#);
-    let _ = build(&path, &[]).failure(1, &["expected one tensor [tokens, 20] of floats", "tensors"]);
+    let _ = build(&path, &[]).failure(1, &["expected the states of a text, found", "tensors"]);
     // A text of another width.
     with("", "");
     let bytes = [0; 7 * 4];
     let view = safetensors::tensor::TensorView::new(safetensors::Dtype::F32, vec![1, 7], &bytes).unwrap();
     safetensors::serialize_to_file([("states", view)], None, &at("pos_emb.pt")).unwrap();
     let _ = fs::remove_file(at("pos_emb.pt.sha256"));
-    let _ = build(&path, &[]).failure(1, &["expected one tensor [tokens, 20] of floats", "found f32 [1, 7]"]);
+    let _ = build(&path, &[]).failure(1, &["expected one tensor [tokens, 20] of f32, f16 or bf16", "found f32 [1, 7]"]);
     // An autoencoder alone.
     let mut alone: serde_json::Value = serde_json::from_str(&text).unwrap();
     alone["graphs"].as_object_mut().unwrap().remove("transformer");
     fs::write(&path, alone.to_string()).unwrap();
     let _ = build(&path, &[]).failure(1, &["expected one graph of a transformer that restores latent clips"]);
     assert!(!at("engine").exists());
+}
+
+/// Engines whose parts do not fit are refused with words, before anything is made.
+#[test]
+fn parts_that_do_not_fit_are_refused() {
+    let work = tempfile::tempdir().unwrap();
+    let engine = engine(work.path(), "transformer-3b.safetensors", 2, &[[4, 6]]);
+    let input = work.path().join("frame.rgb");
+    fs::write(&input, [7; 48 * 32 * 3]).unwrap();
+    for (part, tensors, change, expected) in [
+        (
+            "decoder_first",
+            "outputs",
+            json!({ "frames": { "step": 4, "offset": -7 } }),
+            "the decoder: expected pixels of 3",
+        ),
+        (
+            "encoder_first",
+            "inputs",
+            json!({ "frames": { "step": 4, "offset": 1 } }),
+            "the decoder: expected pixels of 3",
+        ),
+        ("transformer", "outputs", json!({ "channels": 2 }), "expected one transformer that restores latent clips"),
+    ] {
+        let other = end_to_end::copy_of(&engine, &work.path().join(part));
+        let path = other.join(part).join("manifest.json");
+        let mut manifest: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+        let axes = manifest["contract"][tensors][0]["axes"].as_array_mut().unwrap();
+        let (key, _) = change.as_object().unwrap().iter().next().unwrap();
+        let axis = axes.iter_mut().find(|axis| axis.get(key).is_some()).unwrap();
+        *axis = change.clone();
+        fs::write(&path, manifest.to_string()).unwrap();
+        end_to_end::list_again(&other);
+        let output = work.path().join("out.rgb");
+        let line =
+            words(&[&"infer", &"--engine", &other, &"--raw", &"rgb24:48x32", &"--input", &input, &"--output", &output]);
+        let outcome = run("runtime", line);
+        assert!(
+            outcome.stderr.contains(expected) || outcome.stderr.contains("manifest.json"),
+            "{part}: {}",
+            outcome.stderr
+        );
+        assert!(!outcome.stderr.contains("internal") && !output.exists(), "{part}: {}", outcome.stderr);
+        println!("{part}: {}", outcome.stderr);
+    }
 }
 
 /// Sizes that are asked for are those of the film, for every network.

@@ -15,7 +15,7 @@ use tileforge_runtime::host::{Host, HostOptions, Service};
 use tileforge_runtime::pixels::Pixels;
 use tileforge_session::Environment;
 use tileforge_session::peak_memory_bytes;
-use tileforge_terminal::{counted, print_json};
+use tileforge_terminal::counted;
 
 use super::super::advice::of_stretching;
 use super::super::failure::{CommandResult, Failure};
@@ -28,6 +28,7 @@ use super::kind::{has_frames, is_film};
 use super::picture::Opening;
 use super::plan::{Assignment, check as check_frames};
 use super::standard::Piped;
+use super::told::say;
 
 /// What the name of a result in a folder ends in.
 pub(super) fn ending(arguments: &Arguments) -> &'static str {
@@ -145,7 +146,7 @@ pub(super) fn run(
     };
     let heard = work.run(&service, estimator.streams(), one, |made| line(made, kind), tell)?;
     if arguments.json {
-        print_json(&json!({
+        let everything = json!({
             "provider": estimator.placed().provider,
             "verdict": estimator.placed().verdict,
             "engine": engine.manifest().name,
@@ -156,7 +157,8 @@ pub(super) fn run(
             "peak_memory_bytes": peak_memory_bytes(),
             "session_seconds": estimator.placed().opening.as_secs_f64(),
             "total_seconds": started.elapsed().as_secs_f64(),
-        }))?;
+        });
+        say(arguments.output(), &format!("{everything:#}"))?;
     }
     heard.result()
 }

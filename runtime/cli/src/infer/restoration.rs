@@ -8,7 +8,7 @@ use tileforge_runtime::Result;
 use tileforge_runtime::host::{Handle, Host, HostOptions, Service};
 use tileforge_runtime::restoration::{Fitting, Options, RestoreRequest, Restorer, Settings, Statistics};
 use tileforge_session::{Environment, peak_memory_bytes};
-use tileforge_terminal::{Progress, Unit, counted, counted_as, print_json};
+use tileforge_terminal::{Progress, Unit, counted, counted_as};
 
 use super::super::failure::{CommandResult, Failure};
 use super::super::figures::nodes;
@@ -45,7 +45,7 @@ pub(super) fn check(assignments: &[Assignment], arguments: &Arguments) -> Comman
         ))),
         // Batches would begin elsewhere, and give other frames.
         Some(_) if arguments.resume => {
-            Err(Failure::Usage("--resume does not go with a film and an engine that restores".into()))
+            Err(Failure::Usage("--resume does not go with a film and an engine that restores; leave it out".into()))
         }
         _ => Ok(()),
     }
@@ -65,7 +65,7 @@ pub(super) fn run(
     let options = Options { placement: running.placement, overlap: running.overlap };
     let service = Service::new(&host, Restorer::new(&host, pipeline, &options)?, 1);
     let stream = work.assignments.iter().find(|pair| has_frames(&pair.input, arguments.raw));
-    let (files, failed, output, result) = if let Some(assignment) = stream {
+    let (files, failed, result) = if let Some(assignment) = stream {
         let request = of_stream(assignment, arguments, known, settings);
         let made = wait(&service.submit(request, work.cancel)?, assignment)?;
         let Assignment { input, output } = assignment;
@@ -77,11 +77,11 @@ pub(super) fn run(
         if let (Value::Object(file), Value::Object(more)) = (&mut file, json!(made)) {
             file.extend(more);
         }
-        (vec![file], 0, Some(output.as_path()), Ok(()))
+        (vec![file], 0, Ok(()))
     } else {
         let one = |owner: usize| of_picture(&work.assignments[owner], arguments, known, settings.clone());
         let heard = work.run(&service, 1, one, line, |made| json!(made))?;
-        (heard.files.clone(), heard.failed(), None, heard.result())
+        (heard.files.clone(), heard.failed(), heard.result())
     };
     if arguments.json {
         let restorer = service.task();
@@ -97,10 +97,7 @@ pub(super) fn run(
             "session_seconds": restorer.placed().opening.as_secs_f64(),
             "total_seconds": started.elapsed().as_secs_f64(),
         });
-        match output {
-            Some(output) => say(Some(output), &format!("{everything:#}"))?,
-            None => print_json(&everything)?,
-        }
+        say(arguments.output(), &format!("{everything:#}"))?;
     }
     result
 }
