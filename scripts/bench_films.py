@@ -3,7 +3,7 @@
 
     python3 -m venv target/films && target/films/bin/pip install numpy safetensors onnx av onnxruntime==1.31.1 openvino
     make build && cargo build --release --package xtask
-    target/films/bin/python scripts/bench_films.py [--rounds 3] [--programs FOLDER] [--small] [PART ...]
+    target/films/bin/python scripts/bench_films.py [--rounds 3] [--divide N] [PART ...]
 
 | part | film | network |
 |---|---|---|
@@ -42,7 +42,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -318,7 +318,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3, help="timed rounds (default 3)")
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS), help="the ways; the first is `film`")
     parser.add_argument("--programs", type=Path, help="the folder of the programs, if not that of `make build`")
-    parser.add_argument("--small", action="store_true", help="small films, to see whether it works")
+    parser.add_argument("--divide", type=int, default=1, help="frames with sides so many times shorter; 6: does it work?")
     for name in ("--way", "--graph", "--input", "--output"):
         parser.add_argument(name, help=argparse.SUPPRESS)
     arguments = parser.parse_intermixed_args()
@@ -331,8 +331,8 @@ def main() -> int:
     ways = [OURS, *(way for way in arguments.ways if way != OURS)]
     for name in arguments.parts or PARTS:
         part = PARTS[name]
-        if arguments.small:
-            part = Part(part.network, part.width // 6, part.height // 6 // 2 * 2, part.scale, (2, 8))
+        width, height = (side // arguments.divide // 2 * 2 for side in (part.width, part.height))
+        part = replace(part, width=width, height=height)
         begin, before = time.monotonic(), os.getloadavg()[0]
         # Beside the programs, because /tmp may be in memory.
         with tempfile.TemporaryDirectory(prefix="bench-films-", dir=programs.parent) as folder:
