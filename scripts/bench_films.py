@@ -24,7 +24,7 @@ take turns in random order, with pauses. Each run makes a film of few frames and
 of the longer film from the start of the process to its end. "Frames a second" is what follows from the difference of
 the two films, so it leaves out how long a way takes to start: for films of minutes, that does not matter. "Network" is
 the share of the time of the longer film in which the network runs. "CPU" is the time of the processor for each frame, of
-all programs together; it hardly depends on what else runs on the machine. All films must look the same.
+all programs together, which depends less on what else runs on the machine. All films must look the same.
 """
 
 from __future__ import annotations
