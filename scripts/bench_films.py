@@ -294,7 +294,8 @@ def compare(bench: Bench, rounds: int, ways: list[str]) -> list[str]:
                 busy[way].append((cpu[long] - cpu[short]) / (long - short))
                 times = [f"{frames} frames {seconds[frames]:.2f} s, CPU {cpu[frames]:.2f} s" for frames in cpu]
                 load = os.getloadavg()[0]
-                print(f"{way}: {', '.join(times)}, network {network:.2f} s, load {load:.1f}", file=sys.stderr, flush=True)
+                print(f"{way}: {', '.join(times)}, network {network:.2f} s, load {load:.1f}",
+                      file=sys.stderr, flush=True)  # fmt: skip
     rows = []
     for way in ways:
         over = [mine / other for mine, other in zip(rates[OURS], rates[way])]
