@@ -3,7 +3,7 @@
 
     python3 -m venv target/films && target/films/bin/pip install numpy safetensors onnx av onnxruntime==1.31.1 openvino
     make build && cargo build --release --package xtask
-    target/films/bin/python scripts/bench_films.py [--rounds 3] [--programs FOLDER] [--small] [PART ...]
+    target/films/bin/python scripts/bench_films.py [--rounds 3] [--divide N] [PART ...]
 
 | part | film | network |
 |---|---|---|
@@ -23,8 +23,8 @@ All compute in FP32 on two threads and encode with the same options of libx264. 
 take turns in random order, with pauses. Each run makes a film of few frames and then a longer one. "Whole" is the time
 of the longer film from the start of the process to its end. "Frames a second" is what follows from the difference of
 the two films, so it leaves out how long a way takes to start: for films of minutes, that does not matter. "Network" is
-the share of the time of the longer film in which the network runs. "CPU" is the time of the processor for each frame, of
-all programs together; it hardly depends on what else runs on the machine. All films must look the same.
+the share of the time of the longer film in which the network runs. "CPU" is the time of the processor for each frame
+of all programs together, which depends less on what else runs on the machine. All films must look the same.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -52,8 +52,8 @@ from commands import ROOT, binaries, run
 OURS = "film"
 THREADS = 2
 ENCODER = "libx264"
-# The encoder does not wait for later frames, as it does by default for 40: these films have fewer, so they would only be
-# encoded when the network has ended.
+# The encoder does not wait for later frames, as it does by default for 40: these films have fewer, so they would only
+# be encoded when the network has ended.
 ENCODER_OPTIONS = {"preset": "veryfast", "crf": "18", "x264-params": "rc-lookahead=0:sync-lookahead=0:bframes=0"}
 RATE = 24
 # Seconds between processes, so that what the system writes and frees after one does not slow down the next.
@@ -95,7 +95,7 @@ class Bench:
 
 
 def nearest_spanf3(bench: Bench) -> Path:
-    """SPANF3 in its published size. Its random weights alone give values of 1e8, which cannot be compared or encoded."""
+    """SPANF3 in its published size. Random weights alone give values of 1e8, which cannot be compared or encoded."""
     import safetensors.numpy
 
     path = bench.file("spanf3.safetensors")
@@ -128,8 +128,8 @@ def nearest_spanf3(bench: Bench) -> Path:
 
 
 def with_axes_from_end(graph: Path, changed: Path) -> None:
-    """The same graph for OpenVINO 2026.4.1, which permutes channels wrongly where a Gather has the axis 1. Engines of the
-    profile `openvino` are written like this, too."""
+    """The same graph for OpenVINO 2026.4.1, which permutes channels wrongly where a Gather has the axis 1. Engines of
+    the profile `openvino` are read like this, too."""
     import onnx
 
     model = onnx.load(graph, load_external_data=False)
@@ -292,9 +292,10 @@ def compare(bench: Bench, rounds: int, ways: list[str]) -> list[str]:
                 rates[way].append((long - short) / (seconds[long] - seconds[short]))
                 shares[way].append(network / seconds[long])
                 busy[way].append((cpu[long] - cpu[short]) / (long - short))
-                figures = ", ".join(f"{frames} frames {seconds[frames]:.2f} s, CPU {cpu[frames]:.2f} s" for frames in cpu)
+                times = [f"{frames} frames {seconds[frames]:.2f} s, CPU {cpu[frames]:.2f} s" for frames in cpu]
                 load = os.getloadavg()[0]
-                print(f"{way}: {figures}, network {network:.2f} s, load {load:.1f}", file=sys.stderr, flush=True)
+                print(f"{way}: {', '.join(times)}, network {network:.2f} s, load {load:.1f}",
+                      file=sys.stderr, flush=True)  # fmt: skip
     rows = []
     for way in ways:
         over = [mine / other for mine, other in zip(rates[OURS], rates[way])]
@@ -318,7 +319,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3, help="timed rounds (default 3)")
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS), help="the ways; the first is `film`")
     parser.add_argument("--programs", type=Path, help="the folder of the programs, if not that of `make build`")
-    parser.add_argument("--small", action="store_true", help="small films, to see whether it works")
+    parser.add_argument("--divide", type=int, default=1, help="sides of frames so many times shorter; 6: does it work?")
     for name in ("--way", "--graph", "--input", "--output"):
         parser.add_argument(name, help=argparse.SUPPRESS)
     arguments = parser.parse_intermixed_args()
@@ -331,8 +332,8 @@ def main() -> int:
     ways = [OURS, *(way for way in arguments.ways if way != OURS)]
     for name in arguments.parts or PARTS:
         part = PARTS[name]
-        if arguments.small:
-            part = Part(part.network, part.width // 6, part.height // 6 // 2 * 2, part.scale, (2, 8))
+        width, height = (side // arguments.divide // 2 * 2 for side in (part.width, part.height))
+        part = replace(part, width=width, height=height)
         begin, before = time.monotonic(), os.getloadavg()[0]
         # Beside the programs, because /tmp may be in memory.
         with tempfile.TemporaryDirectory(prefix="bench-films-", dir=programs.parent) as folder:

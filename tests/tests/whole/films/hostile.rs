@@ -118,8 +118,8 @@ fn a_full_disk_keeps_finished_parts_alone() {
     let left = on_disk("\"$@\"; code=$?; ls -A \"$0\"; exit $code", &[]).failure(1, &full);
     assert_eq!(left.stdout, "");
     // The second run has more room.
-    let twice = "\"$@\" && exit 8; ls -A \"$0\"; mount -o remount,size=40m \"$0\" || exit 9; \"$@\" >/dev/null; code=$?; \
-                 ls -A \"$0\"; cp \"$0/large.mkv\" \"$0.mkv\"; exit $code";
+    let twice = "\"$@\" && exit 8; ls -A \"$0\"; mount -o remount,size=40m \"$0\" || exit 9; \"$@\" >/dev/null; \
+                 code=$?; ls -A \"$0\"; cp \"$0/large.mkv\" \"$0.mkv\"; exit $code";
     let resumed = on_disk(twice, &["--resume"]).success();
     assert_eq!(resumed.stdout, "large.mkv.part\n.tileforge-outputs.jsonl\nlarge.mkv\n");
     for words in [&full[..], &["goes on behind frame 250"]].concat() {
