@@ -239,14 +239,15 @@ fn samples(picture: Picture) -> Vec<u8> {
 /// 3 and 4 of them are what the batches give alone, blended one after the other.
 #[test]
 fn batches_may_share_most_of_their_frames() {
-    let case = case("up");
+    let case = case("uncorrected");
     let work = tempfile::tempdir().unwrap();
-    let engine = engine(work.path(), case.fact("transformer"), 2, &[[4, 6]]);
+    let engine = engine(work.path(), "transformer-3b.safetensors", 2, &[[4, 6]]);
     let (count, size) = (11, 48 * 32 * 3);
-    let frames: Vec<u8> = (0..count * size).map(|at| (at / size * 17 + at % size * 7 % 96) as u8).collect();
+    assert_eq!(case.frames.0[1..], [32, 48, 3]);
     let restored = |frames: &[u8], overlap: usize| -> Vec<f64> {
         let [input, output] = ["frames.rgb", "restored.rgb"].map(|name| work.path().join(name));
         fs::write(&input, frames.iter().flat_map(|sample| [*sample; 2]).collect::<Vec<u8>>()).unwrap();
+        let overlap = overlap.to_string();
         let line = words(&[
             &"infer",
             &"--engine",
@@ -260,7 +261,7 @@ fn batches_may_share_most_of_their_frames() {
             &"--colour",
             &"none",
             &"--frame-overlap",
-            &overlap.to_string(),
+            &overlap,
         ]);
         let _ = run("runtime", line).success();
         let made = fs::read(&output).unwrap();
@@ -271,7 +272,10 @@ fn batches_may_share_most_of_their_frames() {
         let mut start = 0;
         while start == 0 || count - start > overlap {
             let end = (start + 5).min(count);
-            let alone = restored(&frames[start * size..end * size], 0);
+            // Values that were cut off at black or white are not known before they blend.
+            let alone = restored(&case.frames.1[start * size..end * size], 0);
+            let alone = alone.into_iter().map(|value| if value > 0.0 && value < 1.0 { value } else { f64::NAN });
+            let alone: Vec<f64> = alone.collect();
             let shared = if start == 0 { 0 } else { overlap };
             let from = expected.len() - shared * size;
             for (at, value) in alone[..shared * size].iter().enumerate() {
@@ -282,9 +286,12 @@ fn batches_may_share_most_of_their_frames() {
             expected.extend(&alone[shared * size..]);
             start += 5 - overlap;
         }
-        let found = restored(&frames, overlap);
+        let found = restored(&case.frames.1[..count * size], overlap);
         assert_eq!(found.len(), expected.len());
-        let largest = found.iter().zip(&expected).map(|(one, other)| (one - other).abs()).fold(0.0, f64::max);
+        let known = found.iter().zip(&expected).filter(|(_, expected)| expected.is_finite());
+        let errors: Vec<f64> = known.map(|(found, expected)| (found - expected).abs()).collect();
+        assert!(errors.len() > expected.len() / 2, "{} of {}", errors.len(), expected.len());
+        let largest = errors.into_iter().fold(0.0, f64::max);
         assert!(largest < 3.0 / 65535.0, "{overlap}: {largest}");
     }
 }
@@ -477,41 +484,74 @@ fn parts_that_do_not_fit_are_refused() {
     let engine = engine(work.path(), "transformer-3b.safetensors", 2, &[[4, 6]]);
     let input = work.path().join("frame.rgb");
     fs::write(&input, [7; 48 * 32 * 3]).unwrap();
-    for (part, tensors, change, expected) in [
-        (
-            "decoder_first",
-            "outputs",
-            json!({ "frames": { "step": 4, "offset": -7 } }),
-            "the decoder: expected pixels of 3",
-        ),
-        (
-            "encoder_first",
-            "inputs",
-            json!({ "frames": { "step": 4, "offset": 1 } }),
-            "the decoder: expected pixels of 3",
-        ),
-        ("transformer", "outputs", json!({ "channels": 2 }), "expected one transformer that restores latent clips"),
+    // The parts of another autoencoder, which has other frames for a latent frame.
+    let folder = repository("tests/golden-video-vae/all-temporal");
+    let weights = names_in(&folder).into_iter().find(|name| !name.contains("golden")).unwrap();
+    let (profile, others) = (repository("tests/profiles/small-tiles.yaml"), work.path().join("others"));
+    let line = words(&[
+        &"build",
+        &folder.join(weights),
+        &"--profile",
+        &profile,
+        &"-o",
+        &others,
+        &"--size",
+        &"48x32",
+        &"--frames",
+        &"1",
+    ]);
+    let _ = run_with_cache_in(work.path(), "engine-builder", line).success();
+    let infer = |engine: &Path| {
+        let output = work.path().join("out.rgb");
+        let line = words(&[
+            &"infer",
+            &"--engine",
+            &engine,
+            &"--raw",
+            &"rgb24:48x32",
+            &"--input",
+            &input,
+            &"--output",
+            &output,
+        ]);
+        let outcome = run("runtime", line);
+        assert!(!output.exists(), "{}", outcome.stderr);
+        outcome
+    };
+    let replaced = |name: &str, parts: &[&str]| {
+        let other = work.path().join(name);
+        end_to_end::copy_folder(&engine, &other);
+        for part in parts {
+            fs::remove_dir_all(other.join(part)).unwrap();
+            if others.join(part).exists() {
+                end_to_end::copy_folder(&others.join(part), &other.join(part));
+            }
+        }
+        end_to_end::list_again(&other);
+        other
+    };
+    let other = replaced("decoder", &["decoder_first", "decoder_next"]);
+    let refused = infer(&other).failure(1, &["the decoder: expected pixels of 3 channels, and latents of 4 channels"]);
+    println!("{}", refused.stderr);
+    let verify = run("runtime", words(&[&"verify", &"--engine", &other]));
+    let _ = verify.failure(1, &["the decoder: expected pixels of 3 channels"]);
+    let without = replaced("without", &["transformer"]);
+    let _ = infer(&without).failure(1, &["expected one transformer that restores latent clips among its parts"]);
+    // Contracts that lie of the graphs.
+    for (part, tensors, axis, expected) in [
+        ("decoder_first", "outputs", json!({ "frames": { "step": 4, "offset": -7 } }), "an axis of at least 1"),
+        ("transformer", "outputs", json!({ "channels": 2 }), "the contract is not kept"),
     ] {
-        let other = end_to_end::copy_of(&engine, &work.path().join(part));
+        let other = replaced(&format!("lies-{part}"), &[]);
         let path = other.join(part).join("manifest.json");
         let mut manifest: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
         let axes = manifest["contract"][tensors][0]["axes"].as_array_mut().unwrap();
-        let (key, _) = change.as_object().unwrap().iter().next().unwrap();
-        let axis = axes.iter_mut().find(|axis| axis.get(key).is_some()).unwrap();
-        *axis = change.clone();
+        let (key, _) = axis.as_object().unwrap().iter().next().unwrap();
+        let place = axes.iter_mut().find(|axis| axis.get(key).is_some()).unwrap();
+        *place = axis.clone();
         fs::write(&path, manifest.to_string()).unwrap();
         end_to_end::list_again(&other);
-        let output = work.path().join("out.rgb");
-        let line =
-            words(&[&"infer", &"--engine", &other, &"--raw", &"rgb24:48x32", &"--input", &input, &"--output", &output]);
-        let outcome = run("runtime", line);
-        assert!(
-            outcome.stderr.contains(expected) || outcome.stderr.contains("manifest.json"),
-            "{part}: {}",
-            outcome.stderr
-        );
-        assert!(!outcome.stderr.contains("internal") && !output.exists(), "{part}: {}", outcome.stderr);
-        println!("{part}: {}", outcome.stderr);
+        let _ = infer(&other).failure(1, &["not a valid engine manifest", expected]);
     }
 }
 
