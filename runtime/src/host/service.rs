@@ -99,11 +99,17 @@ struct State<T: Task> {
     turns: BTreeMap<u64, u64>,
     /// How many turns the caller had had whose turn came last.
     round: u64,
-    idle: usize,
+    /// Threads that serve a request now.
+    serving: usize,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl<T: Task> State<T> {
+    /// How many threads could take a request. One that has just been started is among them before it runs.
+    fn idle(&self) -> usize {
+        self.threads.len() - self.serving
+    }
+
     /// For each request that waits, what decides when its turn comes, the least first: its priority; which of its
     /// caller's turns that is, so that no caller stands in front of the others with a hundred requests; and its number.
     fn order(&self) -> Vec<(Reverse<Priority>, u64, u64)> {
@@ -151,7 +157,7 @@ impl<T: Task> Service<T> {
             begun: 0,
             turns: BTreeMap::new(),
             round: 0,
-            idle: 0,
+            serving: 0,
             threads: Vec::new(),
         };
         Self {
@@ -200,7 +206,7 @@ impl<T: Task> Service<T> {
         let inner = self.inner();
         let mut state = inner.state.lock();
         // Requests that wait while somebody could serve them are on their way already.
-        while state.waiting.len() >= inner.capacity + state.idle {
+        while state.waiting.len() >= inner.capacity + state.idle() {
             // Those that nobody wants any more make room.
             let waiting = std::mem::take(&mut state.waiting);
             let (over, waiting): (Vec<_>, Vec<_>) = waiting.into_iter().partition(|waiting| waiting.promise.is_over());
@@ -227,7 +233,7 @@ impl<T: Task> Service<T> {
         if state.closed {
             return Err(Error::Closed);
         }
-        if state.waiting.len() >= state.idle && state.threads.len() < inner.task.places().max(1) {
+        if state.waiting.len() >= state.idle() && state.threads.len() < inner.task.places().max(1) {
             let serving = inner.clone();
             let thread = thread::Builder::new().name(T::NAME.into()).spawn(move || serving.serve_all());
             match thread {
@@ -300,16 +306,14 @@ impl<T: Task> Inner<T> {
                 state.take_turn(waiting.terms.caller);
                 let number = state.begun;
                 state.begun += 1;
+                state.serving += 1;
                 self.room.notify_all();
                 return Some((number, waiting));
             }
             if state.closed {
                 return None;
             }
-            state.idle += 1;
-            self.room.notify_all();
             self.news.wait(&mut state);
-            state.idle -= 1;
         }
     }
 
@@ -317,6 +321,8 @@ impl<T: Task> Inner<T> {
         while let Some((number, waiting)) = self.next() {
             // After a panic the request has its error, and the thread serves the next one.
             let _ = catch_unwind(AssertUnwindSafe(|| self.serve(number, waiting)));
+            self.state.lock().serving -= 1;
+            self.room.notify_all();
         }
     }
 

@@ -107,6 +107,23 @@ fn a_full_queue_refuses_or_waits_and_tells_the_place() {
 }
 
 #[test]
+fn threads_that_have_just_been_started_are_room_for_requests() {
+    const PLACES: u32 = 8;
+    let gate = Arc::new(Barrier::new(PLACES as usize + 1));
+    let task = Doubling { gate: Some(gate.clone()), places: PLACES as usize, served: Arc::default() };
+    let service = Service::new(&host(), task, 1);
+    // Faster than threads start.
+    let numbers = 20..20 + PLACES;
+    let handles: Vec<_> = numbers.clone().map(|number| service.try_submit(number, Terms::default()).unwrap()).collect();
+    let waiting = service.try_submit(1, Terms::default()).unwrap();
+    assert!(matches!(service.try_submit(2, Terms::default()), Err(Error::QueueFull { capacity: 1 })));
+    drop(waiting);
+    gate.wait();
+    let doubled: Vec<_> = handles.into_iter().map(|handle| handle.wait().unwrap()).collect();
+    assert_eq!(doubled, numbers.map(|number| 2 * number).collect::<Vec<_>>());
+}
+
+#[test]
 fn urgent_requests_overtake_those_that_wait() {
     let (service, gate) = held(8);
     let of = |priority| Terms { priority, ..Terms::default() };
