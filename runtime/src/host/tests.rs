@@ -117,7 +117,7 @@ fn threads_that_have_just_been_started_are_room_for_requests() {
     let handles: Vec<_> = numbers.clone().map(|number| service.try_submit(number, Terms::default()).unwrap()).collect();
     let waiting = service.try_submit(1, Terms::default()).unwrap();
     assert!(matches!(service.try_submit(2, Terms::default()), Err(Error::QueueFull { capacity: 1 })));
-    drop(waiting);
+    waiting.cancel();
     gate.wait();
     let doubled: Vec<_> = handles.into_iter().map(|handle| handle.wait().unwrap()).collect();
     assert_eq!(doubled, numbers.map(|number| 2 * number).collect::<Vec<_>>());
