@@ -11,7 +11,6 @@ The folder `models` holds the networks, and `pieces` the outputs of single funct
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import functools
 import importlib
@@ -32,10 +31,10 @@ import numpy
 import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from golden_files import File, write  # noqa: E402: the module stands beside this folder
+from golden_files import File  # noqa: E402: the modules stand beside this folder
+from golden_seedvr2 import REFERENCE, main  # noqa: E402
 
 FOLDER = Path(__file__).resolve().parent
-REFERENCE = "fe1b46978b2f6b8b08bd9d7fffed11b914ac527b"  # of naxci1/ComfyUI-SeedVR2.5
 TOTAL_BYTES = 3_000_000
 
 LATENT = 4  # channels of a latent video
@@ -120,9 +119,6 @@ class Reference:
 
 def load_reference(path: Path) -> Reference:
     """The reference's modules. Only the pinned commit is accepted."""
-    for module in (video_vae, video_transformer):
-        if module.REFERENCE != REFERENCE:
-            raise AssertionError(f"{module.__name__} has another commit of the reference")
     # It prints which special kernels are missing, and libraries warn of its old calls.
     warnings.simplefilter("ignore")
     with contextlib.redirect_stdout(io.StringIO()):
@@ -550,27 +546,16 @@ def make_pieces(reference: Reference) -> tuple[dict[str, File], str]:
     return files, f"float32 arithmetic differs by: {differences}"
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description="Make or check the golden data of SeedVR2's restoration pipeline.")
-    parser.add_argument("reference", type=Path, help=f"a checkout of naxci1/ComfyUI-SeedVR2.5 at {REFERENCE}")
-    parser.add_argument(
-        "--check", action="store_true", help="write nothing; exit 1 when a file differs by more than 1e-6"
-    )
-    arguments = parser.parse_args()
-
-    torch.use_deterministic_algorithms(True)
-    reference = load_reference(arguments.reference)
-
-    def made() -> Iterator[tuple[str, dict[str, File], str]]:
-        yield "pieces", *make_pieces(reference)
-        with tempfile.TemporaryDirectory() as texts:
-            models, files = make_models(reference, Path(texts))
-            yield "models", files, ""
-            for case in CASES:
-                yield case.name, *make_case(reference, models, case)
-
-    return write(FOLDER, made(), TOTAL_BYTES, arguments.check)
+def cases(path: Path) -> Iterator[tuple[str, dict[str, File], str]]:
+    """Each case's name, its files, and a remark, with the reference's checkout at a path."""
+    reference = load_reference(path)
+    yield "pieces", *make_pieces(reference)
+    with tempfile.TemporaryDirectory() as texts:
+        models, files = make_models(reference, Path(texts))
+        yield "models", files, ""
+        for case in CASES:
+            yield case.name, *make_case(reference, models, case)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(FOLDER, "Make or check the golden data of SeedVR2's restoration pipeline.", cases, TOTAL_BYTES))

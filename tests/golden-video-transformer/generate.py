@@ -11,11 +11,9 @@ random latent videos, in float64.
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import logging
 import math
-import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -26,10 +24,10 @@ import numpy
 import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from golden_files import File, extent, write  # noqa: E402: the module stands beside this folder
+from golden_files import File, extent  # noqa: E402: the modules stand beside this folder
+from golden_seedvr2 import REFERENCE, main, use_checkout  # noqa: E402
 
 FOLDER = Path(__file__).resolve().parent
-REFERENCE = "fe1b46978b2f6b8b08bd9d7fffed11b914ac527b"  # of naxci1/ComfyUI-SeedVR2.5
 TEST_TOLERANCE = 2e-5  # of the output's range: what the tests allow an implementation
 TOTAL_BYTES = 2_000_000
 
@@ -93,15 +91,7 @@ CASES = [
 
 def load_reference(path: Path) -> dict:
     """The reference's modules by kind. Only the pinned commit is accepted."""
-    head = subprocess.run(
-        ["git", "-C", str(path), "rev-parse", "HEAD"], capture_output=True, text=True, check=False
-    ).stdout.strip()
-    if head != REFERENCE:
-        raise SystemExit(
-            f"{path}: expected a checkout of {REFERENCE}, found {head or 'no git repository'}; README.md says how "
-            f"to get it"
-        )
-    sys.path.insert(0, str(path))
+    use_checkout(path)
     # It warns of each attention that no special kernel computes.
     logging.disable(logging.WARNING)
     return {kind: importlib.import_module(f"src.models.{kind}.nadit") for kind in ("dit_3b", "dit_7b")}
@@ -253,24 +243,13 @@ def make(reference: dict, case: Case) -> tuple[dict[str, File], float]:
     return files, worst
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description="Make or check the golden data of SeedVR2's diffusion transformers.")
-    parser.add_argument("reference", type=Path, help=f"a checkout of naxci1/ComfyUI-SeedVR2.5 at {REFERENCE}")
-    parser.add_argument(
-        "--check", action="store_true", help="write nothing; exit 1 when a file differs by more than 1e-6"
-    )
-    arguments = parser.parse_args()
-
-    torch.use_deterministic_algorithms(True)
-    reference = load_reference(arguments.reference)
-
-    def made() -> Iterator[tuple[str, dict[str, File], str]]:
-        for case in CASES:
-            files, single = make(reference, case)
-            yield case.name, files, f"float32 arithmetic differs by {single:.1e} of the range"
-
-    return write(FOLDER, made(), TOTAL_BYTES, arguments.check)
+def cases(path: Path) -> Iterator[tuple[str, dict[str, File], str]]:
+    """Each case's name, its files, and a remark, with the reference's checkout at a path."""
+    reference = load_reference(path)
+    for case in CASES:
+        files, single = make(reference, case)
+        yield case.name, files, f"float32 arithmetic differs by {single:.1e} of the range"
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(FOLDER, "Make or check the golden data of SeedVR2's diffusion transformers.", cases, TOTAL_BYTES))
