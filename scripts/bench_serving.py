@@ -27,7 +27,6 @@ import json
 import os
 import random
 import shutil
-import socket
 import statistics
 import subprocess
 import sys
@@ -38,7 +37,7 @@ from collections import defaultdict
 from pathlib import Path
 from urllib.request import Request, urlopen
 
-from commands import ROOT, binaries, run
+from commands import ROOT, binaries, free_port, run
 
 OURS = "tileforge-server"
 PEERS = ("litserve", "mlserver", "fastapi")
@@ -46,13 +45,6 @@ LIBRARIES = ("onnxruntime", "openvino")
 SIDES = {"tensor": 64, "picture": 256}
 CONNECTIONS = 8
 PAUSE = 2.0
-
-
-def free_port() -> int:
-    """A port that is free, and so are the next ones most likely."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return taken.getsockname()[1]
 
 
 def processes(root: int) -> list[int]:

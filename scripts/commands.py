@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import socket
 import subprocess
 from pathlib import Path
 
@@ -23,6 +24,13 @@ def run(*command: str | Path) -> str:
     if done.returncode:
         raise RuntimeError(f"{' '.join(map(str, command))}\n{done.stderr.strip()[-2000:]}")
     return done.stdout
+
+
+def free_port() -> int:
+    """A port that is free, and so are the next ones most likely."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return taken.getsockname()[1]
 
 
 if __name__ == "__main__":

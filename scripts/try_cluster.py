@@ -24,6 +24,7 @@ import urllib.request
 import boto3
 import nats
 from botocore.config import Config
+from commands import free_port
 from nats.js.api import RetentionPolicy, StreamConfig
 
 BUCKET = "pictures"
@@ -36,12 +37,6 @@ parser.add_argument("--jobs", type=int, default=100)
 arguments = parser.parse_args()
 
 processes = []
-
-
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
 
 
 def start(folder, name, command, environment=None):

@@ -5,10 +5,11 @@ use crate::{Error, ModelFile, RestorationFile, Result, Source, WeightFolders};
 use safetensors::tensor::TensorView;
 use std::collections::BTreeMap;
 use std::path::Path;
-use tileforge_contract::{Contract, Embedding, Extent, Meaning, TensorSpec};
+use tileforge_contract::{Contract, Extent};
 use tileforge_engine::Restoration;
 use tileforge_exporter::Checkpoint;
-use tileforge_runtime::restoration::text_states;
+use tileforge_runtime::autoencoder::{Clips, Direction, direction_of};
+use tileforge_runtime::restoration::{Widths, text_states};
 use tileforge_session::safetensors_type;
 
 /// The file of the text's states in an engine, and the name of its tensor.
@@ -27,25 +28,24 @@ pub(crate) fn of_model(
 ) -> Result<(BTreeMap<String, Source>, Beside)> {
     let place = &model.path;
     let contracts = || parts.iter().map(|(name, source)| (name, source.contract()));
-    let mut transformers = contracts().filter_map(|(name, contract)| Some((name.clone(), Transformer::of(contract)?)));
-    let (Some((name, transformer)), None) = (transformers.next(), transformers.next()) else {
+    let mut transformers = contracts().filter_map(|(name, contract)| Some((name.clone(), Widths::of(contract)?)));
+    let (Some((name, widths)), None) = (transformers.next(), transformers.next()) else {
         return Err(Error::input(place, "expected one graph of a transformer that restores latent clips"));
     };
     drop(transformers);
-    let mut decoders = contracts().filter_map(|(_, contract)| Decoder::of(contract));
-    let decoder = decoders.next().ok_or_else(|| Error::input(place, "expected a graph that decodes latent clips"))?;
-    drop(decoders);
-    if decoder.channels != transformer.channels {
-        let (expected, found) = (transformer.channels, decoder.channels);
+    let decoder = contracts().find_map(|(_, contract)| decoder_of(contract));
+    let (clips, frames) = decoder.ok_or_else(|| Error::input(place, "expected a graph that decodes latent clips"))?;
+    if clips.latent_channels != widths.latent {
+        let (expected, found) = (widths.latent, clips.latent_channels);
         let reason = format!("expected an autoencoder of latents of {expected} channels, found {found}");
         return Err(Error::input(place, reason));
     }
     let text = weights.file(model, &restoration.text)?;
-    let (tokens, bytes) = states(&text, transformer.width)?;
+    let (tokens, bytes) = states(&text, widths.text)?;
     let of_part = |(part, source): (String, Source)| {
         let source = if part == name {
-            let source = source.with_latent_frames(decoder.frames);
-            source.with_runs(vec![1], vec![tokens], decoder.pixels)
+            let source = source.with_latent_frames(frames);
+            source.with_runs(vec![1], vec![tokens], clips.factor)
         } else {
             source
         };
@@ -59,51 +59,12 @@ pub(crate) fn of_model(
     Ok((parts.into_iter().map(of_part).collect(), beside))
 }
 
-/// What must fit of the transformer.
-struct Transformer {
-    /// Channels of a latent frame.
-    channels: usize,
-    /// Width of a state of the text.
-    width: usize,
-}
-
-impl Transformer {
-    /// That of a contract; `None` for another network.
-    fn of(contract: &Contract) -> Option<Self> {
-        let channels = contract.inputs.iter().find_map(|input| match input.meaning {
-            Meaning::NoisyLatent { latent, condition, .. } if condition > 0 => input.frames().map(|_| latent),
-            _ => None,
-        })?;
-        let is_text = |input: &&TensorSpec| input.meaning == Meaning::Embedding { from: Embedding::Context };
-        let width = contract.inputs.iter().find(is_text)?.channels()?;
-        Some(Self { channels, width })
-    }
-}
-
-/// What must fit of the decoder of a clip's beginning.
-struct Decoder {
-    channels: usize,
-    /// Pixels for each row and column of a latent frame.
-    pixels: usize,
-    /// How frames follow from latent frames.
-    frames: Extent,
-}
-
-impl Decoder {
-    /// That of a contract; `None` for another network, and for the decoder of later chunks.
-    fn of(contract: &Contract) -> Option<Self> {
-        if contract.carried().next().is_some() {
-            return None;
-        }
-        let latent = contract.inputs.iter().find(|input| matches!(input.meaning, Meaning::Latent { .. }))?;
-        let pixels = contract.outputs.iter().find(|output| matches!(output.meaning, Meaning::Pixels { .. }))?;
-        let step = |tensor: &TensorSpec| tensor.height().map(|side| side.step);
-        Some(Self {
-            channels: latent.channels()?,
-            pixels: step(pixels)?.checked_div(step(latent)?)?,
-            frames: pixels.frames()?,
-        })
-    }
+/// The decoder of a clip's beginning, and how frames follow from latent frames; `None` for another network, and for the
+/// decoder of later chunks.
+fn decoder_of(contract: &Contract) -> Option<(Clips, Extent)> {
+    let is_first = direction_of(contract) == Some(Direction::Decode) && contract.carried().next().is_none();
+    let clips = Clips::of(contract).filter(|_| is_first)?;
+    Some((clips, clips.frames?))
 }
 
 /// The number of tokens of a text's states, and the states as a file of an engine has them.

@@ -10,6 +10,7 @@ mod graph;
 pub mod model_package;
 mod programs;
 mod registries;
+mod restoration_engines;
 mod servers;
 mod small_engines;
 mod tokens;
@@ -27,6 +28,7 @@ pub use programs::{
     new_key, on_cores, run, run_with_cache_in, words,
 };
 pub use registries::{CuttingServer, LocalRegistry, RegistrySettings};
+pub use restoration_engines::{restoration_engine, restoration_model};
 pub use servers::{Answer, Asked, ExpiringServer, ScriptedServer};
 pub use small_engines::small_engine;
 pub use tokens::TokenServer;

@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::picture::Picture;
 use crate::request::Request;
 
-/// How pictures are coded.
+/// How pictures and clips are coded, or restored.
 #[derive(Clone, Debug, Default)]
 pub struct Coding {
     /// Where the engine runs.

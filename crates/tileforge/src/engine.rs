@@ -146,13 +146,18 @@ impl Engine {
         Ok(Generator::new(self.serve(diffusion::Generator::new(&self.host, pipeline, options.into())?)))
     }
 
+    /// Whether it is a pipeline that restores films and pictures.
+    pub fn is_restorer(&self) -> bool {
+        matches!(&self.bundle, Bundle::Pipeline(pipeline) if pipeline.manifest().restoration.is_some())
+    }
+
     /// Opens it as a pipeline that restores films and pictures.
     ///
     /// # Errors
     /// As [`Engine::upscaler`].
-    pub fn restorer(&self, options: &restoration::Options) -> Result<Restorer> {
+    pub fn restorer(&self, options: Coding) -> Result<Restorer> {
         let Bundle::Pipeline(pipeline) = &self.bundle else { return Err(self.other("a restoration pipeline")) };
-        Ok(Restorer::new(self.serve(restoration::Restorer::new(&self.host, pipeline, options)?)))
+        Ok(Restorer::new(self.serve(restoration::Restorer::new(&self.host, pipeline, options.into())?)))
     }
 
     /// Opens it, or its encoder, as one that makes latents of pictures.

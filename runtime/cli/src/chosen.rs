@@ -22,34 +22,25 @@ pub(crate) struct Chosen {
     /// in the user's cache.
     #[arg(long = "engine", value_name = "ENGINE")]
     pub(crate) directory: PathBuf,
-    /// The part to use of an engine that has several, such as decoder: `runtime inspect` lists them.
-    #[arg(long, value_name = "NAME")]
-    part: Option<String>,
     #[command(flatten)]
-    signed: Signed,
+    meant: Meant,
 }
 
 impl Chosen {
     /// The engine as it was named.
     pub(crate) fn named(&mut self) -> Named<'_> {
-        Named { paths: vec![&mut self.directory], signed: &self.signed }
+        Named { paths: vec![&mut self.directory], signed: &self.meant.signed }
     }
 
     /// Opens it, after checking its signature and that its files are whole. It must be of one network: an engine, or a
     /// part.
     pub(crate) fn open(&self) -> Result<Engine> {
-        match &self.part {
-            None => self.signed.open(&self.directory),
-            Some(part) => Pipeline::open_part(&self.directory, part, self.signed.key()?.as_ref()),
-        }
+        self.meant.open(&self.directory)
     }
 
     /// Opens it with all its parts, or the part that was named, as [`Chosen::open`] does.
     pub(crate) fn open_bundle(&self) -> Result<Bundle> {
-        match &self.part {
-            None => self.signed.open_bundle(&self.directory),
-            Some(_) => self.open().map(Bundle::Engine),
-        }
+        self.meant.open_bundle(&self.directory)
     }
 }
 
@@ -60,11 +51,8 @@ pub(crate) struct ChosenOrFound {
     /// the user's cache [default: the one for this machine, see below].
     #[arg(long = "engine", value_name = "DIR")]
     directory: Option<PathBuf>,
-    /// The part to use of an engine that has several, such as decoder: `runtime inspect` lists them.
-    #[arg(long, value_name = "NAME")]
-    part: Option<String>,
     #[command(flatten)]
-    signed: Signed,
+    meant: Meant,
 }
 
 impl ChosenOrFound {
@@ -78,7 +66,7 @@ impl ChosenOrFound {
 
     /// The engine as it was named or found.
     pub(crate) fn named(&mut self) -> Named<'_> {
-        Named { paths: self.directory.as_mut().into_iter().collect(), signed: &self.signed }
+        Named { paths: self.directory.as_mut().into_iter().collect(), signed: &self.meant.signed }
     }
 
     /// Its directory.
@@ -88,17 +76,37 @@ impl ChosenOrFound {
 
     /// Opens it as [`Chosen::open`] does.
     pub(crate) fn open(&self) -> Result<Engine> {
-        match &self.part {
-            None => self.signed.open(self.directory()),
-            Some(part) => Pipeline::open_part(self.directory(), part, self.signed.key()?.as_ref()),
-        }
+        self.meant.open(self.directory())
     }
 
     /// Opens it with all its parts, or the part that was named, as [`Chosen::open_bundle`] does.
     pub(crate) fn open_bundle(&self) -> Result<Bundle> {
+        self.meant.open_bundle(self.directory())
+    }
+}
+
+/// What of an engine is meant, and whose it must be.
+#[derive(clap::Args)]
+struct Meant {
+    /// The part to use of an engine that has several, such as decoder: `runtime inspect` lists them.
+    #[arg(long, value_name = "NAME")]
+    part: Option<String>,
+    #[command(flatten)]
+    signed: Signed,
+}
+
+impl Meant {
+    fn open(&self, directory: &Path) -> Result<Engine> {
         match &self.part {
-            None => self.signed.open_bundle(self.directory()),
-            Some(_) => self.open().map(Bundle::Engine),
+            None => self.signed.open(directory),
+            Some(part) => Pipeline::open_part(directory, part, self.signed.key()?.as_ref()),
+        }
+    }
+
+    fn open_bundle(&self, directory: &Path) -> Result<Bundle> {
+        match &self.part {
+            None => self.signed.open_bundle(directory),
+            Some(_) => self.open(directory).map(Bundle::Engine),
         }
     }
 }

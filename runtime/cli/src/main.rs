@@ -21,6 +21,7 @@ mod run;
 mod signals;
 mod unpack;
 mod verify;
+mod waiting;
 mod warm;
 
 use std::env;

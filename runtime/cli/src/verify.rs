@@ -7,8 +7,9 @@ use serde::Serialize;
 use tileforge_contract::Provider;
 use tileforge_engine::{Bundle, Engine};
 use tileforge_runtime::Result;
+use tileforge_runtime::autoencoder::CodingOptions;
 use tileforge_runtime::host::{Host, HostOptions};
-use tileforge_runtime::restoration::{self, Restorer};
+use tileforge_runtime::restoration::Restorer;
 use tileforge_session::{Assigned, Environment, Ladder, OtherRelease, Placement, other_releases, selftest};
 use tileforge_terminal::{print, print_json};
 
@@ -118,8 +119,8 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
             }
             if pipeline.manifest().restoration.is_some() {
                 let host = Host::new(&environment, HostOptions::default());
-                let options = restoration::Options { placement: placement.clone(), ..Default::default() };
-                let _ = Restorer::new(&host, pipeline, &options)?;
+                let options = CodingOptions { placement: placement.clone(), overlap: None };
+                let _ = Restorer::new(&host, pipeline, options)?;
             }
             let mut parts = BTreeMap::new();
             for (part, engine) in pipeline.parts() {

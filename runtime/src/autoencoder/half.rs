@@ -1,6 +1,6 @@
 //! The engines of an encoder or a decoder, among the parts of an engine.
 
-use tileforge_engine::{Bundle, Engine};
+use tileforge_engine::{Bundle, Engine, Pipeline};
 
 use super::interface::{Direction, direction_of};
 use crate::error::{Error, Result};
@@ -21,10 +21,17 @@ impl<'b> Half<'b> {
     /// # Errors
     /// [`Error::NoPart`]: no part is such a half, or several are.
     pub fn of(bundle: &'b Bundle, direction: Direction) -> Result<Self> {
-        let pipeline = match bundle {
-            Bundle::Engine(engine) => return Ok(Self { engine, next: None }),
-            Bundle::Pipeline(pipeline) => pipeline,
-        };
+        match bundle {
+            Bundle::Engine(engine) => Ok(Self { engine, next: None }),
+            Bundle::Pipeline(pipeline) => Self::of_parts(pipeline, direction),
+        }
+    }
+
+    /// The same in an engine that has several parts.
+    ///
+    /// # Errors
+    /// As [`Half::of`].
+    pub fn of_parts(pipeline: &'b Pipeline, direction: Direction) -> Result<Self> {
         let fitting = pipeline.parts().filter(|(_, part)| direction_of(&part.manifest().contract) == Some(direction));
         let (next, first): (Vec<_>, Vec<_>) =
             fitting.partition(|(_, part)| part.manifest().contract.carried().next().is_some());

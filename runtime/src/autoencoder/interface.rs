@@ -41,14 +41,22 @@ pub fn direction_of(contract: &Contract) -> Option<Direction> {
 
 /// What the halves of an autoencoder must have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Clips {
-    pub(crate) latent_channels: usize,
+pub struct Clips {
+    /// Channels of a latent, without those of its variance.
+    pub latent_channels: usize,
     /// Channels of the pixels.
-    pub(crate) channels: usize,
+    pub channels: usize,
     /// Pixels for each latent pixel, along each axis of the picture.
-    pub(crate) factor: usize,
+    pub factor: usize,
     /// How frames follow from latent frames; `None` for pictures.
-    pub(crate) frames: Option<Extent>,
+    pub frames: Option<Extent>,
+}
+
+impl Clips {
+    /// What a contract says, which may be that of later chunks; `None` for an engine that is no half of an autoencoder.
+    pub fn of(contract: &Contract) -> Option<Self> {
+        Interface::of(contract).ok().map(|interface| interface.clips())
+    }
 }
 
 impl std::fmt::Display for Clips {

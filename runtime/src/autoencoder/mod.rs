@@ -22,6 +22,6 @@ pub(crate) use coder::{Watch, pixels_of};
 pub use decoder::{DecodeRequest, Decoder};
 pub use encoder::{EncodeRequest, Encoder, Frames, Posterior};
 pub use half::Half;
-pub(crate) use interface::{Clips, factor_of};
-pub use interface::{Direction, direction_of, is_clip};
+pub(crate) use interface::factor_of;
+pub use interface::{Clips, Direction, direction_of, is_clip};
 pub use latent::Latent;

@@ -65,8 +65,7 @@ impl Fitting {
     /// [`Error::NoPart`]: the engine lacks a part.
     pub fn new(pipeline: &Pipeline, wanted: Wanted) -> Result<Self> {
         let (transformer, interface) = transformer_of(pipeline)?;
-        let bundle = tileforge_engine::Bundle::Pipeline(pipeline.clone());
-        let encoder = Half::of(&bundle, Direction::Encode)?;
+        let encoder = Half::of_parts(pipeline, Direction::Encode)?;
         let factor = factor_of(&encoder.engine.manifest().contract)?;
         let shapes = transformer.manifest().graphs.iter().filter_map(|graph| interface.shape_of(graph));
         let graphs = shapes.map(|(shape, _)| pixels_of(shape.size, factor)).collect();

@@ -16,18 +16,32 @@ pub(super) enum Input {
     Text,
 }
 
+/// What an autoencoder and a text must have in common with a transformer that restores latent clips.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Widths {
+    /// Channels of a latent frame.
+    pub latent: usize,
+    /// Width of a state of the text.
+    pub text: usize,
+}
+
+impl Widths {
+    /// What a contract says; `None` for another network.
+    pub fn of(contract: &Contract) -> Option<Self> {
+        Interface::of(contract).map(|interface| interface.widths)
+    }
+}
+
 /// The tensors of a transformer that restores latent clips.
 #[derive(Clone, Debug)]
 pub(super) struct Interface {
     /// In the contract's order.
     pub(super) inputs: Vec<Input>,
     sample: String,
-    /// The states of the text, and their width.
+    /// The states of the text.
     pub(super) text: String,
-    pub(super) text_width: usize,
     pub(super) output: String,
-    /// Of a latent frame.
-    pub(super) channels: usize,
+    pub(super) widths: Widths,
     /// The timestep of pure noise, where the only step begins.
     pub(super) timestep: f32,
 }
@@ -64,16 +78,17 @@ impl Interface {
             }
             inputs.push(input);
         }
-        let (((sample, channels), (text, text_width)), timestep) = (sample.zip(text)?, timestep?);
+        let (((sample, latent), (text, text_width)), timestep) = (sample.zip(text)?, timestep?);
         let of_sample = contract.input(&sample)?;
         let is_prediction = |output: &&TensorSpec| {
             let sizes = |tensor: &TensorSpec| [tensor.frames(), tensor.height(), tensor.width()];
             output.meaning == Meaning::Prediction
-                && output.channels() == Some(channels)
+                && output.channels() == Some(latent)
                 && sizes(output) == sizes(of_sample)
         };
         let output = contract.outputs.iter().find(is_prediction)?;
-        Some(Self { inputs, sample, text, text_width, output: output.name.clone(), channels, timestep })
+        let widths = Widths { latent, text: text_width };
+        Some(Self { inputs, sample, text, output: output.name.clone(), widths, timestep })
     }
 
     /// What a graph takes, and the tokens of its text.
@@ -90,18 +105,16 @@ impl Interface {
 /// # Errors
 /// [`Error::NoPart`]: there is none, or there are several.
 pub(super) fn transformer_of(pipeline: &Pipeline) -> Result<(&Engine, Interface)> {
-    let fitting = |(name, part): (_, _)| {
-        let part: &Engine = part;
-        Some((name, part, Interface::of(&part.manifest().contract)?))
-    };
-    let mut found: Vec<_> = pipeline.parts().filter_map(fitting).collect();
-    match (found.pop(), found.is_empty()) {
-        (Some((_, engine, interface)), true) => Ok((engine, interface)),
-        (last, _) => Err(Error::NoPart {
-            path: pipeline.directory().to_owned(),
-            wanted: "transformer that restores latent clips",
-            found: found.iter().chain(&last).map(|(name, ..)| (*name).to_owned()).collect(),
-            parts: pipeline.parts().map(|(name, _)| name.to_owned()).collect(),
-        }),
+    let parts = pipeline.parts();
+    let found: Vec<_> =
+        parts.filter_map(|(name, part)| Some((name, part, Interface::of(&part.manifest().contract)?))).collect();
+    if let [(_, engine, interface)] = found.as_slice() {
+        return Ok((engine, interface.clone()));
     }
+    Err(Error::NoPart {
+        path: pipeline.directory().to_owned(),
+        wanted: "transformer that restores latent clips",
+        found: found.iter().map(|(name, ..)| (*name).to_owned()).collect(),
+        parts: pipeline.parts().map(|(name, _)| name.to_owned()).collect(),
+    })
 }

@@ -9,7 +9,7 @@
 //! | `batches` | frames that go through the networks together, and how batches blend |
 //! | `transformer` | the transformer with the text that it always gets |
 //! | `interface` | which tensors of the contract are what |
-//! | `colour` | [`Colour`]: the result gets the colours of what it was made of |
+//! | `colour` | [`ColourCorrection`]: the result gets the colours of what it was made of |
 //!
 //! The order of the work and its numbers are those of <https://github.com/naxci1/ComfyUI-SeedVR2.5>
 //! (`src/core/generation_phases.py`), in 32-bit floats: the reference rounds to BF16 between its steps.
@@ -24,8 +24,9 @@ mod restorer;
 mod tests;
 mod transformer;
 
-pub use colour::Colour;
+pub use colour::ColourCorrection;
 pub use fitting::{Fitting, Wanted};
-pub use request::{NoiseOf, Options, RestoreRequest, Seconds, Settings, Statistics};
+pub use interface::Widths;
+pub use request::{NoiseOf, RestoreRequest, Seconds, Settings, Statistics};
 pub use restorer::Restorer;
 pub use transformer::text_states;

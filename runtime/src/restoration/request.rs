@@ -2,9 +2,9 @@
 
 use serde::Serialize;
 use tileforge_image::{Limits, Size};
-use tileforge_session::{Assigned, Placement};
+use tileforge_session::Assigned;
 
-use super::colour::Colour;
+use super::colour::ColourCorrection;
 use super::fitting::{Fitting, Wanted};
 use crate::autoencoder::Latent;
 use crate::error::Result;
@@ -12,16 +12,6 @@ use crate::frames::FrameStream;
 
 /// The seed that the reference takes.
 const SEED: u64 = 42;
-
-/// How an engine restores.
-#[derive(Clone, Debug, Default)]
-pub struct Options {
-    /// Where the networks run.
-    pub placement: Placement,
-    /// Pixels by which tiles overlap where a frame is larger than the autoencoder's graphs; `None`: an eighth of the
-    /// tile.
-    pub overlap: Option<u32>,
-}
 
 /// The noise that each batch begins with.
 #[derive(Clone, Debug, PartialEq)]
@@ -46,7 +36,7 @@ pub struct Settings {
     /// Frames that each batch shares with the one before it, where both blend.
     pub frame_overlap: usize,
     /// How the result gets the colours of what it was made of.
-    pub colour: Colour,
+    pub colour: ColourCorrection,
     /// The noise that each batch begins with.
     pub noise: NoiseOf,
 }

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use tileforge_contract::Extent;
-use tileforge_engine::{Bundle, Pipeline};
+use tileforge_engine::Pipeline;
 use tileforge_image::{Limits, RowSink, Size};
 use tileforge_session::Placed;
 
 use super::batches::{filling, weights};
 use super::fitting::{Fit, Fitting, Wanted};
 use super::interface::transformer_of;
-use super::request::{NoiseOf, Options, RestoreRequest, Seconds, Settings, Statistics};
+use super::request::{NoiseOf, RestoreRequest, Seconds, Settings, Statistics};
 use super::transformer::Transformer;
 use crate::autoencoder::{Clips, CodingOptions, Decoder, Direction, Encoder, Half, Latent, Watch};
 use crate::error::{Error, Result};
@@ -47,16 +47,14 @@ impl Restorer {
     /// # Errors
     /// [`Error::NoRestoration`] and [`Error::NoPart`]: the engine lacks something; [`Error::Tensor`]: its parts do not
     /// fit together; those of [`Ladder::new`](tileforge_session::Ladder::new).
-    pub fn new(host: &Host, pipeline: &Pipeline, options: &Options) -> Result<Self> {
+    pub fn new(host: &Host, pipeline: &Pipeline, options: CodingOptions) -> Result<Self> {
         let (engine, interface) = transformer_of(pipeline)?;
         let fitting = Fitting::new(pipeline, Wanted::Largest)?;
         let transformer = Transformer::new(host, pipeline, engine, interface, &options.placement)?;
-        let bundle = Bundle::Pipeline(pipeline.clone());
-        let coding = || CodingOptions { placement: options.placement.clone(), overlap: options.overlap };
-        let half = Half::of(&bundle, Direction::Encode)?;
-        let encoder = Encoder::new(host, half.engine, half.next, coding())?;
-        let half = Half::of(&bundle, Direction::Decode)?;
-        let decoder = Decoder::new(host, half.engine, half.next, coding())?;
+        let half = Half::of_parts(pipeline, Direction::Encode)?;
+        let encoder = Encoder::new(host, half.engine, half.next, options.clone())?;
+        let half = Half::of_parts(pipeline, Direction::Decode)?;
+        let decoder = Decoder::new(host, half.engine, half.next, options)?;
         let (encoded, decoded) = (encoder.clips(), decoder.clips());
         let expected = Clips { latent_channels: transformer.channels(), channels: CHANNELS, ..encoded };
         for (half, found) in [("the encoder", encoded), ("the decoder", decoded)] {
@@ -80,9 +78,14 @@ impl Restorer {
         Placed { opening: placed.opening + coders, ..placed }
     }
 
+    /// The size of what frames become.
+    pub fn fitting(&self, wanted: Wanted) -> Fitting {
+        self.fitting.with(wanted)
+    }
+
     fn restore(&self, request: RestoreRequest, reply: &Reply<Statistics>) -> Result<Statistics> {
         let RestoreRequest { open, settings, limits } = request;
-        let fitting = self.fitting.with(settings.wanted);
+        let fitting = self.fitting(settings.wanted);
         let stream = open(&fitting)?;
         let reading = Reading { stream, fitting, limits, first: None };
         Work { restorer: self, settings, reading, reply, seconds: Seconds::default(), tiles: 0 }.run()
@@ -245,8 +248,8 @@ impl Work<'_> {
         let Self { restorer, reply, seconds, .. } = self;
         let watch = || Watch { began: Instant::now(), ticket: reply.ticket(), progress: &|_, _| () };
         let filled = (0..clip.len()).chain(filling(clip.len(), length));
-        let whole: Vec<Pixels> = filled.map(|at| clip[at].extended(fit.whole)).collect();
-        let frames = Box::new(whole.into_iter().map(Ok));
+        let resized = clip.to_vec();
+        let frames = Box::new(filled.map(move |at| Ok(resized[at].extended(fit.whole))));
         let (latent, encoded) = timed(&mut seconds.encode, || restorer.encoder.encode_frames(frames, None, watch()))?;
         reply.go_on()?;
         let noise = match &self.settings.noise {

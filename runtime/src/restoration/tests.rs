@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use tileforge_image::Size;
 
 use super::batches::weights;
-use super::colour::Colour;
+use super::colour::ColourCorrection;
 use crate::pixels::Pixels;
 use crate::random::TorchCpu;
 use crate::tensor_file::{Contents, Stored, read};
@@ -60,7 +60,7 @@ fn colours_are_those_of_the_reference() {
     let (tensors, _) = pieces("colour.safetensors");
     let half = |value: f32| value * 0.5 + 0.5;
     let mut cases = 0;
-    for (name, colour) in Colour::NAMED.into_iter().filter(|(_, colour)| *colour != Colour::None) {
+    for (name, colour) in ColourCorrection::NAMED.into_iter().filter(|(_, colour)| *colour != ColourCorrection::None) {
         for number in 0..3 {
             let of = |kind: &str| pictures(&tensors[&format!("{kind}.{number}")], half);
             let (mut frames, like) = (of("content"), of("style"));
@@ -69,7 +69,10 @@ fn colours_are_those_of_the_reference() {
             let (error, db) = (largest_error(&frames, &expected), psnr_db(&frames, &expected));
             println!("{name} {number}: {error:.1e}, {db:.1} dB");
             // The others have no two such values.
-            assert!(if colour == Colour::Lab { db > 70.0 } else { error < 2e-6 }, "{name} {number}: {error}, {db} dB");
+            assert!(
+                if colour == ColourCorrection::Lab { db > 70.0 } else { error < 2e-6 },
+                "{name} {number}: {error}, {db} dB"
+            );
             assert!(largest_error(&of("content"), &expected) > 0.02, "{name} {number}");
             cases += 1;
         }

@@ -45,7 +45,7 @@ impl Transformer {
 
     /// Channels of a latent frame.
     pub(super) fn channels(&self) -> usize {
-        self.interface.channels
+        self.interface.widths.latent
     }
 
     /// The numbers of latent frames that go through it together, for latents of a size; the least first.
@@ -69,7 +69,7 @@ impl Transformer {
         let internal = || Error::internal("restore");
         let shape = Shape { size: latent.size, frames: latent.frames.unwrap_or(1) };
         let (_, group) = self.graphs.iter().find(|(known, _)| *known == shape).ok_or_else(internal)?;
-        let ones = vec![1.0; latent.values.len() / self.interface.channels.max(1)];
+        let ones = vec![1.0; latent.values.len() / self.channels().max(1)];
         let input = |input: &Input| {
             Values::F32(match input {
                 Input::Sample => [noise, &latent.values, &ones].concat(),
@@ -99,7 +99,7 @@ fn text_of(pipeline: &Pipeline, interface: &Interface) -> Result<(Vec<f32>, usiz
         return Err(Error::NoRestoration { engine: pipeline.manifest().name.clone() });
     };
     let name = &restoration.text;
-    let states = text_states(pipeline.file(name)?, interface.text_width);
+    let states = text_states(pipeline.file(name)?, interface.widths.text);
     states.map_err(|problem| Error::tensor_file(&pipeline.path_of(name), problem))
 }
 

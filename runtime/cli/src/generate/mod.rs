@@ -15,22 +15,21 @@ use tileforge_runtime::autoencoder::Latent;
 use tileforge_runtime::diffusion::{
     CutOff, GenerateKind, GenerateRequest, Generated, Generator, Settings, Start, Statistics,
 };
-use tileforge_runtime::host::{Handle, Host, HostOptions, Service};
+use tileforge_runtime::host::{Host, HostOptions, Service};
 use tileforge_runtime::pixels::Pixels;
 use tileforge_runtime::{Error, Result};
 use tileforge_session::Environment;
 use tileforge_session::peak_memory_bytes;
-use tileforge_terminal::{Progress, Unit, counted, print, print_json};
+use tileforge_terminal::{Unit, counted, print, print_json};
 
 pub(crate) use arguments::Arguments;
 
 use super::failure::{CommandResult, Failure};
 use super::figures::nodes;
 use super::signals::stopped_by_signals;
+use super::waiting::wait;
 use record::{KEYWORD, Record};
 
-/// How often the bar is looked after.
-const TICK: Duration = Duration::from_millis(100);
 /// The ending of latents.
 const LATENTS: &str = "safetensors";
 
@@ -55,7 +54,7 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
 
     let service = Service::new(&host, generator, 1);
     let handle = service.submit(request(arguments, settings.clone()), &stopped_by_signals())?;
-    let Generated { pictures, latents, statistics } = wait(&handle)?;
+    let Generated { pictures, latents, statistics } = wait(&handle, "generate", Unit::Count("evaluations"))?;
     if is_latent(&arguments.output) {
         outputs.iter().zip(&latents).try_for_each(|(output, latent)| latent.write(output))?;
     } else {
@@ -210,26 +209,6 @@ fn write(picture: &Pixels, path: &Path, record: &Record) -> CommandResult {
     let (format, header) = (Format::of_name(path)?, picture.header(Depth::Eight));
     let writer = ImageWriter::create_with_texts(path, format, header, &[(KEYWORD, &text)])?;
     Ok(picture.write(Box::new(writer))?)
-}
-
-/// The result, with a bar of the network's evaluations until it is there.
-fn wait(handle: &Handle<Generated>) -> Result<Generated> {
-    let progress = Progress::new();
-    let mut begun = false;
-    loop {
-        if let Some(result) = handle.wait_for(TICK) {
-            progress.finish();
-            return result;
-        }
-        let now = handle.progress();
-        if now.total.is_some() && !begun {
-            begun = true;
-            progress.begin("generate", now.total, Unit::Count("evaluations"));
-        }
-        if begun {
-            progress.set(now.done);
-        }
-    }
 }
 
 /// Says what was made.

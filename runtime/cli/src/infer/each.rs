@@ -64,7 +64,8 @@ impl Each<'_> {
                 next += 1;
             }
             let Some((owner, handle)) = submitted.pop_front() else { break };
-            let Assignment { input, output } = &self.assignments[owner];
+            let assignment = &self.assignments[owner];
+            let Assignment { input, output } = assignment;
             progress.rename(&input.file_name().unwrap_or_default().to_string_lossy());
             match handle.wait() {
                 Ok(made) => {
@@ -76,11 +77,7 @@ impl Each<'_> {
                         let text = format!("{} → {}: {}", input.display(), output.display(), line(&made));
                         progress.suspend(|| print(&text))?;
                     }
-                    let mut file = json!({ "input": input, "output": output });
-                    if let (Value::Object(file), Value::Object(more)) = (&mut file, object(&made)) {
-                        file.extend(more);
-                    }
-                    heard.files.push(file);
+                    heard.files.push(assignment.told(object(&made)));
                 }
                 Err(error) if matches!(error.root(), Error::Cancelled) && self.cancel.is_cancelled() => {
                     return Err(error.into());
@@ -90,7 +87,7 @@ impl Each<'_> {
                     if self.all > 1 {
                         progress.suspend(|| report_error(&format!("{}: {text}", input.display())));
                     }
-                    heard.files.push(json!({ "input": input, "output": output, "error": text }));
+                    heard.files.push(assignment.told(json!({ "error": text })));
                     heard.failures.push(error);
                 }
             }

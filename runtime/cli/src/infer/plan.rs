@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
+use serde_json::{Value, json};
 use tileforge_files::outputs;
 use tileforge_film::{Container, WRITTEN};
 use tileforge_image::Format;
@@ -22,6 +23,18 @@ use super::shard::Shard;
 pub(super) struct Assignment {
     pub(super) input: PathBuf,
     pub(super) output: PathBuf,
+}
+
+impl Assignment {
+    /// What is told of it: the files, and the members of `more`.
+    pub(super) fn told(&self, more: Value) -> Value {
+        let Self { input, output } = self;
+        let mut told = json!({ "input": input, "output": output });
+        if let (Value::Object(told), Value::Object(more)) = (&mut told, more) {
+            told.extend(more);
+        }
+        told
+    }
 }
 
 /// Which picture goes where, and what is left out.

@@ -59,13 +59,11 @@ impl Purpose {
         matches!(self, Self::Depth(_))
     }
 
-    fn upscale(&self) -> Option<Upscale> {
-        if let Self::Upscale(engine) = self { Upscale::of(&engine.manifest().contract).ok() } else { None }
-    }
-
     /// How many times larger pictures become, for those that become larger.
     pub(super) fn scale(&self, arguments: &Arguments) -> Option<f64> {
-        self.upscale().map(|upscale| arguments.outscale.unwrap_or(upscale.scale as f64))
+        let Self::Upscale(engine) = self else { return None };
+        let upscale = Upscale::of(&engine.manifest().contract).ok()?;
+        Some(arguments.outscale.unwrap_or(upscale.scale as f64))
     }
 
     /// What stands behind an input's name if nothing else is asked for.

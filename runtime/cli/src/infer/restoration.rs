@@ -1,17 +1,19 @@
 //! `runtime infer` with an engine that restores films and pictures.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use serde_json::{Value, json};
+use serde_json::json;
 use tileforge_engine::Pipeline;
 use tileforge_runtime::Result;
-use tileforge_runtime::host::{Handle, Host, HostOptions, Service};
-use tileforge_runtime::restoration::{Fitting, Options, RestoreRequest, Restorer, Settings, Statistics};
+use tileforge_runtime::autoencoder::CodingOptions;
+use tileforge_runtime::host::{Host, HostOptions, Service};
+use tileforge_runtime::restoration::{Fitting, RestoreRequest, Restorer, Settings, Statistics};
 use tileforge_session::{Environment, peak_memory_bytes};
-use tileforge_terminal::{Progress, Unit, counted, counted_as};
+use tileforge_terminal::{Unit, counted, counted_as};
 
 use super::super::failure::{CommandResult, Failure};
 use super::super::figures::nodes;
+use super::super::waiting::wait;
 use super::arguments::Arguments;
 use super::each::Each;
 use super::films::Known;
@@ -20,9 +22,6 @@ use super::kind::has_frames;
 use super::plan::Assignment;
 use super::streams::{Pictures, of_clip};
 use super::told::say;
-
-/// How often the bar is looked after.
-const TICK: Duration = Duration::from_millis(100);
 
 /// Refuses options that do not go with such an engine.
 pub(super) fn check(assignments: &[Assignment], arguments: &Arguments) -> CommandResult {
@@ -62,22 +61,19 @@ pub(super) fn run(
     let settings = arguments.restoration.settings()?;
     let host = Host::new(environment, HostOptions::default());
     let running = arguments.running.options();
-    let options = Options { placement: running.placement, overlap: running.overlap };
-    let service = Service::new(&host, Restorer::new(&host, pipeline, &options)?, 1);
+    let options = CodingOptions { placement: running.placement, overlap: running.overlap };
+    let service = Service::new(&host, Restorer::new(&host, pipeline, options)?, 1);
     let stream = work.assignments.iter().find(|pair| has_frames(&pair.input, arguments.raw));
     let (files, failed, result) = if let Some(assignment) = stream {
         let request = of_stream(assignment, arguments, known, settings);
-        let made = wait(&service.submit(request, work.cancel)?, assignment)?;
         let Assignment { input, output } = assignment;
+        let name = input.file_name().unwrap_or_default().to_string_lossy();
+        let made = wait(&service.submit(request, work.cancel)?, &name, Unit::Rate("frames"))?;
         if !arguments.json {
             let text = format!("{} → {}: {}", input.display(), output.display(), line(&made));
             say(Some(output), &text)?;
         }
-        let mut file = json!({ "input": input, "output": output });
-        if let (Value::Object(file), Value::Object(more)) = (&mut file, json!(made)) {
-            file.extend(more);
-        }
-        (vec![file], 0, Ok(()))
+        (vec![assignment.told(json!(made))], 0, Ok(()))
     } else {
         let one = |owner: usize| of_picture(&work.assignments[owner], arguments, known, settings.clone());
         let heard = work.run(&service, 1, one, line, |made| json!(made))?;
@@ -119,26 +115,6 @@ fn of_stream(assignment: &Assignment, arguments: &Arguments, known: Known<'_>, s
     let depth = arguments.writing().depth;
     let open = move |fitting: &Fitting| of_clip(&assignment, &clips, depth, &|size| fitting.result(size));
     RestoreRequest::new(open, settings, arguments.limits())
-}
-
-/// Waits for a film, and shows how far it is.
-fn wait(handle: &Handle<Statistics>, assignment: &Assignment) -> Result<Statistics> {
-    let progress = Progress::new();
-    let name = assignment.input.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let mut begun = false;
-    loop {
-        let made = handle.wait_for(TICK);
-        let at = handle.progress();
-        if !begun && (at.total.is_some() || at.done > 0) {
-            progress.begin(name.clone(), at.total, Unit::Rate("frames"));
-            begun = true;
-        }
-        progress.set(at.done);
-        if let Some(made) = made {
-            progress.finish();
-            return made;
-        }
-    }
 }
 
 fn line(made: &Statistics) -> String {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use tileforge_runtime::Result;
 use tileforge_runtime::autoencoder::Latent;
-use tileforge_runtime::restoration::{Colour, NoiseOf, Settings, Wanted};
+use tileforge_runtime::restoration::{ColourCorrection, NoiseOf, Settings, Wanted};
 
 /// For engines that restore.
 #[derive(clap::Args)]
@@ -24,8 +24,8 @@ pub(super) struct RestorationArguments {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=256))]
     frame_overlap: Option<u16>,
     /// How the result gets the colours of the input: lab, wavelet, wavelet-adaptive, hsv, adain or none [default: lab].
-    #[arg(long, value_name = "HOW", value_parser = str::parse::<Colour>)]
-    colour: Option<Colour>,
+    #[arg(long, value_name = "HOW", value_parser = str::parse::<ColourCorrection>)]
+    colour: Option<ColourCorrection>,
 }
 
 impl RestorationArguments {

@@ -23,7 +23,7 @@ use crate::pixels::Pixels;
 /// How a result gets the colours of what it was made of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Colour {
+pub enum ColourCorrection {
     /// The details over the broad colours of the original; then the distribution of the colours in CIELAB of the
     /// original, over all frames of a batch, and a fifth of its lightness.
     #[default]
@@ -40,7 +40,7 @@ pub enum Colour {
     None,
 }
 
-impl Colour {
+impl ColourCorrection {
     /// All of them, with their names.
     pub const NAMED: [(&'static str, Self); 6] = [
         ("lab", Self::Lab),
@@ -75,7 +75,7 @@ impl Colour {
     }
 }
 
-impl FromStr for Colour {
+impl FromStr for ColourCorrection {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
