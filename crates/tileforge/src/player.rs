@@ -27,7 +27,7 @@ impl Player {
         I::IntoIter: Send + 'static,
     {
         let (open, results) = of_frames(frames);
-        let request = RealtimeRequest::new(|| open(Box::new(Ok)));
+        let request = RealtimeRequest::new(|| open(Box::new(|header| Ok(header.clone()))));
         Ok(Stream::new(results, self.0.submit(request, terms)?))
     }
 }

@@ -1,9 +1,10 @@
 //! Frames that come one after the other, and their results.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
-use tileforge_image::{RowSource, Size};
+use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
+use tileforge_image::{Header, RowSource};
 use tileforge_runtime::frames::{FrameAndPlace, FrameStream};
 use tileforge_runtime::host::Handle;
 use tileforge_runtime::realtime::Statistics;
@@ -18,8 +19,11 @@ const AHEAD: usize = 2;
 /// How often the request is looked after while no result comes.
 const PATIENCE: Duration = Duration::from_millis(50);
 
-/// The size of the result of a frame of a size.
-pub(crate) type SizeOf = Box<dyn Fn(Size) -> tileforge_runtime::Result<Size> + Send>;
+/// What the result of a frame is, from the header of the frame.
+pub(crate) type HeaderOf = Box<dyn Fn(&Header) -> tileforge_runtime::Result<Header> + Send>;
+
+/// Takes a result.
+pub(crate) type Take = Arc<dyn Fn(Picture) -> tileforge_image::Result<()> + Send + Sync>;
 
 /// A stream that has been opened.
 type Opened = tileforge_runtime::Result<Box<dyn FrameStream>>;
@@ -27,33 +31,47 @@ type Opened = tileforge_runtime::Result<Box<dyn FrameStream>>;
 /// The frames of a stream, and where their results go.
 struct Frames {
     frames: Box<dyn Iterator<Item = Picture> + Send>,
-    size: SizeOf,
-    results: Sender<Picture>,
+    header: HeaderOf,
+    take: Take,
 }
 
-/// What opens a stream of frames on another thread, from the sizes of results, and where the results come.
-pub(crate) fn of_frames<I>(frames: I) -> (impl FnOnce(SizeOf) -> Opened + Send + 'static, Receiver<Picture>)
+/// What opens a stream of frames on another thread, from the headers of results, and where the results come.
+pub(crate) fn of_frames<I>(frames: I) -> (impl FnOnce(HeaderOf) -> Opened + Send + 'static, Receiver<Picture>)
 where
     I: IntoIterator<Item = Picture> + Send + 'static,
     I::IntoIter: Send + 'static,
 {
     let (results, taken) = bounded(AHEAD);
-    let open = move |size| -> Opened { Ok(Box::new(Frames { frames: Box::new(frames.into_iter()), size, results })) };
-    (open, taken)
+    let take = move |picture| {
+        // A stream that was dropped is cancelled, and ends at its next frame.
+        let _ = results.send(picture);
+        Ok(())
+    };
+    (given_to(frames, Arc::new(take)), taken)
+}
+
+/// The same, where `take` gets the results.
+pub(crate) fn given_to<I>(frames: I, take: Take) -> impl FnOnce(HeaderOf) -> Opened + Send + 'static
+where
+    I: IntoIterator<Item = Picture> + Send + 'static,
+    I::IntoIter: Send + 'static,
+{
+    move |header| Ok(Box::new(Frames { frames: Box::new(frames.into_iter()), header, take }))
 }
 
 impl FrameStream for Frames {
+    fn frames(&self) -> Option<u64> {
+        match self.frames.size_hint() {
+            (least, Some(most)) if least == most => Some(most as u64),
+            _ => None,
+        }
+    }
+
     fn next(&mut self) -> tileforge_runtime::Result<Option<FrameAndPlace>> {
         let Some(frame) = self.frames.next() else { return Ok(None) };
         let source = frame.source();
-        let results = self.results.clone();
-        let mut header = source.header().clone();
-        header.size = (self.size)(header.size)?;
-        let sink = Sink::giving(header, move |picture| {
-            // A stream that was dropped is cancelled, and ends at its next frame.
-            let _ = results.send(picture);
-            Ok(())
-        })?;
+        let take = self.take.clone();
+        let sink = Sink::giving((self.header)(source.header())?, move |picture| take(picture))?;
         Ok(Some((Box::new(source), Box::new(sink))))
     }
 
