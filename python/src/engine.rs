@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
 use tileforge::diffusion::{GenerateKind, Settings};
+use tileforge::restoration::{self, NoiseOf};
 use tileforge::{
     Cancel, DepthEstimator, Generator, OpenOptions, Picture, Placement, PublicKey, RealtimeOptions, SessionOptions,
     TensorInfo, Tensors, Terms, Upscale, Upscaler,
@@ -151,9 +152,10 @@ impl Engine {
         Ok(Self(Arc::new(Owned::new(opened))))
     }
 
-    /// What it is for; None for one of several parts.
+    /// What it is for; None for one of several parts, unless they restore.
     fn task(&self, py: Python<'_>) -> PyResult<Option<&'static str>> {
-        Ok(self.opened(py)?.engine.task().map(tileforge::Task::name))
+        let engine = &self.opened(py)?.engine;
+        Ok(engine.task().map(tileforge::Task::name).or(engine.is_restorer().then_some("restore")))
     }
 
     /// Its name.
@@ -228,6 +230,41 @@ impl Engine {
         let latent = latent(py, &given)?;
         self.submit(py, timeout, None, move |terms| {
             Ok(service.submit_clip(latent, terms)?.map(|pictures| Ok(Output::Pictures(pictures))))
+        })
+    }
+
+    /// Sends a picture or the frames of a film through a pipeline that restores.
+    #[allow(clippy::too_many_arguments)] // what `Engine.restore` sends
+    fn restore(
+        &self,
+        py: Python<'_>,
+        given: Vec<GivenPicture<'_>>,
+        size: Option<String>,
+        seed: Option<u64>,
+        noise: Option<GivenLatent<'_>>,
+        colour: String,
+        frame_overlap: usize,
+        timeout: Option<f64>,
+    ) -> PyResult<Request> {
+        let open = |engine: &tileforge::Engine, placement| engine.restorer(tileforge::Coding { placement });
+        let service = self.service(py, |services| &mut services.restorer, open)?;
+        let refused = |name: &str, problem: &str| invalid_input(py, &format!("{name}: {problem}"));
+        let defaults = restoration::Settings::default();
+        let noise = match (noise, seed) {
+            (Some(_), Some(_)) => return Err(refused("noise", "expected no seed beside it")),
+            (Some(noise), None) => NoiseOf::Latent(latent(py, &noise)?),
+            (None, seed) => seed.map_or(defaults.noise, NoiseOf::Seed),
+        };
+        let wanted = size.map(|text| text.parse()).transpose().map_err(|problem: String| refused("size", &problem))?;
+        let settings = restoration::Settings {
+            wanted: wanted.unwrap_or(defaults.wanted),
+            frame_overlap,
+            colour: colour.parse().map_err(|problem: String| refused("colour", &problem))?,
+            noise,
+        };
+        let frames = given.iter().map(|given| picture(py, given)).collect::<PyResult<Vec<_>>>()?;
+        self.submit(py, timeout, None, move |terms| {
+            Ok(service.submit_film(frames, settings, terms)?.map(|pictures| Ok(Output::Pictures(pictures))))
         })
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use tileforge::{Decoder, DepthEstimator, Encoder, Generator, Placement, Player, Tensors, Upscaler};
+use tileforge::{Decoder, DepthEstimator, Encoder, Generator, Placement, Player, Restorer, Tensors, Upscaler};
 
 /// An opened engine with what it was used as.
 pub(crate) struct Opened {
@@ -23,6 +23,7 @@ pub(crate) struct Services {
     pub(crate) tensors: Option<Arc<Tensors>>,
     pub(crate) generator: Option<Arc<Generator>>,
     pub(crate) player: Option<Arc<Player>>,
+    pub(crate) restorer: Option<Arc<Restorer>>,
 }
 
 impl Opened {

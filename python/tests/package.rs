@@ -1,7 +1,10 @@
 //! The Python package, installed from its wheel into a fresh virtual environment: pytest runs the tests in this folder.
 #![allow(clippy::unwrap_used, clippy::panic)] // a test's way to fail
 
-use end_to_end::{GoldenPipelines, demo_engine, golden_systems, golden_video_autoencoders, repository, small_engine};
+use end_to_end::{
+    GoldenPipelines, demo_engine, golden_systems, golden_video_autoencoders, repository, restoration_engine,
+    small_engine,
+};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -54,6 +57,9 @@ fn engines(folder: &Path) {
         let _ = small_engine(folder, name, golden, &golden.shapes(), &[("chunk", "first")]);
     }
     let _ = GoldenPipelines::read().engine(folder, "sd");
+    let work = tempfile::tempdir().unwrap();
+    let restore = restoration_engine(work.path(), "transformer-3b.safetensors", 2, &[[4, 6]]);
+    end_to_end::copy_folder(&restore, &folder.join("restore"));
 }
 
 #[test]

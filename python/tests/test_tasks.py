@@ -209,6 +209,101 @@ def test_latents_of_clips(engines: Path, runtime: Run, tmp_path: Path) -> None:
         encoder.encode([clip[0], clip[0][1:]])
 
 
+def test_restored_pictures_and_films_equal_those_of_the_program(
+    engines: Path, photo: np.ndarray, runtime: Run, tmp_path: Path
+) -> None:
+    engine = tileforge.open(engines / "restore")
+    assert engine.info.task == "restore" and "transformer" in engine.info.parts
+    picture = photo[:45, :61]
+    line = ["infer", "--engine", engines / "restore"]
+    command = [*line, "--input", saved(tmp_path / "in.png", picture), "--output", tmp_path / "out.png"]
+    runtime(*command)
+    made = engine.restore(picture)
+    # The largest size of the engine in these proportions, without an odd row or column.
+    assert made.dtype == np.uint8 and made.shape == (32, 42, 3) and np.array_equal(made, read(tmp_path / "out.png"))
+    runtime(*command, "--size", "48x32", "--seed", 7, "--colour", "wavelet")
+    other = engine.restore(picture, size=(48, 32), seed=7, colour="wavelet")
+    assert other.shape == (32, 48, 3) and np.array_equal(other, read(tmp_path / "out.png"))
+    # Kinds are kept, but for transparency.
+    image = engine.restore(Image.fromarray(picture))
+    assert isinstance(image, Image.Image) and np.array_equal(np.asarray(image), made)
+    opaque = np.dstack([picture, np.full(picture.shape[:2], 9, np.uint8)])
+    assert np.array_equal(engine.restore(opaque), made)
+    grey = engine.restore(picture[..., 0].astype(np.float32) / 255)
+    assert grey.dtype == np.float32 and grey.shape == (32, 42)
+    assert np.array_equal(engine.submit_restore(picture).result(timeout=60), made)
+
+    film = np.stack([np.roll(photo[:40, :60], 2 * number, 1) for number in range(9)])
+    (tmp_path / "film.rgb").write_bytes(film.tobytes())
+    command = [*line, "--raw", "rgb24:60x40", "--input", tmp_path / "film.rgb", "--output", tmp_path / "out.rgb"]
+    runtime(*command, "--size", 30, "--frame-overlap", 1, "--seed", (1 << 64) - 1)
+    seen: list[tuple[int, int]] = []
+    settings = {"size": 30, "frame_overlap": 1, "seed": (1 << 64) - 1}
+    made = engine.restore(film, on_progress=lambda *at: seen.append(at), **settings)  # type: ignore[call-overload]
+    assert made.shape == (9, 30, 44, 3) and made.tobytes() == (tmp_path / "out.rgb").read_bytes()
+    assert seen[-1] == (9, 9) and all(total == 9 for _, total in seen)
+    frames = engine.restore(list(film), **settings)  # type: ignore[call-overload]
+    assert isinstance(frames, list) and np.array_equal(np.stack(frames), made)
+
+    noise = np.random.default_rng(1).standard_normal((4, 2, 4, 6), np.float32)
+    noisy = engine.restore(film[:5], noise=noise)
+    assert noisy.shape == (5, 32, 48, 3) and not np.array_equal(noisy, engine.restore(film[:5]))
+    for wrong in [
+        {"size": 0},
+        {"size": 33},
+        {"size": -1},
+        {"size": (48, 0)},
+        {"size": (1 << 32, 32)},
+        {"size": (1 << 31, 1 << 31)},
+        {"size": (48,)},
+        {"size": 1 << 40},
+        {"size": 32.5},
+        {"seed": -1},
+        {"seed": 1 << 64},
+        {"seed": 1, "noise": noise},
+        {"noise": noise[:, :1]},
+        {"noise": noise[:3]},
+        {"noise": noise[..., :5]},
+        {"noise": noise[0]},
+        {"noise": noise[None]},
+        {"noise": noise * np.nan},
+        {"noise": noise.astype(np.float64)},
+        {"colour": "sepia"},
+        {"frame_overlap": 5},
+        {"frame_overlap": -1},
+        {"frame_overlap": 1 << 64},
+    ]:
+        with pytest.raises(tileforge.InvalidInput):
+            engine.restore(film[:5], **wrong)  # type: ignore[call-overload]
+    for frames in [[], film[:0], film[..., :0], [film[0], film[0][1:]], film[None], [None], None]:
+        with pytest.raises(tileforge.InvalidInput):
+            engine.restore(frames)  # type: ignore[type-var]
+    with pytest.raises(tileforge.InvalidInput, match="restoration pipeline"):
+        tileforge.open(engines / "sd").restore(picture)
+    with pytest.raises(tileforge.InvalidInput):
+        engine.generate("a fox")
+    with pytest.raises(tileforge.InvalidInput):
+        engine.upscale(picture)
+
+
+def test_a_restoration_ends_when_it_is_stopped(engines: Path, photo: np.ndarray) -> None:
+    engine = tileforge.open(engines / "restore")
+    film = np.stack([photo[:40, :60]] * 60)
+
+    def stop(done: int, total: int) -> None:
+        if done > 0:
+            raise KeyError("enough")
+
+    with pytest.raises(KeyError, match="enough"):
+        engine.restore(film, on_progress=stop)
+    future = engine.submit_restore(film)
+    assert future.cancel() and future.cancelled()
+    with pytest.raises(tileforge.DeadlineExceeded):
+        engine.restore(film, timeout=0.01)
+    # The next one has its turn.
+    assert engine.restore(film[0]).shape == (32, 48, 3)
+
+
 def test_tensors(engines: Path, photo: np.ndarray, runtime: Run, tmp_path: Path) -> None:
     engine = tileforge.open(engines / "upscale")
     image = (photo[:24, :24].astype(np.float32) / 255).transpose(2, 0, 1)[None]

@@ -82,6 +82,21 @@ def picture(value: object, name: str = "picture") -> "tuple[_native.Picture, Bac
     return given, shaped if array.ndim == 3 else _flat
 
 
+def frames(value: object) -> "tuple[list[_native.Picture], Callable[[list[_native.Picture]], Any]]":
+    """A picture, or frames one after the other, and what makes results of the same kind."""
+    if isinstance(value, (list, tuple)):
+        each = [picture(frame, "frame") for frame in value]
+        backs = [back for _, back in each]
+        return [given for given, _ in each], lambda made: [back(one) for back, one in zip(backs, made, strict=True)]
+    if not _is_image(value):
+        array = _array(value, "picture")
+        if array.ndim == 4:
+            return [_pixels(frame, "frame") for frame in array], lambda made: np.stack([shaped(one) for one in made])
+        value = array
+    given, back = picture(value)
+    return [given], lambda made: back(made[0])
+
+
 def _pixels(array: "NDArray[Any]", name: str) -> "_native.Picture":
     if array.dtype.newbyteorder("=").name not in _SAMPLES:
         raise InvalidInput(f"{name}: expected samples of uint8, uint16 or float32, found {array.dtype}")
@@ -143,21 +158,23 @@ def depth_map(value: object) -> "_native.Map":
     return _private(array, "sensor", _PICTURE_BYTES), height, width
 
 
-def latent(value: object, size: "tuple[int, int] | None", frames: "int | None") -> "_native.Latent":
+def latent(
+    value: object, size: "tuple[int, int] | None" = None, frames: "int | None" = None, name: str = "latent"
+) -> "_native.Latent":
     """A latent, [channels, height, width], or with latent frames before the height."""
-    array = _array(value, "latent")
+    array = _array(value, name)
     if array.dtype.newbyteorder("=").name != "float32" or array.ndim not in (3, 4):
         expected = "float32, [channels, height, width] or [channels, frames, height, width]"
-        raise InvalidInput(f"latent: expected {expected}, found {array.dtype} {_text(array)}")
+        raise InvalidInput(f"{name}: expected {expected}, found {array.dtype} {_text(array)}")
     if not all(1 <= length <= _SIDE for length in array.shape):
-        raise InvalidInput(f"latent: expected at least one value on each axis, found {_text(array)}")
+        raise InvalidInput(f"{name}: expected at least one value on each axis, found {_text(array)}")
     if size is not None:
         size = (_count(size[0], "size"), _count(size[1], "size"))
     if frames is not None:
         frames = _count(frames, "frames")
     latent_frames = array.shape[1] if array.ndim == 4 else None
     height, width = array.shape[-2:]
-    return _private(array, "latent", _TENSOR_BYTES), array.shape[0], latent_frames, height, width, size, frames
+    return _private(array, name, _TENSOR_BYTES), array.shape[0], latent_frames, height, width, size, frames
 
 
 def _count(value: int, name: str) -> int:

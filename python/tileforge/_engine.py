@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import numpy as np
 
@@ -54,7 +54,8 @@ class Info:
     #: Its name.
     name: str
     #: What it is for: `"upscale"`, `"depth"`, `"realtime"`, `"vae_encoder"`, `"vae_decoder"`, `"unet"`,
-    #: `"transformer"`, `"text_encoder"` or `"tensors"`; `None` for a diffusion pipeline.
+    #: `"transformer"`, `"text_encoder"` or `"tensors"`; `"restore"` for a pipeline that restores pictures and films;
+    #: `None` for other pipelines.
     task: str | None
     #: The architecture of its network; `None` for a pipeline.
     architecture: str | None
@@ -108,7 +109,7 @@ class Engine:
         manifest = json.loads(self._native.manifest())
         task = self._native.task()
         verdicts = self._native.verdicts()
-        is_network = task is not None
+        is_network = "parts" not in manifest
         sizes = _sizes(manifest) if is_network else self._pipeline_sizes(manifest)
         return Info(
             name=self._native.name(),
@@ -449,6 +450,147 @@ class Engine:
         given = _arrays.latent(latent, size, frames)
         return _submitted(lambda left: self._native.decode(given, left), timeout, wait)
 
+    @overload
+    def restore(
+        self,
+        picture: "Picture",
+        *,
+        size: int | tuple[int, int] | None = None,
+        seed: int | None = None,
+        noise: "NDArray[np.float32] | None" = None,
+        colour: str = "lab",
+        frame_overlap: int = 0,
+        timeout: float | None = None,
+        on_progress: Callable[[int, int], object] | None = None,
+    ) -> "Picture": ...
+
+    @overload
+    def restore(
+        self,
+        picture: "list[Picture] | tuple[Picture, ...]",
+        *,
+        size: int | tuple[int, int] | None = None,
+        seed: int | None = None,
+        noise: "NDArray[np.float32] | None" = None,
+        colour: str = "lab",
+        frame_overlap: int = 0,
+        timeout: float | None = None,
+        on_progress: Callable[[int, int], object] | None = None,
+    ) -> "list[Picture]": ...
+
+    def restore(
+        self,
+        picture: Any,
+        *,
+        size: int | tuple[int, int] | None = None,
+        seed: int | None = None,
+        noise: "NDArray[np.float32] | None" = None,
+        colour: str = "lab",
+        frame_overlap: int = 0,
+        timeout: float | None = None,
+        on_progress: Callable[[int, int], object] | None = None,
+    ) -> Any:
+        """Restores a picture, or the frames of a film.
+
+        Args:
+            picture: As for `upscale`. For a film an array `[frames, height, width, channels]`, or a list or tuple of
+                pictures of one size.
+            size: The length of the shorter side of the result, or its width and height; by default the largest that the
+                engine takes in the proportions of the picture.
+            seed: Of the noise that each batch of frames begins with, 0 to 2⁶⁴ − 1: that of PyTorch on the CPU; 42 by
+                default.
+            noise: The noise itself, `[channels, frames, height, width]` of latent frames, instead of a seed.
+            colour: How the result gets the colours of the picture: `"lab"`, `"wavelet"`, `"wavelet-adaptive"`, `"hsv"`,
+                `"adain"` or `"none"`.
+            frame_overlap: Frames that each batch shares with the one before it, where both blend: fewer than the engine
+                takes together.
+            timeout: Seconds.
+            on_progress: Called with the frames that are done and all frames. If it raises, the request is cancelled,
+                and what it raised is raised here.
+
+        Returns:
+            The picture, of the same kind; for a film an array, or a list of pictures. Alpha is left out, and sides have
+            even lengths. All results together have at most 4 GiB.
+
+        Raises:
+            InvalidInput: The engine does not restore, or has no graph for the size; frames have sizes that differ; the
+                noise has another shape.
+            DoesNotFit: The engine does not fit this machine.
+        """
+        given, back = _arrays.frames(picture)
+        request = self._restore(given, size, seed, noise, colour, frame_overlap, timeout, True)
+        return back(_finished(request, on_progress))
+
+    @overload
+    def submit_restore(
+        self,
+        picture: "Picture",
+        *,
+        size: int | tuple[int, int] | None = None,
+        seed: int | None = None,
+        noise: "NDArray[np.float32] | None" = None,
+        colour: str = "lab",
+        frame_overlap: int = 0,
+        timeout: float | None = None,
+        wait: bool = True,
+    ) -> "Future[Picture]": ...
+
+    @overload
+    def submit_restore(
+        self,
+        picture: "list[Picture] | tuple[Picture, ...]",
+        *,
+        size: int | tuple[int, int] | None = None,
+        seed: int | None = None,
+        noise: "NDArray[np.float32] | None" = None,
+        colour: str = "lab",
+        frame_overlap: int = 0,
+        timeout: float | None = None,
+        wait: bool = True,
+    ) -> "Future[list[Picture]]": ...
+
+    def submit_restore(
+        self,
+        picture: Any,
+        *,
+        size: int | tuple[int, int] | None = None,
+        seed: int | None = None,
+        noise: "NDArray[np.float32] | None" = None,
+        colour: str = "lab",
+        frame_overlap: int = 0,
+        timeout: float | None = None,
+        wait: bool = True,
+    ) -> "Future[Any]":
+        """As `restore`, without waiting for the result."""
+        given, back = _arrays.frames(picture)
+        return _future(self._restore(given, size, seed, noise, colour, frame_overlap, timeout, wait), back)
+
+    def _restore(
+        self,
+        given: "list[_native.Picture]",
+        size: int | tuple[int, int] | None,
+        seed: int | None,
+        noise: object,
+        colour: str,
+        frame_overlap: int,
+        timeout: float | None,
+        wait: bool,
+    ) -> "_native.Request":
+        # As the programs take it: 1080 or 1920x1080.
+        text = None if size is None else str(size)
+        if isinstance(size, tuple) and len(size) == 2:
+            text = f"{size[0]}x{size[1]}"
+        if seed is not None and not 0 <= seed < 1 << 64:
+            raise InvalidInput(f"seed: expected 0 to 2⁶⁴ − 1, found {seed}")
+        if not 0 <= frame_overlap < 1 << 32:
+            raise InvalidInput(f"frame_overlap: expected at least 0, found {frame_overlap}")
+        given_noise = None if noise is None else _arrays.latent(noise, name="noise")
+
+        def send(left: float | None) -> "_native.Request":
+            return self._native.restore(given, text, seed, given_noise, colour, frame_overlap, left)
+
+        return _submitted(send, timeout, wait)
+
     def frames(self, source: "Iterable[Picture]", *, ahead: int = 2) -> "Iterator[Picture]":
         """Sends frames through an engine for real time, for pictures or for depth, as they are asked for.
 
@@ -545,7 +687,7 @@ def _submitted(
         time.sleep(_TRY_AGAIN)
 
 
-def _finished(request: "_native.Request", report: "Callable[[int, int], None] | None") -> Any:
+def _finished(request: "_native.Request", report: "Callable[[int, int], object] | None") -> Any:
     """The result of a request, which is cancelled where anything is raised meanwhile, such as by Ctrl-C."""
     try:
         last = None
