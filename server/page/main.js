@@ -45,7 +45,7 @@ function engine() {
 function arrange() {
   const one = engine();
   const generates = one?.task === "generate";
-  const isServed = ["upscale", "depth", "generate"].includes(one?.task);
+  const isServed = ["upscale", "restore", "depth", "generate"].includes(one?.task);
   at("task").textContent = one ? text(isServed ? `task_${one.task}` : "task_other") : text("no_engines");
   at("texts").hidden = !generates;
   at("numbers").hidden = !generates;

@@ -1,18 +1,51 @@
 //! An engine under the name that clients call it by.
 
+use std::fmt;
 use std::sync::OnceLock;
 
 use tileforge::{
-    DepthEstimator, Engine, Generation, Generator, Host, OpenOptions, Placement, Task, TensorInfo, Tensors, Upscale,
-    Upscaler,
+    Coding, DepthEstimator, Engine, Generation, Generator, Host, OpenOptions, Placement, Restorer, Task, TensorInfo,
+    Tensors, Upscale, Upscaler,
 };
 
 use crate::failure::{Failure, Result, chain};
+
+/// What an engine is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// One network.
+    Network(Task),
+    /// A pipeline that restores pictures.
+    Restore,
+    /// Another pipeline of several networks.
+    Generate,
+}
+
+impl Purpose {
+    fn of(engine: &Engine) -> Self {
+        match engine.task() {
+            Some(task) => Self::Network(task),
+            None if engine.is_restorer() => Self::Restore,
+            None => Self::Generate,
+        }
+    }
+}
+
+impl fmt::Display for Purpose {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Network(task) => task.fmt(formatter),
+            Self::Restore => formatter.write_str("restore"),
+            Self::Generate => formatter.write_str("generate"),
+        }
+    }
+}
 
 /// An engine under the name that clients call it by.
 #[derive(Debug)]
 pub(crate) struct Model {
     pub(crate) name: String,
+    pub(crate) purpose: Purpose,
     /// `None` while it is dropped.
     opened: Option<Opened>,
 }
@@ -26,34 +59,35 @@ struct Opened {
     depth: OnceLock<DepthEstimator>,
     /// Of a pipeline; else why it makes no pictures of texts.
     generator: std::result::Result<Generator, String>,
+    /// Of a pipeline that restores.
+    restorer: Option<Restorer>,
 }
 
 impl Model {
     /// Opens an engine, which checks its files. This takes as long as reading them does.
     pub(crate) fn open(host: &Host, name: &str, source: &str, options: &OpenOptions) -> tileforge::Result<Self> {
         let engine = Engine::open(host, source, options)?;
+        let purpose = Purpose::of(&engine);
+        // Whether the engine fits this machine is known now, not at the first request.
         let tensors = OnceLock::new();
-        if engine.task().is_some() {
-            // Whether the engine fits this machine is known now, not at the first request.
+        if let Purpose::Network(_) = purpose {
             let opened = engine.tensors(Placement::default())?;
             let _ = tensors.set(opened);
         }
+        let restorer = (purpose == Purpose::Restore).then(|| engine.restorer(Coding::default())).transpose()?;
         // Opened here, because it reads files.
-        let generator = match engine.task() {
-            Some(_) => Err("it is one network".to_owned()),
-            None => engine.generator(Generation::default()).map_err(|error| chain(&error)),
+        let generator = match purpose {
+            Purpose::Network(_) => Err("it is one network".to_owned()),
+            Purpose::Restore => Err("it restores pictures".to_owned()),
+            Purpose::Generate => engine.generator(Generation::default()).map_err(|error| chain(&error)),
         };
         let (upscaler, depth) = (OnceLock::new(), OnceLock::new());
-        Ok(Self { name: name.to_owned(), opened: Some(Opened { engine, tensors, upscaler, depth, generator }) })
+        let opened = Opened { engine, tensors, upscaler, depth, generator, restorer };
+        Ok(Self { name: name.to_owned(), purpose, opened: Some(opened) })
     }
 
     fn opened(&self) -> Result<&Opened> {
         self.opened.as_ref().ok_or_else(|| Failure::internal("the model is closed"))
-    }
-
-    /// What it is for; `None` for a pipeline of several networks.
-    pub(crate) fn task(&self) -> Option<Task> {
-        self.opened.as_ref()?.engine.task()
     }
 
     /// It takes tensors.
@@ -73,6 +107,12 @@ impl Model {
     pub(crate) fn depth(&self) -> Result<&DepthEstimator> {
         let opened = self.opened()?;
         once(&opened.depth, || opened.engine.depth(Placement::default()))
+    }
+
+    /// It takes pictures, and gives what they looked like.
+    pub(crate) fn restorer(&self) -> Result<&Restorer> {
+        let wrong = || Failure::invalid(format!("{} restores no pictures", self.name));
+        self.opened()?.restorer.as_ref().ok_or_else(wrong)
     }
 
     /// It takes texts, and gives pictures.

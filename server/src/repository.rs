@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
-use tileforge::{Host, OpenOptions, Task};
+use tileforge::{Host, OpenOptions};
 
 use crate::failure::{Failure, FailureKind, Result, chain, shown};
 use crate::fingerprint::Stamp;
 use crate::metrics::Metrics;
-use crate::model::Model;
+use crate::model::{Model, Purpose};
 use crate::settings::NamedModel;
 
 /// The file that makes a folder an engine.
@@ -110,20 +110,20 @@ impl Repository {
         }
     }
 
-    /// The model of a name; without one, the only one of such a task.
+    /// The model of a name; without one, the only one of such a purpose.
     pub(crate) fn choose(
         &self,
         name: Option<&str>,
-        fits: impl Fn(Option<Task>) -> bool,
+        fits: impl Fn(Purpose) -> bool,
         expected: &str,
     ) -> Result<Arc<Model>> {
         if let Some(name) = name {
             let model = self.get(name)?;
             let wrong = || Failure::invalid(format!("expected an engine for {expected}; {name} is for something else"));
-            return if fits(model.task()) { Ok(model) } else { Err(wrong()) };
+            return if fits(model.purpose) { Ok(model) } else { Err(wrong()) };
         }
         let fitting: Vec<String> =
-            self.ready().into_iter().filter(|(_, task)| fits(*task)).map(|(name, _)| name).collect();
+            self.ready().into_iter().filter(|(_, purpose)| fits(*purpose)).map(|(name, _)| name).collect();
         match fitting.as_slice() {
             [only] => self.get(only),
             [] => Err(Failure::new(FailureKind::NotFound, format!("there is no engine for {expected}"))),
@@ -132,9 +132,9 @@ impl Repository {
     }
 
     /// The models that take requests, with what they are for.
-    pub(crate) fn ready(&self) -> Vec<(String, Option<Task>)> {
+    pub(crate) fn ready(&self) -> Vec<(String, Purpose)> {
         let of = |(name, entry): (&String, &Entry)| match &entry.state {
-            State::Ready(model) => Some((name.clone(), model.task())),
+            State::Ready(model) => Some((name.clone(), model.purpose)),
             _ => None,
         };
         self.entries.read().iter().filter_map(of).collect()
@@ -217,7 +217,7 @@ impl Repository {
         let mut entries = self.entries.write();
         let (state, told) = match result {
             Ok(model) => {
-                tracing::info!(model = name, task = model.task().map(tracing::field::display), "loaded");
+                tracing::info!(model = name, task = tracing::field::display(model.purpose), "loaded");
                 self.metrics.loaded(name);
                 (State::Ready(Arc::new(model)), Ok(()))
             }

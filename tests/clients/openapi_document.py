@@ -3,8 +3,8 @@
 
     openapi_document.py ADDRESS [OPTION…]        with more options of `schemathesis run`
 
-The server has the engines `model` (pictures to pictures), `depth`, `sd` (texts to pictures) and `spare`, which is
-loaded and unloaded. schemathesis makes requests that conform to the document, and others that do not. Most texts that
+The server has the engines `model` (pictures to pictures), `restorer`, `depth`, `sd` (texts to pictures) and `spare`,
+which is loaded and unloaded. schemathesis makes requests that conform to the document, and others that do not. Most texts that
 it makes up name no engine and are no picture, so this file puts names and pictures in the place of some of them:
 schemathesis loads it as its hooks.
 """
@@ -62,17 +62,23 @@ def tensor(name, side, choose):
     return {"name": name, "shape": [1, 3, side, side], "datatype": "FP32", "data": values}
 
 
-def engine_of(path):
-    return ENGINES.get(path.rsplit("/", 1)[-1], "model")
+def engine_of(path, choose):
+    engine = ENGINES.get(path.rsplit("/", 1)[-1], "model")
+    # Both engines are for the same paths.
+    return choose.choice(["model", "restorer"]) if path.endswith("/upscale") else engine
+
+
+def size_of(engine):
+    return "48x32" if engine == "restorer" else "64x64"
 
 
 @schemathesis.hook
 def map_body(context, body):
     """Texts of forms that name what the server knows. Other bodies are changed below, in every phase."""
     if isinstance(body, dict) and set(body) & {"image", "mask"}:
-        known = {"engine": engine_of(context.operation.path), "size": "64x64", "scheduler": "euler_a"}
-        known["model"] = known["engine"]
         choose = random.Random(repr(body))
+        engine = engine_of(context.operation.path, choose)
+        known = {"engine": engine, "model": engine, "size": size_of(engine), "scheduler": "euler_a"}
         for name, value in known.items():
             if isinstance(body.get(name), str) and choose.random() < 0.67:
                 body[name] = value
@@ -86,15 +92,17 @@ def before_call(context, case, kwargs):
     name = (case.path_parameters or {}).get("name")
     if isinstance(name, str) and case.path.endswith(("/load", "/unload")):
         # schemathesis also learns names from answers. Other requests need the other engines.
-        if name in ENGINES.values() or choose.random() < 0.67:
+        if name in [*ENGINES.values(), "restorer"] or choose.random() < 0.67:
             case.path_parameters["name"] = "spare"
     elif isinstance(name, str) and choose.random() < 0.67:
         case.path_parameters["name"] = choose.choice(["model", "depth", "sd", "spare"])
     if case.meta is None or not case.meta.generation.mode.is_positive or choose.random() < 0.33:
         return
-    engine, body = engine_of(case.path), case.body
+    engine, body = engine_of(case.path, choose), case.body
     if isinstance((case.query or {}).get("engine"), str):
         case.query["engine"] = engine
+        if isinstance(case.query.get("size"), str):
+            case.query["size"] = size_of(engine)
     # schemathesis takes a form with files for one that does not conform once it was changed here.
     if not isinstance(body, dict) or case.media_type == "multipart/form-data":
         return

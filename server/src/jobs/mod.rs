@@ -12,4 +12,4 @@ mod work;
 
 pub(crate) use routes::routes;
 pub(crate) use store::{Jobs, Keep};
-pub(crate) use work::{KINDS, Work};
+pub(crate) use work::{KINDS, Work, draws};

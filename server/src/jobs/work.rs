@@ -22,6 +22,11 @@ pub(crate) enum Work {
 /// The kinds of jobs, as paths name them.
 pub(crate) const KINDS: [&str; 4] = ["upscale", "depth", "generations", "edits"];
 
+/// Whether jobs of a kind draw a seed where none is given.
+pub(crate) fn draws(kind: &str) -> bool {
+    matches!(kind, "generations" | "edits")
+}
+
 impl Work {
     /// Reads all of a request.
     pub(super) async fn read(app: &App, kind: &str, request: Request) -> Result<Self> {

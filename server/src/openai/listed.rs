@@ -27,11 +27,11 @@ pub(super) async fn model(State(app): State<Arc<App>>, path: NamedPath) -> Resul
 }
 
 fn entry(model: &Model) -> Value {
-    let task = model.task().map_or("generate".into(), |task| task.to_string());
+    let task = model.purpose.to_string();
     let mut entry = json!({
         "id": model.name, "object": "model", "created": 0, "owned_by": "tileforge", "task": task,
     });
-    if let (None, Ok(generator)) = (model.task(), model.generator()) {
+    if let Ok(generator) = model.generator() {
         entry["sizes"] = generator.sizes().into_iter().map(shown).collect();
         entry["scheduler"] = generator.scheduler().into();
         entry["needs_mask"] = generator.needs_mask().into();

@@ -17,7 +17,7 @@ use crate::caller::Caller;
 use crate::failure::{Failure, Result};
 use crate::generate::{self, MaskOf, Wanted, decode_text};
 use crate::inference::Options;
-use crate::model::Model;
+use crate::model::{Model, Purpose};
 use crate::pictures::{Upload, format_named, media_of};
 use crate::size::{shown, size_of};
 use crate::watcher::Watcher;
@@ -91,7 +91,11 @@ impl Order {
         }
         let prompt = asked.prompt.ok_or_else(|| Failure::invalid("prompt: expected a text"))?;
         let size = asked.size.as_deref().filter(|size| *size != "auto").map(size_of).transpose()?;
-        let model = app.repository.choose(asked.model.as_deref(), |task| task.is_none(), "texts to pictures")?;
+        let model = app.repository.choose(
+            asked.model.as_deref(),
+            |purpose| purpose == Purpose::Generate,
+            "texts to pictures",
+        )?;
         let options = Options {
             caller,
             timeout: asked.timeout.map(Options::timeout_of).transpose()?.flatten(),

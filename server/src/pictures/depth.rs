@@ -12,7 +12,7 @@ use super::upload::Upload;
 use crate::app::App;
 use crate::failure::{Failure, FailureKind, Result};
 use crate::inference::Options;
-use crate::model::Model;
+use crate::model::{Model, Purpose};
 use crate::watcher::Watcher;
 
 pub(super) async fn depth(State(app): State<Arc<App>>, request: Request) -> Result<Response> {
@@ -41,7 +41,8 @@ impl DepthWork {
             None => DepthFormat::Png,
             Some(text) => text.parse().map_err(|error: String| Failure::invalid(format!("format: {error}")))?,
         };
-        let model = app.repository.choose(upload.engine(), |task| task == Some(Task::Depth), "depth")?;
+        let model =
+            app.repository.choose(upload.engine(), |purpose| purpose == Purpose::Network(Task::Depth), "depth")?;
         Ok(Self { upload, format, model })
     }
 
@@ -73,7 +74,7 @@ async fn measured(
         let message = "this engine refines the map of a sensor, which is not served here; use tensors";
         return Err(Failure::new(FailureKind::Invalid, message));
     }
-    let picture = upload.picture(app).await?;
+    let (picture, _held) = upload.picture(app).await?;
     let (terms, _cancel) = Options::of_texts(upload.caller, |name| upload.text(name))?.terms(app);
     let estimate = watcher.follow(estimator.submit(picture, None, terms)?).await?;
     let written = app.coding.work(move || tileforge::encode_depth(&estimate, format)).await?;

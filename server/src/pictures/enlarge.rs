@@ -1,4 +1,4 @@
-//! Larger and better pictures.
+//! Larger and better pictures: enlarged by one network, or restored by a pipeline.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -6,14 +6,16 @@ use std::time::Instant;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use http::header;
+use tileforge::restoration::Settings;
 use tileforge::{Format, Picture, Task};
 
 use super::media;
+use super::restore::{check_none, restore, settings};
 use super::upload::Upload;
 use crate::app::App;
 use crate::failure::Result;
 use crate::inference::Options;
-use crate::model::Model;
+use crate::model::{Model, Purpose};
 use crate::watcher::Watcher;
 
 pub(super) async fn upscale(State(app): State<Arc<App>>, request: Request) -> Result<Response> {
@@ -28,6 +30,8 @@ pub(crate) struct UpscaleWork {
     upload: Upload,
     format: Format,
     model: Arc<Model>,
+    /// Of a pipeline that restores.
+    restoration: Option<Settings>,
 }
 
 impl UpscaleWork {
@@ -39,26 +43,42 @@ impl UpscaleWork {
 
     /// Checks a picture with its settings.
     pub(crate) fn of(app: &App, upload: Upload, format: Format) -> Result<Self> {
-        let model =
-            app.repository.choose(upload.engine(), |task| task == Some(Task::Upscale), "pictures to pictures")?;
-        Ok(Self { upload, format, model })
+        let fits = |purpose| matches!(purpose, Purpose::Network(Task::Upscale) | Purpose::Restore);
+        let model = app.repository.choose(upload.engine(), fits, "pictures to pictures")?;
+        let restoration = if model.purpose == Purpose::Restore {
+            Some(settings(&upload)?)
+        } else {
+            check_none(&upload)?;
+            None
+        };
+        Ok(Self { upload, format, model, restoration })
     }
 
     /// The larger picture as a file, with the name of its format.
     pub(crate) async fn file(self, app: &App, watcher: &Watcher) -> Result<(&'static str, Vec<u8>)> {
-        let Self { mut upload, format, model } = self;
+        let Self { mut upload, format, model, restoration } = self;
         let began = Instant::now();
-        let result = enlarged(app, &model, &mut upload, format, watcher).await;
+        let result = made(app, &model, &mut upload, restoration, format, watcher).await;
         app.metrics.ended(&model.name, 1, began.elapsed(), result.as_ref().err());
         Ok((media::name_of(format), result?))
     }
 }
 
-async fn enlarged(app: &App, model: &Model, upload: &mut Upload, format: Format, watcher: &Watcher) -> Result<Vec<u8>> {
-    let picture = upload.picture(app).await?;
+async fn made(
+    app: &App,
+    model: &Model,
+    upload: &mut Upload,
+    restoration: Option<Settings>,
+    format: Format,
+    watcher: &Watcher,
+) -> Result<Vec<u8>> {
+    let (picture, held) = upload.picture(app).await?;
     let options = Options::of_texts(upload.caller, |name| upload.text(name))?;
-    let large = enlarge(app, model, picture, options, watcher).await?;
-    app.coding.encode(large, format).await
+    let made = match restoration {
+        None => enlarge(app, model, picture, options, watcher).await?,
+        Some(settings) => restore(app, model, (picture, &held), settings, options, watcher).await?,
+    };
+    app.coding.encode(made, format).await
 }
 
 /// Enlarges a picture.

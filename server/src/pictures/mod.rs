@@ -4,11 +4,12 @@
 //! |---|---|
 //! | `upload` | a picture and its settings, as a raw body or as a form |
 //! | `media` | which format an answer has |
-//! | `enlarge`, `depth` | what is made of a picture |
+//! | `enlarge`, `restore`, `depth` | what is made of a picture |
 
 mod depth;
 mod enlarge;
 mod media;
+mod restore;
 mod upload;
 
 use std::sync::Arc;

@@ -18,6 +18,9 @@ use crate::failure::{Failure, FailureKind, Result};
 /// Fields of a form.
 const FIELDS_MAXIMUM: usize = 32;
 
+/// The names of the field of the picture.
+pub(super) const PICTURE: [&str; 2] = ["image", "file"];
+
 /// Bytes of a field that is no file.
 const TEXT_MAXIMUM: usize = 64 << 10;
 
@@ -79,16 +82,17 @@ impl Upload {
         self.text("engine").or_else(|| self.text("model"))
     }
 
-    /// The picture.
-    pub(super) async fn picture(&mut self, app: &App) -> Result<Picture> {
+    /// The picture, whose memory is counted to what the request holds.
+    pub(super) async fn picture(&mut self, app: &App) -> Result<(Picture, Arc<Held>)> {
         let file = self.file()?;
         let held = self.held.clone().unwrap_or_else(|| app.budget.open());
-        app.coding.decode(file, &held).await
+        let picture = app.coding.decode(file, &held).await?;
+        Ok((picture, held))
     }
 
     /// The first file that is the picture by its name.
     fn file(&mut self) -> Result<Bytes> {
-        let place = self.files.iter().position(|(name, _)| ["image", "file"].contains(&name.as_str()));
+        let place = self.files.iter().position(|(name, _)| PICTURE.contains(&name.as_str()));
         let missing = || Failure::invalid("expected a picture as the field image or file");
         let (_, bytes) = self.files.swap_remove(place.ok_or_else(missing)?);
         if bytes.is_empty() {

@@ -17,7 +17,7 @@ use crate::body;
 use crate::caller::Caller;
 use crate::failure::Result;
 use crate::few;
-use crate::model::Model;
+use crate::model::{Model, Purpose};
 use crate::rest::json as answer;
 
 fn list(entries: impl IntoIterator<Item = Value>) -> Response {
@@ -26,7 +26,8 @@ fn list(entries: impl IntoIterator<Item = Value>) -> Response {
 
 /// The pipelines that make pictures of texts.
 fn pipelines(app: &App) -> Vec<String> {
-    let ready = app.repository.ready().into_iter().filter(|(_, task)| task.is_none()).map(|(name, _)| name);
+    let ready =
+        app.repository.ready().into_iter().filter(|(_, purpose)| *purpose == Purpose::Generate).map(|(name, _)| name);
     ready.filter(|name| app.repository.get(name).is_ok_and(|model| model.generator().is_ok())).collect()
 }
 
@@ -35,7 +36,7 @@ pub(super) fn pipeline(app: &App, caller: Caller, named: Option<&str>) -> Result
     let chosen = || app.sdapi.chosen.lock().get(&caller).cloned();
     let name = named.filter(|name| !name.is_empty()).map(str::to_owned).or_else(chosen);
     let name = name.or_else(|| pipelines(app).into_iter().next());
-    app.repository.choose(name.as_deref(), |task| task.is_none(), "texts to pictures")
+    app.repository.choose(name.as_deref(), |purpose| purpose == Purpose::Generate, "texts to pictures")
 }
 
 pub(super) async fn models(State(app): State<Arc<App>>) -> Response {
@@ -56,7 +57,7 @@ pub(super) async fn schedulers() -> Response {
 }
 
 pub(super) async fn upscalers(State(app): State<Arc<App>>) -> Response {
-    let engines = app.repository.ready().into_iter().filter(|(_, task)| *task == Some(Task::Upscale));
+    let engines = app.repository.ready().into_iter().filter(|(_, purpose)| *purpose == Purpose::Network(Task::Upscale));
     let names = ["None".to_owned()].into_iter().chain(engines.map(|(name, _)| name));
     list(
         names.map(

@@ -23,6 +23,7 @@ use crate::failure::{Failure, Result};
 use crate::few;
 use crate::generate::{self, MaskOf, Wanted, decode_text};
 use crate::inference::Options;
+use crate::model::Purpose;
 use crate::pictures::enlarge;
 use crate::rest::json as answer;
 
@@ -153,7 +154,8 @@ pub(super) async fn extra(State(app): State<Arc<App>>, request: Request) -> Resu
     let (asked, caller, held): (Extra, _, _) = read(&app, request).await?;
     asked.check()?;
     let name = asked.upscaler_1.as_deref().filter(|name| !["", "None"].contains(name));
-    let model = app.repository.choose(name, |task| task == Some(Task::Upscale), "pictures to pictures")?;
+    let model =
+        app.repository.choose(name, |purpose| purpose == Purpose::Network(Task::Upscale), "pictures to pictures")?;
     let text = asked.image.as_deref().ok_or_else(|| Failure::invalid("image: expected a picture in base64"))?;
     let picture = decode_text(&app, "image", text, &held).await?;
     let width = picture.size().width;

@@ -7,7 +7,7 @@ use super::marker::{Claim, Done, Marker};
 use super::stores::Stores;
 use crate::app::App;
 use crate::failure::{Failure, Result};
-use crate::jobs::Work;
+use crate::jobs::{Work, draws};
 use crate::pictures::Upload;
 use crate::watcher::Watcher;
 
@@ -53,8 +53,10 @@ async fn uploaded(app: &App, stores: &Stores, job: &Job) -> Result<Upload> {
         held.add(bytes.len())?;
         upload.files.push((name.clone(), bytes));
     }
-    // A job that is tried again gives the same picture.
-    upload.texts.entry("seed".into()).or_insert_with(|| seed(&job.id).to_string());
+    if draws(job.kind) {
+        // A job that is tried again gives the same picture.
+        upload.texts.entry("seed".into()).or_insert_with(|| seed(&job.id).to_string());
+    }
     Ok(upload)
 }
 

@@ -84,6 +84,17 @@ pub(crate) fn depth_engine() -> &'static Path {
     &ENGINE.get_or_init(build).1
 }
 
+/// A pipeline that restores pictures of at most 48x32. Built once for all tests.
+pub(crate) fn restorer() -> &'static Path {
+    static ENGINE: OnceLock<(tempfile::TempDir, PathBuf)> = OnceLock::new();
+    let build = || {
+        let work = tempfile::tempdir().unwrap();
+        let engine = end_to_end::restoration_engine(work.path(), "transformer-3b.safetensors", 1, &[[4, 6]]);
+        (work, engine)
+    };
+    &ENGINE.get_or_init(build).1
+}
+
 /// A PNG of this size.
 pub(crate) fn picture(server: &Server, size: &str) -> Vec<u8> {
     write_picture(&server.folder().join(format!("{size}.png")), size)

@@ -12,6 +12,7 @@ mod kubernetes;
 mod overload;
 mod page;
 mod pictures;
+mod restoration;
 mod safety;
 mod sdapi;
 mod shutdown;

@@ -9,9 +9,23 @@ use crate::harness::{Server, engines, picture};
 const PATH: &str = "/v1/upscale?engine=model";
 
 /// Width and height of a PNG.
-fn size_of(png: &[u8]) -> [u32; 2] {
+pub(crate) fn size_of(png: &[u8]) -> [u32; 2] {
     assert!(png.starts_with(b"\x89PNG"), "{}", String::from_utf8_lossy(&png[..png.len().min(200)]));
     [16, 20].map(|at| u32::from_be_bytes(png[at..at + 4].try_into().unwrap()))
+}
+
+/// The compressed pixels of a PNG.
+pub(crate) fn pixels(png: &[u8]) -> Vec<u8> {
+    let mut data = Vec::new();
+    let mut at = 8;
+    while at < png.len() {
+        let length = u32::from_be_bytes(png[at..at + 4].try_into().unwrap()) as usize;
+        if &png[at + 4..at + 8] == b"IDAT" {
+            data.extend_from_slice(&png[at + 8..at + 8 + length]);
+        }
+        at += length + 12;
+    }
+    data
 }
 
 #[test]
@@ -37,18 +51,6 @@ fn a_picture_is_enlarged_as_the_runtime_enlarges_it() {
         .output()
         .unwrap();
     assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
-    let pixels = |png: &[u8]| {
-        let mut data = Vec::new();
-        let mut at = 8;
-        while at < png.len() {
-            let length = u32::from_be_bytes(png[at..at + 4].try_into().unwrap()) as usize;
-            if &png[at + 4..at + 8] == b"IDAT" {
-                data.extend_from_slice(&png[at + 8..at + 8 + length]);
-            }
-            at += length + 12;
-        }
-        data
-    };
     assert!(pixels(&large) == pixels(&std::fs::read(output).unwrap()));
     // Other formats, by what the client takes, and from its own answers.
     for (accept, begin) in

@@ -1,0 +1,80 @@
+//! Restored pictures.
+
+use tileforge::Picture;
+use tileforge::restoration::{NoiseOf, Settings};
+
+use super::upload::{PICTURE, Upload};
+use crate::app::App;
+use crate::budget::Held;
+use crate::failure::{Failure, Result, WORD_MAXIMUM, shown as shown_word};
+use crate::inference::Options;
+use crate::model::Model;
+use crate::size::shown;
+use crate::watcher::Watcher;
+
+/// The settings of restored pictures alone.
+const OWN: [&str; 3] = ["size", "seed", "colour"];
+
+/// The settings of every picture.
+const COMMON: [&str; 5] = ["engine", "model", "timeout", "priority", "output_format"];
+
+/// Bytes that the networks' input and their result take for each pixel: as floats, as samples, and as a file.
+const BYTES_PER_PIXEL: u64 = 20;
+
+/// How a picture is restored. A setting that is not known could be one that changes the picture.
+pub(super) fn settings(upload: &Upload) -> Result<Settings> {
+    let names = OWN.iter().chain(&COMMON).copied();
+    if let Some(other) = upload.texts.keys().find(|name| !names.clone().any(|known| known == *name)) {
+        let (known, found) = (names.collect::<Vec<_>>().join(", "), shown_word(other, WORD_MAXIMUM));
+        return Err(Failure::invalid(format!("expected the settings {known}, found {found}")));
+    }
+    if let Some((other, _)) = upload.files.iter().find(|(name, _)| !PICTURE.contains(&name.as_str())) {
+        let found = shown_word(other, WORD_MAXIMUM);
+        return Err(Failure::invalid(format!("expected one file, the picture as the field image, found {found}")));
+    }
+    let defaults = Settings::default();
+    let size = upload.text("size").map(|text| text.parse().map_err(|problem| wrong("size", problem)));
+    let colour = upload.text("colour").map(|text| text.parse().map_err(|problem| wrong("colour", problem)));
+    let not_a_seed = |_| Failure::invalid(format!("seed: expected a whole number from 0 to {}", u64::MAX));
+    let seed = upload.text("seed").map(|text| text.parse().map_err(not_a_seed));
+    Ok(Settings {
+        wanted: size.transpose()?.unwrap_or(defaults.wanted),
+        colour: colour.transpose()?.unwrap_or(defaults.colour),
+        noise: seed.transpose()?.map_or(defaults.noise, NoiseOf::Seed),
+        frame_overlap: defaults.frame_overlap,
+    })
+}
+
+fn wrong(name: &str, problem: String) -> Failure {
+    Failure::invalid(format!("{name}: {problem}"))
+}
+
+/// Refuses settings of restored pictures for an engine that enlarges.
+pub(super) fn check_none(upload: &Upload) -> Result<()> {
+    match OWN.into_iter().find(|name| upload.text(name).is_some()) {
+        Some(name) => Err(Failure::invalid(format!("{name} is for engines that restore; this one enlarges"))),
+        None => Ok(()),
+    }
+}
+
+/// Restores a picture. What it takes is counted to what the request holds before it is submitted.
+pub(super) async fn restore(
+    app: &App,
+    model: &Model,
+    (picture, held): (Picture, &Held),
+    settings: Settings,
+    options: Options,
+    watcher: &Watcher,
+) -> Result<Picture> {
+    let restorer = model.restorer()?;
+    let size = restorer.size_of(picture.size(), settings.wanted)?;
+    let most = app.limits.megapixels;
+    if size.pixels() > u64::from(most) * 1_000_000 {
+        let found = shown(size);
+        return Err(Failure::invalid(format!("size: expected at most {most} million pixels, found {found}")));
+    }
+    let pixels = size.pixels() + picture.size().pixels();
+    held.add(usize::try_from(pixels.saturating_mul(BYTES_PER_PIXEL)).unwrap_or(usize::MAX))?;
+    let (terms, _cancel) = options.terms(app);
+    watcher.follow(restorer.submit(picture, settings, terms)?).await
+}
