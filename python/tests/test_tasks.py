@@ -278,8 +278,9 @@ def test_restored_pictures_and_films_equal_those_of_the_program(
     for frames in [[], film[:0], film[..., :0], [film[0], film[0][1:]], film[None], [None], None]:
         with pytest.raises(tileforge.InvalidInput):
             engine.restore(frames)  # type: ignore[type-var]
-    with pytest.raises(tileforge.InvalidInput, match="restoration pipeline"):
-        tileforge.open(engines / "sd").restore(picture)
+    for name, expected in [("upscale", "restoration pipeline"), ("sd", "transformer that restores")]:
+        with pytest.raises(tileforge.InvalidInput, match=expected):
+            tileforge.open(engines / name).restore(picture)
     with pytest.raises(tileforge.InvalidInput):
         engine.generate("a fox")
     with pytest.raises(tileforge.InvalidInput):

@@ -69,7 +69,7 @@ fn a_picture_is_restored_as_the_runtime_restores_it() {
     let (_, _, listed) = server.get("/v1/models/restorer");
     let listed: Value = serde_json::from_slice(&listed).unwrap();
     assert_eq!((&listed["id"], &listed["task"]), (&"restorer".into(), &"restore".into()));
-    assert_eq!(server.figure("nv_inference_request_success{model=\"restorer\",version=\"1\"}"), 4.0);
+    assert_eq!(server.figure("nv_inference_request_success{model=\"restorer\"}"), 4.0);
     // Each engine for what it is.
     let (status, _, body) = server.request("POST", "/v1/upscale", &[], &given);
     assert!(status == 400 && String::from_utf8_lossy(&body).contains("one of model, restorer"));
