@@ -250,7 +250,7 @@ pub enum Error {
         /// Why.
         source: tileforge_runtime::diffusion::schedulers::Error,
     },
-    /// The parts of a diffusion pipeline make no picture together. Nothing was written.
+    /// The parts of a pipeline make no picture together. Nothing was written.
     #[error("the parts make no picture together")]
     Picture(#[source] tileforge_runtime::Error),
     /// The checkpoint cannot be exported.

@@ -26,6 +26,13 @@ pub struct Beside {
     pub files: BTreeMap<String, BesideFile>,
 }
 
+impl Beside {
+    /// Whether the parts make pictures together.
+    fn makes_pictures(&self) -> bool {
+        self.diffusion.is_some() || self.restoration.is_some()
+    }
+}
+
 /// A file beside the parts of an engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BesideFile {
@@ -58,7 +65,7 @@ pub struct BuiltPipeline {
     pub manifest: PipelineManifest,
     /// The parts by name.
     pub parts: BTreeMap<String, Built>,
-    /// What was measured of a diffusion pipeline's picture.
+    /// What was measured of the picture that all parts make together.
     pub picture: Option<Picture>,
     /// Bytes of all files that are stored.
     pub bytes: u64,
@@ -69,8 +76,8 @@ pub struct BuiltPipeline {
 /// Builds an engine of several parts at `directory`, as [`build`](crate::build) does with one. `recipe` is
 /// recorded for another build.
 ///
-/// All graphs are made before any is measured. Where the parts are a diffusion pipeline, they make a picture together
-/// at the end, which has a gate of its own. Files that are equal in several parts, such as weights, are stored once
+/// All graphs are made before any is measured. Where the parts make pictures together, they make one at the end,
+/// which has a gate of its own. Files that are equal in several parts, such as weights, are stored once
 /// where the file system has hard links.
 ///
 /// # Errors
@@ -110,7 +117,7 @@ pub fn build_pipeline(
     let (mut built, mut digests, mut shared) = (BTreeMap::new(), BTreeMap::new(), 0);
     let mut exported = BTreeMap::new();
     for (name, prepared) in prepared {
-        if beside.diffusion.is_some() {
+        if beside.makes_pictures() {
             exported.insert(name.clone(), prepared.exported());
         }
         let folder = staging.path().join(&name);
@@ -138,7 +145,7 @@ pub fn build_pipeline(
         gates: Vec::new(),
         files,
     };
-    let picture = if beside.diffusion.is_some() {
+    let picture = if beside.makes_pictures() {
         let scratch = exchange::temporary(parent)?;
         // All three are in the order of the parts' names.
         let each = built.iter().zip(exported.into_values()).zip(parts.values());

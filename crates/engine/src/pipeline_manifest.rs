@@ -41,7 +41,7 @@ pub struct PipelineManifest {
     /// What a pipeline that restores films is beside its networks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restoration: Option<Restoration>,
-    /// The gates that a picture of a diffusion pipeline passed when it was built, with figures. Those of the networks
+    /// The gates that a picture of all parts together passed when it was built, with figures. Those of the networks
     /// are in the manifests of the parts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gates: Vec<Gate>,
@@ -188,9 +188,9 @@ impl PipelineManifest {
             })?;
         }
         match &self.diffusion {
-            None => {
-                rule(self.gates.is_empty(), || "gates: only a diffusion pipeline makes a picture to measure".into())
-            }
+            None => rule(self.gates.is_empty() || self.restoration.is_some(), || {
+                "gates: only a pipeline of diffusion or restoration makes a picture to measure".into()
+            }),
             Some(Diffusion { class, roles, .. }) => {
                 roles.iter().try_for_each(|roles| roles.validate(self))?;
                 let is_word = !class.is_empty() && class.bytes().all(|byte| byte.is_ascii_alphanumeric());
@@ -302,7 +302,6 @@ mod tests {
         let restores = |text: &'static str| {
             move |value: &mut Value| {
                 value["diffusion"] = json!(null);
-                value["gates"] = json!([]);
                 value["restoration"] = json!({ "text": text });
             }
         };
@@ -317,7 +316,7 @@ mod tests {
             (&|value| value["recipe"]["model"] = json!("../x"), "recipe.model: expected a plain file name"),
             (&|value| value["parts"] = json!({}), "expected 1 to 64 parts, found 0"),
             (&|value| value["diffusion"]["class"] = json!("a b"), "the name of a class"),
-            (&|value| value["diffusion"] = json!(null), "gates: only a diffusion pipeline makes a picture"),
+            (&|value| value["diffusion"] = json!(null), "gates: only a pipeline of diffusion or restoration"),
             (&|value| value["gates"][0]["graph"] = json!("unet"), "expected those of the \"picture\", found \"unet\""),
             (&roles(|roles| roles["denoiser"] = json!("x\n")), "expected a part, found \"x\\n\""),
             (&roles(|roles| roles["encoder"] = json!("unet")), "the part \"unet\" has two roles"),

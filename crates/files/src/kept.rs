@@ -25,6 +25,9 @@ use crate::Refused;
 /// More often than another process that ends can remove the folder just when it was opened.
 const ATTEMPTS: usize = 100;
 
+/// Stands behind the name of a file that is not whole yet.
+const NEW: &str = ".new";
+
 /// A folder `NAME.part` beside the place `NAME`. It is locked while it is in use.
 #[derive(Debug)]
 pub struct Kept {
@@ -133,13 +136,15 @@ impl Kept {
         }
     }
 
-    /// Replaces a small file.
+    /// Replaces a small file. The older one is there until the new one is whole.
     ///
     /// # Errors
     /// The system's reason.
     pub fn write(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
-        self.remove_file(name)?;
-        self.folder.create(name)?.write_all(bytes)
+        let new = format!("{name}{NEW}");
+        self.remove_file(&new)?;
+        self.folder.create(&new)?.write_all(bytes)?;
+        self.folder.replace(name, &new)
     }
 
     /// Removes a file, if it is there.
@@ -193,7 +198,7 @@ impl Kept {
     /// # Errors
     /// The system's reason.
     pub fn remove(self, is_known: impl Fn(&str) -> bool) -> io::Result<()> {
-        for name in self.folder.names()?.iter().filter(|name| is_known(name)) {
+        for name in self.folder.names()?.iter().filter(|name| is_known(name.strip_suffix(NEW).unwrap_or(name))) {
             self.remove_file(name)?;
         }
         if !self.is_there() {
@@ -289,10 +294,17 @@ mod tests {
         kept.write("b", b"second").unwrap();
         assert_eq!(kept.read("b", 6).unwrap().unwrap(), b"second");
         assert!(kept.read("b", 5).is_err() && kept.read("c", 5).unwrap().is_none() && !kept.is_empty().unwrap());
+        // What cannot be written leaves the older one.
+        fs::create_dir(part.join("b.new")).unwrap();
+        assert!(kept.write("b", b"third").is_err());
+        assert_eq!(kept.read("b", 6).unwrap().unwrap(), b"second");
+        fs::remove_dir(part.join("b.new")).unwrap();
         kept.link_or_copy("a", &work.path().join("linked")).unwrap();
         assert!(kept.link_or_copy("a", &work.path().join("linked")).is_err());
         kept.rename("b", &work.path().join("renamed")).unwrap();
         fs::write(part.join("mine"), "x").unwrap();
+        // A killed process has left it.
+        fs::write(part.join("a.new"), "x").unwrap();
         assert!(kept.free_bytes().unwrap() > 0);
         kept.remove(|name| name == "a").unwrap();
         assert_eq!(fs::read_dir(&part).unwrap().map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>(), ["mine"]);

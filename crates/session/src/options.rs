@@ -39,7 +39,7 @@ pub struct SessionOptions {
     pub streams: usize,
     /// How far the graph is rewritten.
     pub optimisation: OptimisationLevel,
-    /// Where to write the rewritten graph, for offline optimisation.
+    /// Where to write the rewritten graph, for offline optimisation. Such a session is slow to run.
     pub optimised_model_path: Option<PathBuf>,
     /// The beginning of the name of ONNX Runtime's profile, which is written when the session is closed; `None`: no
     /// profile.

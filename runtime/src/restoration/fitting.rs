@@ -73,6 +73,11 @@ impl Fitting {
         Ok(Self { graphs, patch: side.unwrap_or(Extent::multiple_of(1)).times(factor), wanted })
     }
 
+    /// The sizes of the engine's graphs.
+    pub fn sizes(&self) -> &[Size] {
+        &self.graphs
+    }
+
     /// The same for another wish.
     pub(super) fn with(&self, wanted: Wanted) -> Self {
         Self { wanted, ..self.clone() }

@@ -268,6 +268,8 @@ fn builder(environment: &Environment, options: &SessionOptions) -> Result<Sessio
     builder = builder.with_intra_threads(threads).map_err(text)?;
     if let Some(path) = &options.optimised_model_path {
         builder = builder.with_optimized_model_path(path).map_err(text)?;
+        // Weights in the order of kernels would be a second copy of all of them, for a session that is not run.
+        builder = builder.with_config_entry("session.disable_prepacking", "1").map_err(text)?;
     }
     Ok(builder)
 }

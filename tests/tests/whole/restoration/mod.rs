@@ -6,7 +6,7 @@ use end_to_end::{
     names_in, repository, restoration_engine as engine, restoration_model as model, run, run_with_cache_in, words,
 };
 use safetensors::SafeTensors;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::fs;
@@ -133,6 +133,12 @@ fn films_and_pictures_are_those_of_the_reference() {
         tiles.dedup();
         let work = tempfile::tempdir().unwrap();
         let engine = engine(work.path(), &transformer, frames, &tiles);
+        // When it was built, its parts restored a picture together.
+        let manifest: Value = serde_json::from_slice(&fs::read(engine.join("manifest.json")).unwrap()).unwrap();
+        let gates = manifest["gates"].as_array().unwrap();
+        let figure = |name: &str| gates.iter().find(|gate| gate["name"] == name).unwrap()["value"].as_f64().unwrap();
+        assert!(gates.len() == 2 && gates.iter().all(|gate| gate["graph"] == "picture"), "{gates:?}");
+        assert!(figure("finite") == 1.0 && figure("psnr_db") >= LEAST_DB, "{gates:?}");
         for case in cases {
             let made = case.restored(work.path(), &engine, &["--seed", case.fact("seed")]);
             assert_eq!(made.len(), 2 * case.expected.1.len(), "{}", case.name);

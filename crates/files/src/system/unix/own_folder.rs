@@ -82,6 +82,11 @@ impl OwnFolder {
         Ok(rustix::fs::renameat(&self.0, name, CWD, to)?)
     }
 
+    /// Gives a file another name within the folder, and takes it from an older file.
+    pub(crate) fn replace(&self, older: &str, name: &str) -> io::Result<()> {
+        Ok(rustix::fs::renameat(&self.0, name, &self.0, older)?)
+    }
+
     /// Gives a file a second name.
     pub(crate) fn link(&self, name: &str, second: &Path) -> io::Result<()> {
         match rustix::fs::linkat(&self.0, name, CWD, second, AtFlags::empty()) {

@@ -88,6 +88,11 @@ impl OwnFolder {
         calls::rename(&self.at(name, DELETE | SYNCHRONIZE, FILE_OPEN)?, to)
     }
 
+    /// Gives a file another name within the folder, and takes it from an older file.
+    pub(crate) fn replace(&self, older: &str, name: &str) -> io::Result<()> {
+        self.rename(name, &calls::path_of(&self.0)?.join(older))
+    }
+
     /// Gives a file a second name.
     pub(crate) fn link(&self, name: &str, second: &Path) -> io::Result<()> {
         super::placing::link(&self.read(name)?, second)

@@ -1,8 +1,16 @@
-//! The gates of a diffusion pipeline's picture: all of its networks together, against FP32.
+//! The gates of a pipeline's picture: all of its networks together, against FP32.
 //!
-//! The gates of a network judge one run. A picture takes many runs, each of which starts from the errors of the one
-//! before. So the runtime makes the same picture twice on this CPU: with the exported graphs in FP32, operator by
-//! operator, and with the engine's graphs. One network is in memory at a time.
+//! The gates of a network judge one run. A picture goes through several networks and runs, each of which starts from the
+//! errors of the one before. So the runtime makes the same picture twice on this CPU: with the exported graphs in FP32,
+//! operator by operator, and with the engine's graphs. One network is in memory at a time.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `generated` | a picture of a diffusion pipeline |
+//! | `restored` | a picture of a pipeline that restores films |
+
+mod generated;
+mod restored;
 
 use crate::gate::Measurement;
 use crate::precision::emulation;
@@ -13,7 +21,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use tileforge_contract::{Precision, Provider, Task};
+use tileforge_contract::{Precision, Provider};
 use tileforge_engine::digest::sha256_file;
 use tileforge_engine::manifest::{Gate, Graph, Manifest, Target};
 use tileforge_engine::{MANIFEST_FILE, Pipeline, PipelineManifest, WEIGHTS_FILE, exchange, folder};
@@ -21,29 +29,10 @@ use tileforge_files::{link_or_copy, unfinished};
 use tileforge_graph::Model;
 use tileforge_image::Size;
 use tileforge_runtime::Error as RuntimeError;
-use tileforge_runtime::diffusion::{self, GenerateKind, GenerateRequest, Generator, GeneratorOptions, Settings, Start};
-use tileforge_runtime::host::{Cancel, Host, HostOptions, Service};
+use tileforge_runtime::diffusion;
+use tileforge_runtime::host::{Cancel, Host, HostOptions, Service, Task};
 use tileforge_runtime::pixels::Pixels;
 use tileforge_session::{Environment, OptimisationLevel, Placement, SessionOptions};
-
-/// What is drawn. Any text does, and this is a usual one.
-const PROMPT: &str = "a photograph of a red fox in the snow";
-
-/// The tokens before and after each piece of a text.
-const FRAME: usize = 2;
-
-/// Each step takes two runs of the network, which has most of the weights. The second step is the first one that starts
-/// from what another made.
-const STEPS: usize = 2;
-
-/// Makes each step from one prediction alone and draws no noise, so the figure is that of the networks. Every
-/// configuration of another class is one of this class, too.
-const SCHEDULER: &str = "DDIMScheduler";
-
-/// How much lower the floor of the picture is than that of the worst network. Guidance takes g times the prediction
-/// with the text and 1 − g times the one without: for g = 7.5, errors that are independent grow by
-/// √(7.5² + 6.5²) = 9.9, which is 20 dB.
-const GUIDANCE_DB: f64 = 20.0;
 
 /// How often the bar is looked after.
 const TICK: Duration = Duration::from_millis(50);
@@ -89,25 +78,98 @@ impl Picture {
         scratch: &Path,
     ) -> Result<Self> {
         let began = Instant::now();
-        progress.begin("making a picture in FP32 and with the engine", 2 * STEPS);
+        let kind = PictureKind::of(staged.manifest);
+        progress.begin("making a picture in FP32 and with the engine", 2 * kind.steps());
         let folder = scratch.join("picture");
         staged.write(&folder, |part, name, to| part.write_graphs(&part.exported, &staged.folder.join(name), to))?;
-        let text = Text::of(staged.parts)?;
-        let reference = make(environment, progress, &folder, &text, (Provider::Cpu, OptimisationLevel::Disabled))?;
+        let making = Making { environment, progress, folder: &folder, scratch };
+        let reference = kind.make(&making, (Provider::Cpu, OptimisationLevel::Disabled))?;
         fs::remove_dir_all(&folder).map_err(|e| Error::file(&folder, "remove", e))?;
         let mut emulated = false;
         staged.write(&folder, |part, name, to| {
             emulated |= part.write_for_cpu(&staged.folder.join(name), to)?;
             Ok(())
         })?;
-        let found = match make(environment, progress, &folder, &text, (staged.provider(), OptimisationLevel::All)) {
+        let found = match kind.make(&making, (staged.provider(), OptimisationLevel::All)) {
             Err(error) if is_of_no_numbers(&error) => None,
             made => Some(made?),
         };
         let measured = found.as_ref().map_or(NO_NUMBERS, |found| Measurement::of(&values(found), &values(&reference)));
-        let floor_db = staged.parts.values().map(|part| part.floor_db).fold(f64::INFINITY, f64::min) - GUIDANCE_DB;
+        let floor_db = staged.parts.values().map(|part| part.floor_db).fold(f64::INFINITY, f64::min) - kind.lower_db();
         let gates = measured.picture_gates(floor_db, emulated);
         Ok(Self { size: reference.size, gates, seconds: began.elapsed().as_secs_f64() })
+    }
+}
+
+/// Which pictures a pipeline makes.
+#[derive(Clone, Copy)]
+enum PictureKind {
+    Generated,
+    Restored,
+}
+
+impl PictureKind {
+    fn of(manifest: &PipelineManifest) -> Self {
+        if manifest.restoration.is_some() { Self::Restored } else { Self::Generated }
+    }
+
+    /// How many steps one picture takes.
+    fn steps(self) -> usize {
+        match self {
+            Self::Generated => generated::STEPS,
+            Self::Restored => restored::STEPS,
+        }
+    }
+
+    /// How much lower the floor of the picture is than that of the worst network.
+    fn lower_db(self) -> f64 {
+        match self {
+            Self::Generated => generated::GUIDANCE_DB,
+            Self::Restored => restored::NETWORKS_DB,
+        }
+    }
+
+    /// Makes the smallest picture of an engine.
+    fn make(self, making: &Making<'_>, (provider, optimisation): (Provider, OptimisationLevel)) -> Result<Pixels> {
+        let placement = Placement {
+            provider: Some(provider),
+            session: SessionOptions { optimisation, ..SessionOptions::default() },
+            ..Placement::default()
+        };
+        let host = Host::new(making.environment, HostOptions::default());
+        let pipeline = Pipeline::open(making.folder)?;
+        match self {
+            Self::Generated => generated::make(making, &host, &pipeline, placement),
+            Self::Restored => restored::make(making, &host, &pipeline, placement),
+        }
+    }
+}
+
+/// What making a picture needs.
+struct Making<'m> {
+    environment: &'m Environment,
+    progress: &'m dyn Progress,
+    /// The engine.
+    folder: &'m Path,
+    /// For files that are only needed meanwhile.
+    scratch: &'m Path,
+}
+
+impl Making<'_> {
+    /// Submits a request, and waits for its result with a bar.
+    fn result<T: Task>(&self, host: &Host, task: T, request: T::Request) -> Result<T::Output> {
+        let service = Service::new(host, task, 1);
+        let handle = service.submit(request, &Cancel::new()).map_err(of_runtime)?;
+        let mut done = 0;
+        loop {
+            let made = handle.wait_for(TICK);
+            let now = handle.progress().done;
+            (done..now).for_each(|_| self.progress.step());
+            done = now;
+            if let Some(made) = made {
+                return made.map_err(of_runtime);
+            }
+        }
     }
 }
 
@@ -221,101 +283,14 @@ fn link(from: &Path, to: &Path) -> Result<()> {
     link_or_copy(from, to).map_err(|e| Error::file(to, "create", e))
 }
 
-/// What is drawn.
-struct Text {
-    prompt: String,
-    /// It is encoded in pieces.
-    is_long: bool,
-}
-
-impl Text {
-    /// A text of one piece, or of as many as the network's shortest graphs take.
-    fn of(parts: &BTreeMap<String, StagedPart<'_>>) -> Result<Self> {
-        let shortest = |task: Task| -> Result<Option<usize>> {
-            let mut tokens = Vec::new();
-            for StagedPart { manifest, .. } in parts.values().filter(|part| part.manifest.contract.task == task) {
-                for graph in &manifest.graphs {
-                    tokens.push(graph.sizes(&manifest.contract)?.tokens);
-                }
-            }
-            Ok(tokens.into_iter().min())
-        };
-        Ok(match (shortest(Task::TextEncoder)?, shortest(Task::Unet)?) {
-            (Some(piece), Some(whole)) if piece > FRAME && whole > piece => {
-                // The shortest word of every vocabulary is one token.
-                let words = (whole / piece - 1) * (piece - FRAME) + 1;
-                Self { prompt: "a ".repeat(words), is_long: true }
-            }
-            _ => Self { prompt: PROMPT.into(), is_long: false },
-        })
-    }
-}
-
-/// Makes the smallest picture of the engine in `folder` on this machine's processor, by one of the libraries for it.
-fn make(
-    environment: &Environment,
-    progress: &dyn Progress,
-    folder: &Path,
-    text: &Text,
-    (provider, optimisation): (Provider, OptimisationLevel),
-) -> Result<Pixels> {
-    let placement = Placement {
-        provider: Some(provider),
-        session: SessionOptions { optimisation, ..SessionOptions::default() },
-        ..Placement::default()
-    };
-    let options = GeneratorOptions { placement, overlap: None, low_memory: true };
-    let host = Host::new(environment, HostOptions::default());
-    let generator = Generator::new(&host, &Pipeline::open(folder)?, options).map_err(of_runtime)?;
-    let request = request(&generator, text);
-    let service = Service::new(&host, generator, 1);
-    let handle = service.submit(request, &Cancel::new()).map_err(of_runtime)?;
-    let mut done = 0;
-    let made = loop {
-        let made = handle.wait_for(TICK);
-        let now = handle.progress().done;
-        (done..now).for_each(|_| progress.step());
-        done = now;
-        if let Some(made) = made {
-            break made.map_err(of_runtime)?;
-        }
-    };
-    let picture = made.pictures.into_iter().next();
-    picture.ok_or_else(|| Error::input(folder, "expected a picture, and the runtime made none"))
-}
-
-/// A picture from noise; from a network that only fills masked parts, the right half of the test image.
-fn request(generator: &Generator, text: &Text) -> GenerateRequest {
-    let kind = if generator.needs_mask() { GenerateKind::Inpainting } else { GenerateKind::TextToImage };
-    let size = generator.sizes().first().copied();
-    let settings = Settings {
-        steps: STEPS,
-        scheduler: Some(SCHEDULER.into()),
-        size,
-        strength: 1.0,
-        long_prompt: text.is_long,
-        ..Settings::new(&text.prompt, kind, generator.is_xl())
-    };
-    let request = GenerateRequest::new(settings);
-    let Some(size) = size.filter(|_| generator.needs_mask()) else { return request };
-    request.from_start(move || Ok(Start::Picture(start(size)))).with_mask(move || Ok(right_half(size)))
-}
-
 /// The built-in test image.
-fn start(size: Size) -> Pixels {
+fn test_picture(size: Size) -> Pixels {
     const CHANNELS: usize = 3;
     let planes = test_image([CHANNELS, size.height as usize, size.width as usize], [0.0, 1.0]);
     let area = size.pixels() as usize;
     let samples = (0..area).flat_map(|pixel| (0..CHANNELS).map(move |channel| (channel, pixel)));
     let samples = samples.map(|(channel, pixel)| planes[channel * area + pixel]).collect();
     Pixels { size, channels: CHANNELS, samples }
-}
-
-/// White in the right half.
-fn right_half(size: Size) -> Pixels {
-    let row = (0..size.width).map(|column| if column < size.width / 2 { 0.0 } else { 1.0 });
-    let samples = row.collect::<Vec<f32>>().repeat(size.height as usize);
-    Pixels { size, channels: 1, samples }
 }
 
 /// Errors that have a form here keep it.
