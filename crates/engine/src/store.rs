@@ -1,4 +1,4 @@
-//! Graphs that TensorRT has compiled for one GPU: EPContext models with their plans.
+//! Graphs that were compiled: by TensorRT for one GPU, as EPContext models with their plans; by others for a processor.
 //!
 //! ONNX Runtime's own cache finds engines by name and not by weights, so two engines with the same graph names would
 //! share entries (<https://github.com/microsoft/onnxruntime/issues/32254>). Here, an entry is found by the digest of
@@ -10,12 +10,13 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use tileforge_files::{TEXT_MAXIMUM_BYTES, unfinished};
 
 use crate::Engine;
-use crate::digest::{FileDigest, hexadecimal, sha256_file};
+use crate::digest::{FileDigest, hexadecimal, sha256, sha256_file};
 use crate::error::{Error, Result};
 
 pub use crate::manifest::COMPILED_FOLDER as FOLDER;
@@ -29,9 +30,35 @@ pub const RECORD: &str = "compiled.json";
 const PLAN_TAG: [u8; 4] = *b"ftrt";
 
 /// Everything that a compiled graph depends on.
+pub trait Facts: Clone + PartialEq + Serialize + DeserializeOwned {
+    /// The name of an entry's file that is opened.
+    const MAIN: &'static str;
+
+    /// All facts, in an order that stays.
+    fn texts(&self) -> Vec<&str>;
+
+    /// Checks what was compiled into a folder: files with these names.
+    ///
+    /// # Errors
+    /// Something is missing.
+    fn check(folder: &Path, names: &[&str]) -> Result<()>;
+
+    /// The name of the entry: a digest of all facts.
+    fn key(&self) -> String {
+        // Each fact is added with its length, so that different facts never give the same bytes.
+        let mut digest = Sha256::new();
+        for text in self.texts() {
+            digest.update((text.len() as u64).to_le_bytes());
+            digest.update(text);
+        }
+        hexadecimal(&digest.finalize()[..16])
+    }
+}
+
+/// Everything that a graph depends on that TensorRT compiled.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Facts {
+pub struct TensorRtFacts {
     /// SHA-256 of the graph's file, which holds shapes and precision.
     pub graph_sha256: String,
     /// SHA-256 of each weight file.
@@ -50,39 +77,44 @@ pub struct Facts {
     pub options: BTreeMap<String, String>,
 }
 
-impl Facts {
-    /// The name of the entry: a digest of all facts.
-    pub fn key(&self) -> String {
-        // Each field is added with its length, so that different facts never give the same bytes.
-        let mut digest = Sha256::new();
-        let mut add = |text: &str| {
-            digest.update((text.len() as u64).to_le_bytes());
-            digest.update(text);
+impl Facts for TensorRtFacts {
+    const MAIN: &'static str = CONTEXT;
+
+    fn texts(&self) -> Vec<&str> {
+        let mut texts = vec![self.graph_sha256.as_str()];
+        texts.extend(self.weights_sha256.iter().map(String::as_str));
+        texts.extend([&*self.gpu, &self.compute_capability, &self.tensorrt, &self.driver_cuda, &self.onnxruntime]);
+        texts.extend(self.options.iter().flat_map(|(name, value)| [name.as_str(), value]));
+        texts
+    }
+
+    /// A context and at least one plan. ONNX Runtime does not check either before it runs them.
+    fn check(folder: &Path, names: &[&str]) -> Result<()> {
+        let is_plan = |name: &&&str| {
+            let mut start = [0; 4];
+            let read = tileforge_files::open(&folder.join(name))
+                .and_then(|mut file| io::Read::read_exact(&mut file, &mut start));
+            read.is_ok() && start == PLAN_TAG
         };
-        add(&self.graph_sha256);
-        self.weights_sha256.iter().for_each(|weights| add(weights));
-        [&self.gpu, &self.compute_capability, &self.tensorrt, &self.driver_cuda, &self.onnxruntime]
-            .into_iter()
-            .for_each(|text| add(text));
-        self.options.iter().flat_map(|(name, value)| [name, value]).for_each(|text| add(text));
-        hexadecimal(&digest.finalize()[..16])
+        let (context, plans) = (names.contains(&CONTEXT), names.iter().filter(is_plan).count());
+        if context && plans > 0 { Ok(()) } else { Err(Error::NothingCompiled { context, plans }) }
     }
 }
 
 /// The content of [`RECORD`].
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Record {
-    facts: Facts,
+struct Record<F> {
+    facts: F,
     files: BTreeMap<String, FileDigest>,
 }
 
-impl Record {
+impl<F: Facts> Record<F> {
     /// Reads a record, if it is the one for these facts.
-    fn parse(bytes: &[u8], facts: &Facts) -> Option<Self> {
+    fn parse(bytes: &[u8], facts: &F) -> Option<Self> {
         let record: Self = serde_json::from_slice(bytes).ok()?;
         let sound = record.facts == *facts
-            && record.files.contains_key(CONTEXT)
+            && record.files.contains_key(F::MAIN)
             && record.files.keys().all(|name| tileforge_files::is_plain(name));
         sound.then_some(record)
     }
@@ -90,7 +122,7 @@ impl Record {
 
 /// The names of an engine's own files for these facts, if it has an entry for them: its EPContext model and its plans.
 /// Only files that the manifest lists count, so that a signature covers them.
-pub fn shipped(engine: &Engine, facts: &Facts) -> Option<Vec<String>> {
+pub fn shipped(engine: &Engine, facts: &TensorRtFacts) -> Option<Vec<String>> {
     let name = |file: &str| format!("{FOLDER}/{}/{file}", facts.key());
     let record = Record::parse(engine.file(&name(RECORD)).ok()?, facts)?;
     let names: Vec<String> = record.files.keys().map(|file| name(file)).collect();
@@ -99,10 +131,10 @@ pub fn shipped(engine: &Engine, facts: &Facts) -> Option<Vec<String>> {
 
 /// What the entries that an engine has of its own depend on. Records of another form are left out: nothing can use
 /// them.
-pub fn shipped_facts(engine: &Engine) -> Vec<Facts> {
+pub fn shipped_facts(engine: &Engine) -> Vec<TensorRtFacts> {
     let of_record = |(name, bytes): (&str, &[u8])| {
         let is_record = name.strip_prefix(FOLDER)?.strip_prefix('/')?.split_once('/')?.1 == RECORD;
-        let record = is_record.then(|| serde_json::from_slice::<Record>(bytes).ok())??;
+        let record = is_record.then(|| serde_json::from_slice::<Record<TensorRtFacts>>(bytes).ok())??;
         Some(record.facts)
     };
     engine.files().filter_map(of_record).collect()
@@ -119,35 +151,42 @@ impl Store {
     }
 
     /// The file that a process locks while it makes the entry for these facts.
-    pub fn lock_file(&self, facts: &Facts) -> PathBuf {
+    pub fn lock_file(&self, facts: &impl Facts) -> PathBuf {
         self.0.join(format!("{}.lock", facts.key()))
     }
 
     /// Whether there is an entry for these facts. Only its record is read, not its files.
-    pub fn has(&self, facts: &Facts) -> bool {
+    pub fn has(&self, facts: &impl Facts) -> bool {
         self.record(facts).is_some()
     }
 
-    /// The EPContext model for these facts, if all files of the entry are whole.
-    pub fn get(&self, facts: &Facts) -> Option<PathBuf> {
+    /// The main file for these facts, if all files of the entry are whole.
+    pub fn get<F: Facts>(&self, facts: &F) -> Option<PathBuf> {
         let (record, folder) = (self.record(facts)?, self.0.join(facts.key()));
         let whole = record.files.iter().all(|(name, expected)| is_whole(&folder.join(name), expected));
-        whole.then(|| folder.join(CONTEXT))
+        whole.then(|| folder.join(F::MAIN))
     }
 
-    fn record(&self, facts: &Facts) -> Option<Record> {
+    /// The bytes of the main file for these facts, if they are those that were written.
+    pub fn read<F: Facts>(&self, facts: &F) -> Option<Vec<u8>> {
+        let expected = self.record(facts)?.files.remove(F::MAIN)?;
+        let bytes = tileforge_files::read(&self.0.join(facts.key()).join(F::MAIN), expected.bytes).ok()?;
+        (sha256(&bytes) == expected.sha256).then_some(bytes)
+    }
+
+    fn record<F: Facts>(&self, facts: &F) -> Option<Record<F>> {
         let record = self.0.join(facts.key()).join(RECORD);
         Record::parse(&tileforge_files::read(&record, TEXT_MAXIMUM_BYTES).ok()?, facts)
     }
 
-    /// The EPContext model for these facts. If there is none, `make` makes it in the folder that it is given. If
-    /// several processes want the same entry, one makes it and the others wait.
+    /// The main file for these facts. If there is none, `make` makes it in the folder that it is given. If several
+    /// processes want the same entry, one makes it and the others wait.
     ///
     /// # Errors
-    /// `make` fails or leaves no EPContext model with a plan, or a file cannot be written.
-    pub fn get_or_make<E: From<Error>>(
+    /// `make` fails or leaves something out ([`Facts::check`]), or a file cannot be written.
+    pub fn get_or_make<F: Facts, E: From<Error>>(
         &self,
-        facts: &Facts,
+        facts: &F,
         make: impl FnOnce(&Path) -> Result<(), E>,
     ) -> Result<PathBuf, E> {
         let failed = |action: &'static str| move |source: io::Error| Error::file(&self.0, action, source);
@@ -163,7 +202,7 @@ impl Store {
         }
         let staging = unfinished::folder_in(&self.0).map_err(failed("create a folder in"))?;
         make(staging.path())?;
-        let files = plan_and_context(staging.path()).map_err(|error| error.relocated(staging.path(), &self.0))?;
+        let files = checked::<F>(staging.path()).map_err(|error| error.relocated(staging.path(), &self.0))?;
         let record = Record { facts: facts.clone(), files };
         let text = serde_json::to_vec_pretty(&record)
             .map_err(|error| failed("describe what was compiled in")(error.into()))?;
@@ -175,7 +214,7 @@ impl Store {
         }
         let _finishing = unfinished::finishing();
         fs::rename(staging.path(), &folder).map_err(failed("rename what was compiled in"))?;
-        Ok(folder.join(CONTEXT))
+        Ok(folder.join(F::MAIN))
     }
 }
 
@@ -183,24 +222,16 @@ fn is_whole(path: &Path, expected: &FileDigest) -> bool {
     sha256_file(path).is_ok_and(|found| found == *expected)
 }
 
-/// The files that TensorRT left: a context and at least one plan. ONNX Runtime does not check either before it runs
-/// them.
-fn plan_and_context(folder: &Path) -> Result<BTreeMap<String, FileDigest>> {
+/// The files of a folder, after the check that nothing is missing.
+fn checked<F: Facts>(folder: &Path) -> Result<BTreeMap<String, FileDigest>> {
     let failed = |source: io::Error| Error::file(folder, "list", source);
     let mut files = BTreeMap::new();
-    let mut plans = 0;
     for entry in folder.read_dir().map_err(failed)? {
         let entry = entry.map_err(failed)?;
-        let path = entry.path();
-        let mut start = [0; 4];
-        let read = tileforge_files::open(&path).and_then(|mut file| io::Read::read_exact(&mut file, &mut start));
-        plans += usize::from(read.is_ok() && start == PLAN_TAG);
-        files.insert(entry.file_name().to_string_lossy().into_owned(), sha256_file(&path)?);
+        files.insert(entry.file_name().to_string_lossy().into_owned(), sha256_file(&entry.path())?);
     }
-    match (files.contains_key(CONTEXT), plans) {
-        (true, 1..) => Ok(files),
-        (context, plans) => Err(Error::NothingCompiled { context, plans }),
-    }
+    F::check(folder, &files.keys().map(String::as_str).collect::<Vec<_>>())?;
+    Ok(files)
 }
 
 #[cfg(test)]
@@ -209,9 +240,9 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::thread;
 
-    fn facts() -> Facts {
+    fn facts() -> TensorRtFacts {
         let text = |text: &str| text.to_owned();
-        Facts {
+        TensorRtFacts {
             graph_sha256: text("a"),
             weights_sha256: vec![text("b")],
             gpu: text("GPU"),
@@ -231,7 +262,7 @@ mod tests {
 
     #[test]
     fn every_fact_has_its_own_entry() {
-        let changes: [fn(&mut Facts); 9] = [
+        let changes: [fn(&mut TensorRtFacts); 9] = [
             |_| (),
             |facts| facts.graph_sha256.push('x'),
             |facts| facts.weights_sha256.push("x".into()),
@@ -252,14 +283,14 @@ mod tests {
 
     #[test]
     fn a_record_is_of_these_facts_with_a_context_and_plain_names() {
-        let read = |facts: Facts, names: &[&str]| {
+        let read = |facts: TensorRtFacts, names: &[&str]| {
             let digest = FileDigest { bytes: 1, sha256: "0".repeat(64) };
             let files = names.iter().map(|&name| (name.to_owned(), digest.clone())).collect();
             let bytes = serde_json::to_vec(&Record { facts, files }).unwrap();
             Record::parse(&bytes, &self::facts()).is_some()
         };
         assert!(read(facts(), &[CONTEXT, "plan"]));
-        assert!(!read(Facts { gpu: "another".into(), ..facts() }, &[CONTEXT, "plan"]));
+        assert!(!read(TensorRtFacts { gpu: "another".into(), ..facts() }, &[CONTEXT, "plan"]));
         assert!(!read(facts(), &["plan"]));
         assert!(!read(facts(), &[CONTEXT, "../plan"]));
     }
@@ -286,6 +317,11 @@ mod tests {
         });
         assert_eq!(made.into_inner(), 1);
         assert!(paths.iter().all(|path| *path == store.get(&facts()).unwrap()));
+        assert_eq!(store.read(&facts()).unwrap(), b"graph");
+        for other in [&b"grapf"[..], b"graph and more", b"gr"] {
+            fs::write(&paths[0], other).unwrap();
+            assert_eq!(store.read(&facts()), None);
+        }
     }
 
     #[test]

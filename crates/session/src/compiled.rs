@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use tileforge_contract::Provider;
-use tileforge_engine::store::{self, CONTEXT, Facts, Store};
+use tileforge_engine::store::{self, CONTEXT, Facts, Store, TensorRtFacts};
 use tileforge_engine::{Engine, Graph, Manifest, exchange};
 use tileforge_files::unfinished::{self, Folder};
 
@@ -27,11 +27,11 @@ pub fn facts(
     options: &BTreeMap<String, String>,
     environment: &Environment,
     device: u32,
-) -> Option<Facts> {
+) -> Option<TensorRtFacts> {
     let probe = environment.probe();
     let gpu = probe.gpus.get(device as usize)?;
     let weights = manifest.files.iter().filter(|(name, _)| name.ends_with(WEIGHTS_ENDING));
-    Some(Facts {
+    Some(TensorRtFacts {
         graph_sha256: manifest.files.get(&graph.file)?.sha256.clone(),
         weights_sha256: weights.map(|(_, file)| file.sha256.clone()).collect(),
         gpu: gpu.name.clone(),
@@ -50,7 +50,7 @@ fn store_here(environment: &Environment) -> Option<Store> {
 
 /// Whether a graph still has to be compiled for these facts: neither the engine nor this machine's store has it. Plans
 /// are large, so those of the store are digested only before use.
-pub(crate) fn is_missing(engine: &Engine, environment: &Environment, facts: &Facts) -> bool {
+pub(crate) fn is_missing(engine: &Engine, environment: &Environment, facts: &TensorRtFacts) -> bool {
     store::shipped(engine, facts).is_none() && !store_here(environment).is_some_and(|store| store.has(facts))
 }
 

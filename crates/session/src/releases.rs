@@ -121,7 +121,7 @@ mod tests {
     use std::path::Path;
 
     use serde_json::{Value, json};
-    use tileforge_engine::store::{Facts, RECORD};
+    use tileforge_engine::store::{Facts, RECORD, TensorRtFacts};
     use tileforge_engine::{digest, testing};
 
     use super::*;
@@ -190,7 +190,7 @@ mod tests {
     fn what_another_tensorrt_compiled_is_named() {
         let folder = tempfile::tempdir().unwrap();
         let text = |text: &str| text.to_owned();
-        let facts = Facts {
+        let facts = TensorRtFacts {
             graph_sha256: text("a"),
             weights_sha256: Vec::new(),
             gpu: text("GPU"),

@@ -1,6 +1,6 @@
 //! Engines on OpenVINO. `parity`, `components` and `systems` compare every network on it with the reference.
 
-use end_to_end::{command, demo_engine, environment, repository, run, words};
+use end_to_end::{command, demo_engine, environment, names_in, repository, run, run_with_cache_in, words};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -82,6 +82,56 @@ fn the_fastest_precision_is_built() {
     let _ = run("runtime", words(&[&"verify", &"--engine", &engine, &"--strict"])).success();
     let asked = words(&[&"build", &model, &"--profile", &"cpu,rtx", &"--precision", &"auto", &"-o", &"{profile}"]);
     let _ = run("engine-builder", asked).failure(2, &["rtx is a profile for GPUs", "name a precision"]);
+}
+
+#[test]
+fn what_was_compiled_is_kept_and_computes_as_it_did() {
+    let work = tempfile::tempdir().unwrap();
+    let mut precisions = vec!["fp32", "int8"];
+    if environment().library().computes_bf16().unwrap() {
+        precisions.push("bf16");
+    }
+    let input = repository("tests/images/coffee.png");
+    // The picture, and the entries of the cache.
+    let enlarged = |precision: &str, more: &[&str]| {
+        let (engine, output) = (work.path().join(precision), work.path().join("large.png"));
+        let line = words(&[&"infer", &"--engine", &engine, &"--input", &input, &"--output", &output, &"--strict"]);
+        let line = line.into_iter().chain(more.iter().map(std::ffi::OsString::from));
+        let own = work.path().join(format!("{precision}-kept"));
+        let told = run_with_cache_in(&own, "runtime", line).success();
+        assert!(!told.stderr.contains("warning"), "{}", told.stderr);
+        let kept = own.join("cache/tileforge/openvino");
+        let entries: Vec<PathBuf> =
+            names_in(&kept).iter().map(|name| kept.join(name)).filter(|path| path.is_dir()).collect();
+        (fs::read(output).unwrap(), entries)
+    };
+    let mut pictures = Vec::new();
+    for precision in &precisions {
+        engine(work.path(), precision);
+        let (new, entries) = enlarged(precision, &[]);
+        let [entry] = entries.as_slice() else { panic!("{precision}: {entries:?}") };
+        let blob = fs::read(entry.join("graph.blob")).unwrap();
+        assert!(enlarged(precision, &[]).0 == new, "{precision}");
+        // What is damaged is compiled again.
+        for damaged in [&blob[..blob.len() / 2], &[blob.as_slice(), b"x"].concat(), b""] {
+            fs::write(entry.join("graph.blob"), damaged).unwrap();
+            assert!(enlarged(precision, &[]).0 == new, "{precision}");
+            assert!(fs::read(entry.join("graph.blob")).unwrap().len() == blob.len(), "{precision}");
+        }
+        // Other threads are another entry.
+        assert_eq!(enlarged(precision, &["--threads", "1"]).1.len(), 2, "{precision}");
+        pictures.push((new, entry.clone()));
+    }
+    // It is what runs: whoever may write to the user's cache decides on the pixels.
+    let [(_, fp32), (int8, other), ..] = pictures.as_slice() else { unreachable!("two precisions") };
+    let record = |entry: &Path| -> serde_json::Value {
+        serde_json::from_slice(&fs::read(entry.join("compiled.json")).unwrap()).unwrap()
+    };
+    let mut foreign = record(fp32);
+    foreign["files"] = record(other)["files"].clone();
+    fs::write(fp32.join("compiled.json"), foreign.to_string()).unwrap();
+    fs::copy(other.join("graph.blob"), fp32.join("graph.blob")).unwrap();
+    assert!(enlarged("fp32", &[]).0 == *int8);
 }
 
 /// The runtime with ONNX Runtime alone.

@@ -9,7 +9,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use tileforge_engine::digest::{FileDigest, sha256};
 use tileforge_engine::share::share_files;
-use tileforge_engine::store::{self, Facts, Store};
+use tileforge_engine::store::{self, Facts, Store, TensorRtFacts};
 use tileforge_engine::{Bundle, Engine, Error, MANIFEST_FILE, MANIFEST_MAXIMUM_BYTES, WEIGHTS_FILE, diff, extend};
 
 fn inode(directory: &Path, name: &str) -> u64 {
@@ -292,7 +292,7 @@ fn a_file_that_another_user_can_change_is_not_shared() {
 #[test]
 fn compiled_graphs_that_an_engine_ships_are_found_by_their_facts() {
     let folder = tempfile::tempdir().unwrap();
-    let facts = Facts {
+    let facts = TensorRtFacts {
         graph_sha256: sha256(&content(FILES[0])),
         weights_sha256: vec![sha256(&content(WEIGHTS_FILE))],
         gpu: "GPU".into(),
@@ -324,7 +324,7 @@ fn compiled_graphs_that_an_engine_ships_are_found_by_their_facts() {
     let whole = ship("whole", None);
     let name = |file: &str| format!("tensorrt/{}/{file}", facts.key());
     assert_eq!(store::shipped(&whole, &facts), Some(vec![name(store::CONTEXT), name("plan")]));
-    assert_eq!(store::shipped(&whole, &Facts { gpu: "another".into(), ..facts.clone() }), None);
+    assert_eq!(store::shipped(&whole, &TensorRtFacts { gpu: "another".into(), ..facts.clone() }), None);
     assert_eq!(store::shipped_facts(&whole), std::slice::from_ref(&facts));
     for missing in [store::CONTEXT, store::RECORD, "plan"] {
         let engine = ship(&format!("without-{missing}"), Some(missing));

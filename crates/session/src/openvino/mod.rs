@@ -1,17 +1,21 @@
 //! OpenVINO: its library, and how graphs are compiled with it.
 
+mod kept;
 mod native;
 
 use std::path::Path;
 use std::sync::{Arc, Weak};
+use std::time::Instant;
 
 use parking_lot::Mutex;
+use tileforge_engine::store::{Facts, Store};
 use tileforge_engine::{Engine, Graph as Record};
 
 use crate::options::SessionOptions;
 use crate::processors::Processors;
 use crate::system::libraries::OPENVINO;
 
+use kept::OpenVinoFacts;
 use native::Core;
 pub(crate) use native::{Compiled, Described, Request};
 
@@ -23,6 +27,8 @@ pub const PRECISION: &str = "INFERENCE_PRECISION_HINT";
 pub(crate) struct OpenVino {
     core: Core,
     version: String,
+    /// The processor's name, and what it computes in, by OpenVINO's names.
+    processor: String,
     computes_bf16: bool,
     /// Graphs that sessions have open now.
     open: Mutex<Vec<(Key, Weak<Graph>)>>,
@@ -51,6 +57,8 @@ impl Graph {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Key {
     digests: Vec<String>,
+    /// Of all these files.
+    bytes: u64,
     properties: Vec<(String, String)>,
 }
 
@@ -58,8 +66,9 @@ impl Key {
     pub(crate) fn new(engine: &Engine, graph: &Record, options: &SessionOptions) -> Self {
         // Every graph of an engine may use each of its weight files.
         let files = engine.manifest().files.iter().filter(|(name, _)| *name == &graph.file || !is_graph(name));
-        let digests = files.map(|(_, file)| file.sha256.clone()).collect();
-        Self { digests, properties: properties(options) }
+        let (digests, bytes): (Vec<String>, Vec<u64>) =
+            files.map(|(_, file)| (file.sha256.clone(), file.bytes)).unzip();
+        Self { digests, bytes: bytes.iter().sum(), properties: properties(options) }
     }
 }
 
@@ -72,8 +81,10 @@ impl OpenVino {
     pub(crate) fn load(path: &Path) -> Result<Self, String> {
         let core = Core::load(path)?;
         let version = core.version()?;
-        let computes_bf16 = core.capabilities()?.iter().any(|capability| capability == "BF16");
-        Ok(Self { core, version, computes_bf16, open: Mutex::default() })
+        let capabilities = core.property(c"OPTIMIZATION_CAPABILITIES")?;
+        let computes_bf16 = capabilities.split([' ', ',']).any(|capability| capability == "BF16");
+        let processor = format!("{}: {capabilities}", core.property(c"FULL_DEVICE_NAME")?.trim());
+        Ok(Self { core, version, processor, computes_bf16, open: Mutex::default() })
     }
 
     /// The release, such as "2026.4.1".
@@ -98,8 +109,14 @@ impl OpenVino {
         Ok(Graph { compiled: self.core.compile(&model, &properties(options))?, _weights: weights })
     }
 
-    /// The graph with this key, which other sessions may have open, or a new one.
-    pub(crate) fn shared<E>(&self, key: Key, compile: impl FnOnce() -> Result<Graph, E>) -> Result<Arc<Graph>, E> {
+    /// The graph with this key, which other sessions may have open, or a new one. `cache` is a folder of the user's own,
+    /// where what is compiled may be kept.
+    pub(crate) fn shared<E>(
+        &self,
+        key: Key,
+        cache: Option<&Path>,
+        compile: impl FnOnce() -> Result<Graph, E>,
+    ) -> Result<Arc<Graph>, E> {
         // Locked while it compiles: compiling uses every core, and whoever waits may want the same graph.
         let mut open = self.open.lock();
         open.retain(|(_, graph)| graph.strong_count() > 0);
@@ -107,8 +124,42 @@ impl OpenVino {
         if let Some(graph) = found {
             return Ok(graph);
         }
-        let graph = Arc::new(compile()?);
+        let graph = Arc::new(match cache {
+            Some(cache) => self.kept(&Store::at(cache.join(kept::FOLDER)), &key, compile)?,
+            None => compile()?,
+        });
         open.push((key, Arc::downgrade(&graph)));
+        Ok(graph)
+    }
+
+    /// The graph with this key as it is in the store, or a new one, which is put there if that is worth it.
+    fn kept<E>(&self, store: &Store, key: &Key, compile: impl FnOnce() -> Result<Graph, E>) -> Result<Graph, E> {
+        let facts = OpenVinoFacts {
+            sha256: key.digests.clone(),
+            openvino: self.version.clone(),
+            processor: self.processor.clone(),
+            properties: key.properties.clone(),
+        };
+        if let Some(bytes) = store.read(&facts) {
+            match Compiled::import(&bytes, &key.properties) {
+                Ok(compiled) => return Ok(Graph { compiled, _weights: Box::new(()) }),
+                Err(message) => tracing::warn!("a graph that OpenVINO compiled before is compiled again: {message}"),
+            }
+        }
+        let began = Instant::now();
+        let graph = compile()?;
+        if kept::is_worth_it(began.elapsed(), key.bytes) {
+            let made = store.get_or_make(&facts, |folder| {
+                let path = folder.join(OpenVinoFacts::MAIN);
+                let failed =
+                    |message: String| tileforge_engine::Error::file(&path, "write", std::io::Error::other(message));
+                graph.compiled.export(&path).map_err(failed)
+            });
+            // The graph is there, whether it is kept or not.
+            if let Err(error) = made {
+                tracing::warn!("what OpenVINO compiled is not kept: {error}");
+            }
+        }
         Ok(graph)
     }
 }

@@ -132,6 +132,11 @@ impl Core {
     /// Loads the library for the rest of the process.
     pub(crate) fn load(path: &Path) -> Result<Self> {
         sys::library::load_from(path)?;
+        Self::new()
+    }
+
+    /// Another entrance of the library that is loaded, with settings of its own.
+    fn new() -> Result<Self> {
         // SAFETY: the library is loaded; the pointer is that of a live local.
         Self::made(|core| unsafe { sys::ov_core_create(core) })
     }
@@ -149,17 +154,15 @@ impl Core {
         }
     }
 
-    /// What the processor computes in, by OpenVINO's names, such as "BF16".
-    pub(crate) fn capabilities(&self) -> Result<Vec<String>> {
+    /// What the library says about the processor, under a name of its own.
+    pub(crate) fn property(&self, name: &CStr) -> Result<String> {
         let mut text: *mut c_char = ptr::null_mut();
-        let key = c"OPTIMIZATION_CAPABILITIES";
         // SAFETY: the strings are terminated; what the library writes is copied and freed by its own function.
         unsafe {
-            succeeded(sys::ov_core_get_property(self.0, DEVICE.as_ptr(), key.as_ptr(), &mut text))?;
+            succeeded(sys::ov_core_get_property(self.0, DEVICE.as_ptr(), name.as_ptr(), &mut text))?;
             let copied = (!text.is_null()).then(|| CStr::from_ptr(text).to_string_lossy().into_owned());
             sys::ov_free(text);
-            let words = copied.unwrap_or_default();
-            Ok(words.split([' ', ',']).filter(|word| !word.is_empty()).map(str::to_owned).collect())
+            Ok(copied.unwrap_or_default())
         }
     }
 
@@ -174,20 +177,50 @@ impl Core {
 
     /// Compiles a graph for the processor.
     pub(crate) fn compile(&self, model: &Model, properties: &[(String, String)]) -> Result<Compiled> {
-        let texts = properties.iter().map(|(key, value)| Ok((c_string(key)?, c_string(value)?)));
-        let texts = texts.collect::<Result<Vec<_>>>()?;
-        let pairs: Vec<sys::ov_property_t> = texts
-            .iter()
-            .map(|(key, value)| sys::ov_property_t { key: key.as_ptr(), value: value.as_ptr().cast() })
-            .collect();
-        // SAFETY: both objects are alive; the strings live until the call returns.
-        Compiled::made(|compiled| unsafe {
-            sys::ov_core_compile_model_props(self.0, model.0, DEVICE.as_ptr(), pairs.len(), pairs.as_ptr(), compiled)
+        with_pairs(properties, |pairs| {
+            // SAFETY: both objects are alive; the strings live until the call returns.
+            Compiled::made(|compiled| unsafe {
+                let (count, pairs) = (pairs.len(), pairs.as_ptr());
+                sys::ov_core_compile_model_props(self.0, model.0, DEVICE.as_ptr(), count, pairs, compiled)
+            })
         })
     }
 }
 
+/// Calls with properties as C has them.
+fn with_pairs<R>(properties: &[(String, String)], call: impl FnOnce(&[sys::ov_property_t]) -> Result<R>) -> Result<R> {
+    let texts = properties.iter().map(|(key, value)| Ok((c_string(key)?, c_string(value)?)));
+    let texts = texts.collect::<Result<Vec<_>>>()?;
+    let pair =
+        |(key, value): &(CString, CString)| sys::ov_property_t { key: key.as_ptr(), value: value.as_ptr().cast() };
+    call(&texts.iter().map(pair).collect::<Vec<_>>())
+}
+
 impl Compiled {
+    /// Opens what [`Compiled::export`] wrote, which has to be trusted: it is as a program. It computes as it did with the
+    /// same properties.
+    pub(crate) fn import(bytes: &[u8], properties: &[(String, String)]) -> Result<Self> {
+        // The call takes no properties, and the file has none: without them it would compute in BF16. So they are set for
+        // an entrance of its own, and for no other graph.
+        let core = Core::new()?;
+        with_pairs(properties, |pairs| {
+            // SAFETY: the object is alive; the strings live until the call returns.
+            succeeded(unsafe { sys::ov_core_set_properties(core.0, DEVICE.as_ptr(), pairs.len(), pairs.as_ptr()) })
+        })?;
+        // SAFETY: pointer and length are those of the bytes, which the library copies.
+        Self::made(|compiled| unsafe {
+            sys::ov_core_import_model(core.0, bytes.as_ptr().cast(), bytes.len(), DEVICE.as_ptr(), compiled)
+        })
+    }
+
+    /// Writes it to a new file, with its weights.
+    pub(crate) fn export(&self, path: &Path) -> Result<()> {
+        let name = path.to_str().ok_or_else(|| "expected a path in UTF-8".to_owned())?;
+        let name = c_string(name)?;
+        // SAFETY: the object is alive, and the string is terminated.
+        succeeded(unsafe { sys::ov_compiled_model_export_model(self.0, name.as_ptr()) })
+    }
+
     /// What an input is.
     pub(crate) fn input(&self, name: &str) -> Result<Described> {
         let name = c_string(name)?;

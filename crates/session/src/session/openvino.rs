@@ -78,7 +78,7 @@ impl OpenVino {
         let interface = interface(model, &path)?;
         let library = library(environment, &path)?;
         let key = openvino::Key::new(engine, graph, options);
-        let compiled = library.shared(key, || {
+        let compiled = library.shared(key, environment.cache(), || {
             let placed = Weights::of(engine, model, &path)?.for_openvino()?;
             let compiled = library.compile(&placed, options, Box::new(engine.clone()));
             compiled.map_err(|message| unloaded(&path, message))

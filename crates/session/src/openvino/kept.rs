@@ -1,0 +1,51 @@
+//! Graphs that OpenVINO compiled on this machine.
+//!
+//! Compiling takes the longer the more nodes a graph has. Opening what came of it takes the longer the more bytes it
+//! has, because the weights are in it. So a graph is kept where compiling it took longer than opening it would.
+
+use std::path::Path;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tileforge_engine::store::Facts;
+use tileforge_engine::{Error, Result};
+
+/// The folder of the cache.
+pub(super) const FOLDER: &str = "openvino";
+
+/// Bytes that are read, digested and opened in a second, where little else runs.
+const BYTES_PER_SECOND: f64 = 150e6;
+
+/// Everything that a graph depends on that OpenVINO compiled.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct OpenVinoFacts {
+    /// SHA-256 of the graph's file and of the weight files.
+    pub(super) sha256: Vec<String>,
+    /// The release and the number of its build.
+    pub(super) openvino: String,
+    /// Its name, and what it computes in.
+    pub(super) processor: String,
+    /// The options.
+    pub(super) properties: Vec<(String, String)>,
+}
+
+impl Facts for OpenVinoFacts {
+    const MAIN: &'static str = "graph.blob";
+
+    fn texts(&self) -> Vec<&str> {
+        let digests = self.sha256.iter().map(String::as_str);
+        let properties = self.properties.iter().flat_map(|(name, value)| [name.as_str(), value]);
+        digests.chain([&*self.openvino, &self.processor]).chain(properties).collect()
+    }
+
+    fn check(folder: &Path, names: &[&str]) -> Result<()> {
+        let missing = || Error::file(&folder.join(Self::MAIN), "find", std::io::ErrorKind::NotFound.into());
+        if names.contains(&Self::MAIN) { Ok(()) } else { Err(missing()) }
+    }
+}
+
+/// Whether a graph is worth keeping: it took so long to compile, and has weights of so many bytes.
+pub(super) fn is_worth_it(compiling: Duration, bytes: u64) -> bool {
+    compiling.as_secs_f64() * BYTES_PER_SECOND > bytes as f64
+}
