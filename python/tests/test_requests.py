@@ -169,6 +169,16 @@ def test_a_preview_that_comes_early_is_that_of_its_step() -> None:
     assert shown == [[[[1, 1, 1]]], [[[2, 2, 2]]], None]
 
 
+def test_previews_of_a_future(engines: Path) -> None:
+    pipeline = tileforge.open(engines / "sd")
+    future = pipeline.submit_generate("a fox", steps=4, preview_every=2)
+    (made,) = future.result()
+    previews = future.previews()
+    assert [done for done, _ in previews] == [2, 4]
+    assert all(picture.shape == made.shape and picture.dtype == np.uint8 for _, picture in previews)
+    assert future.previews() == [] and pipeline.submit_generate("a fox", steps=2).previews() == []
+
+
 def test_a_full_queue_is_said(engines: Path, large: np.ndarray) -> None:
     engine = tileforge.open(engines / "upscale", waiting=1)
     futures = []

@@ -306,13 +306,16 @@ class Engine:
         mask: "AnyPicture | None" = None,
         strength: float | None = None,
         settings: Mapping[str, Any] | None = None,
+        preview_every: int | None = None,
         timeout: float | None = None,
         wait: bool = True,
     ) -> "Future[list[NDArray[np.uint8]]]":
-        """As `generate`, without waiting for the result, which is a list of `count` pictures."""
+        """As `generate`, without waiting for the result, which is a list of `count` pictures. `Future.previews` gives
+        the previews.
+        """
         wanted = _settings(negative_prompt, seed, steps, guidance, size, scheduler, strength, settings)
         wanted["count"] = count
-        request = self._generate(prompt, wanted, image, mask, None, timeout, wait)
+        request = self._generate(prompt, wanted, image, mask, preview_every, timeout, wait)
         return _future(request, lambda made: [_arrays.shaped(picture) for picture in made[0]])
 
     def _generate(

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from tileforge._errors import InvalidInput
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from tileforge import _native
 
 Result = TypeVar("Result")
@@ -46,6 +49,16 @@ class Future(concurrent.futures.Future[Result], Generic[Result]):
     def progress(self) -> tuple[int, int | None]:
         """Parts that are done, and all parts: tiles, steps, frames. All parts are `None` until its turn comes."""
         return self._request.progress()
+
+    def previews(self) -> "list[tuple[int, NDArray[np.uint8]]]":
+        """The previews since the last call, where `submit_generate` was given `preview_every`.
+
+        Returns:
+            For each, the evaluations of the network that were done, and the first picture, `[height, width, 3]`.
+        """
+        from tileforge import _arrays
+
+        return [(done, _arrays.shaped(picture)) for done, picture in self._request.previews()]
 
     def __await__(self) -> Generator[Any, None, Result]:
         """Awaits the result. A task that is cancelled cancels the request."""
