@@ -100,7 +100,8 @@ def test_its_types(tmp_path: Path) -> None:
     line = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path)]
     line += ["--no-error-summary", "--config-file", str(REPOSITORY / "python/pyproject.toml")]
     environment = {**os.environ, "MYPYPATH": ""}
-    for checked in (["-p", "tileforge"], [str(Path(__file__).with_name("typed_use.py"))]):
+    nodes = str(REPOSITORY / "python/comfyui")
+    for checked in (["-p", "tileforge"], [str(Path(__file__).with_name("typed_use.py"))], [nodes]):
         done = subprocess.run([*line, *checked], capture_output=True, text=True, check=False, env=environment)
         assert done.returncode == 0, done.stdout
 
