@@ -332,18 +332,39 @@ def test_other_tasks(pack: Any, server: Server, engines: Path, photo: np.ndarray
         generate(opened["depth"], "a fox", batch_size=1, **settings)
 
 
-def test_an_interrupt_ends_it(pack: Any, server: Server, engines: Path, photo: np.ndarray) -> None:
+def test_an_interrupt_ends_it(
+    pack: Any, server: Server, engines: Path, photo: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
     opened = pack.engines.open_engine(str(engines / "upscale"))
-    large = images(*[np.tile(photo, (12, 9, 1))] * 3)
+    sent: list[tileforge.Future[Any]] = []
+    submit = opened.engine.submit_upscale
+
+    def recorded(*given: Any, **named: Any) -> Any:
+        sent.append(submit(*given, **named))
+        if len(sent) == 1:
+            timer.start()
+        return sent[-1]
 
     def interrupt() -> None:
         server.is_interrupted = True
 
     timer = threading.Timer(0.5, interrupt)
-    timer.start()
+    monkeypatch.setattr(opened.engine, "submit_upscale", recorded)
+    large = images(*[np.tile(photo, (8, 6, 1))] * 20)
     begun = time.perf_counter()
     with pytest.raises(Interrupted):
         pack.upscale.Upscale.execute(opened, large)
     assert time.perf_counter() - begun < 8
     timer.join()
+    # Those that did not finish before are cancelled, and no more are sent than are to wait in the engine.
+    assert len(sent) < 20 and all(future.done() for future in sent) and sent[-1].cancelled()
     assert pack.upscale.Upscale.execute(opened, images(photo))[0].shape == (1, 360, 480, 3)
+
+    # What one of them raises cancels the others.
+    timer = threading.Timer(0, lambda: None)
+    sent.clear()
+    broken = np.stack([photo.astype(np.float32) / 255] * 6)
+    broken[5] = np.nan
+    with pytest.raises(tileforge.InvalidInput, match="NaN"):
+        pack.upscale.Upscale.execute(opened, Tensor(broken))
+    assert len(sent) == 5 and all(future.done() for future in sent)
