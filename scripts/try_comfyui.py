@@ -423,7 +423,13 @@ async def check_upscale(server: Server, engines: Path) -> None:
     made = await server.run(graph)
     found = difference(picture(made.pictures[0]), infer(inputs / "photo.png"))
     check(found <= 1, "upscale model: the server's own node, within what it cuts off")
+    graph["6"] = node("JoinImageWithAlpha", image=["1", 0], alpha=["1", 1])
+    graph["4"]["inputs"]["image"] = ["6", 0]
+    again = await server.run(graph)
+    is_equal = difference(picture(again.pictures[0]), picture(made.pictures[0])) == 0
+    check(is_equal, "upscale model: pictures of four channels, whose alpha is left out")
     graph["1"]["inputs"]["image"] = "coffee.png"
+    graph["4"]["inputs"]["image"] = ["1", 0]
     made = await server.run(graph)
     result, large = picture(made.pictures[0]), infer(inputs / "coffee.png")
     error = float(np.abs(result.astype(float) - large).mean()) if result.shape == large.shape else 256.0

@@ -36,7 +36,7 @@ class Upscale(io.ComfyNode):
                     default=_EIGHT_BITS,
                     optional=True,
                     tooltip="8 bit: as in files; saved pictures equal those of `runtime infer`. float: nothing is "
-                    "rounded, for pictures that other nodes made and for those that they compute further with.",
+                    "rounded, for pictures that other nodes made or change further.",
                 ),
             ],
             outputs=[
@@ -103,7 +103,7 @@ class UseAsUpscaleModel(io.ComfyNode):
 class UpscaleModel(torch.nn.Module):
     """An engine in the form of an upscale model: a module from `[pictures, 3, height, width]` to the same, enlarged.
 
-    It has no weights of PyTorch: moving it to a device, or asking for the size of its weights, changes nothing.
+    A fourth channel is left out: callers expect three. It has no weights of PyTorch: moving it to a device, or asking for the size of its weights, changes nothing.
     """
 
     def __init__(self, engine: "engines.OpenEngine") -> None:
@@ -120,7 +120,7 @@ class UpscaleModel(torch.nn.Module):
 
     def forward(self, image: Any) -> Any:
         """Enlarges pictures; the result is of the same type and on the same device."""
-        given = pictures.clipped(pictures.array(image)).transpose(0, 2, 3, 1)
+        given = pictures.clipped(pictures.array(image)[:, :3]).transpose(0, 2, 3, 1)
         made: list[Any] = [None] * len(given)
 
         def submission(picture: pictures.Floats) -> progress.Submit:

@@ -265,6 +265,8 @@ def test_an_engine_as_an_upscale_model(pack: Any, engines: Path, upscaler: tilef
     assert made.shape == (2, 3, 360, 480)
     for one, picture in zip(made, batch, strict=True):
         assert np.array_equal(one.transpose(1, 2, 0), upscaler.upscale(picture))
+    with_alpha = np.concatenate([batch, batch[..., :1]], axis=3)
+    assert np.array_equal(model(Tensor(with_alpha.transpose(0, 3, 1, 2))).numpy(), made)
 
 
 def test_other_tasks(pack: Any, server: Server, engines: Path, photo: np.ndarray) -> None:
