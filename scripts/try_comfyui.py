@@ -10,59 +10,26 @@ With `--screenshot`, Chromium opens the example workflows, compares them with th
 
 import argparse
 import asyncio
-import contextlib
-import hashlib
 import json
 import os
 import shutil
-import signal
-import socket
-import subprocess
-import sys
 import tempfile
 import time
-import uuid
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import comfyui_browser
 import numpy as np
+from comfyui_engines import PROGRAMS, ROOT, build_engines, run
+from comfyui_server import Graph, Interrupted, Server, served
 from PIL import Image
 
 import tileforge
 
-ROOT = Path(__file__).resolve().parents[1]
 PACK = ROOT / "python/comfyui"
 GRAPHS = ROOT / "python/examples"
-PROGRAMS = Path(sys.executable).parent
 # Seconds after which an interrupt must have ended a request.
 INTERRUPTED_WITHIN = 5.0
-
-PROFILE = """\
-name: small
-provider: cpu
-precision: fp32
-tasks:
-  upscale: { tiles: [24x24, 96x96] }
-  unet: { tiles: [8x8] }
-  vae_encoder: { tiles: [64x64] }
-  vae_decoder: { tiles: [8x8] }
-floors:
-  psnr_db: 100
-  cosine: 0.999999
-"""
-
-Graph = dict[str, Any]
-
-
-def run(*command: object) -> str:
-    """Runs a program that must succeed."""
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        sys.exit(f"{' '.join(map(str, command))}\n{done.stdout}{done.stderr}")
-    return done.stdout
 
 
 def check(is_right: bool, text: str) -> None:
@@ -70,227 +37,6 @@ def check(is_right: bool, text: str) -> None:
     if not is_right:
         raise AssertionError(text)
     print(f"ok: {text}", flush=True)
-
-
-# Engines ---------------------------------------------------------------------------------------------------------------
-
-
-def build_engines(folder: Path, xtask: Path) -> None:
-    """Small engines of every task, as the tests have them: compact-x4, depth, sd15 and vae."""
-    work = folder.parent / "models-of-engines"
-    work.mkdir()
-    profile = work / "small.yaml"
-    profile.write_text(PROFILE)
-
-    def build(model: Path, name: str) -> None:
-        run(PROGRAMS / "engine-builder", "build", model, "--profile", profile, "-o", folder / name)
-
-    build(ROOT / "models/compact-x4.safetensors", "compact-x4")
-    run(xtask, "synth", "DepthAnything", "-o", work / "depth.safetensors")
-    export = ["export", work / "depth.safetensors", "-o", work / "depth.onnx", "--weights", "copy"]
-    run(PROGRAMS / "exporter", *export, "--shapes", "pixel_values:1x3x70x70")
-    build(work / "depth.onnx", "depth")
-    build(write_pipeline(work / "sd15"), "sd15")
-    build(write_video_autoencoder(work / "vae"), "vae")
-
-
-def write_pipeline(folder: Path) -> Path:
-    """The pipeline `sd` of tests/golden-pipelines in diffusers' layout."""
-    golden = ROOT / "tests/golden-pipelines"
-    table = json.loads((golden / "pictures/runs.json").read_text())
-    row = table["pipelines"]["sd"]
-    index: dict[str, Any] = {"_class_name": row["class"] + "Pipeline"}
-    for part, network in row["parts"].items():
-        shutil.copytree(golden / network, folder / part)
-        configuration = json.loads((folder / part / "config.json").read_text())
-        name = configuration.get("_class_name") or configuration["architectures"][0]
-        index[part] = ["transformers" if name.startswith("CLIP") else "diffusers", name]
-        if part in table["tokenizers"]:
-            tokenizer = part.replace("text_encoder", "tokenizer")
-            shutil.copytree(ROOT / "tests/golden-tokenizer" / table["tokenizers"][part], folder / tokenizer)
-            (folder / tokenizer / "expected.json").unlink()
-            index[tokenizer] = ["transformers", "CLIPTokenizer"]
-    index["scheduler"] = ["diffusers", row["scheduler"]["_class_name"]]
-    (folder / "scheduler").mkdir()
-    (folder / "scheduler/scheduler_config.json").write_text(json.dumps(row["scheduler"]))
-    (folder / "model_index.json").write_text(json.dumps(index))
-    return folder
-
-
-def write_video_autoencoder(folder: Path) -> Path:
-    """A model file of the small autoencoder in tests/golden-video-vae, with the parts of models/seedvr2-vae.yaml."""
-    folder.mkdir()
-    weights = folder / "vae.safetensors"
-    shutil.copy(ROOT / "tests/golden-video-vae/seedvr2/ema_vae.safetensors", weights)
-    digest = hashlib.sha256(weights.read_bytes()).hexdigest()
-    graphs = {
-        f"{half}_{chunk}": {
-            "task": f"vae_{half}",
-            "architecture": f"VideoAutoencoderKL{half.capitalize()}",
-            "checkpoint": weights.name,
-            "set": {"chunk": chunk},
-            "sizes": {"tiles": [tile], "frames": frames},
-        }
-        for half, chunk, tile, frames in [
-            ("encoder", "first", "32x32", 5),
-            ("encoder", "next", "32x32", 4),
-            ("decoder", "first", "4x4", 2),
-            ("decoder", "next", "4x4", 1),
-        ]
-    }
-    model = {
-        "name": "vae",
-        "description": "A small video autoencoder with random weights.",
-        "licence": "Apache-2.0",
-        "provenance": "Random weights.",
-        "source": {"hub": {"repository": "none/none", "revision": "main"}},
-        "files": {weights.name: {"sha256": digest, "size": weights.stat().st_size}},
-        "graphs": graphs,
-    }
-    # JSON is YAML.
-    (folder / "vae.yaml").write_text(json.dumps(model))
-    return folder / "vae.yaml"
-
-
-# The server ------------------------------------------------------------------------------------------------------------
-
-
-class Refused(Exception):
-    """The server did not take a graph, or a node failed; the text is what the user sees."""
-
-
-class Interrupted(Exception):
-    """The server was interrupted, so many seconds ago."""
-
-    def __init__(self, seconds: float) -> None:
-        super().__init__(seconds)
-        self.seconds = seconds
-
-
-class Run:
-    """What the server said about a graph."""
-
-    def __init__(self) -> None:
-        self.progress: dict[str, list[tuple[int, int]]] = {}
-        self.previews = 0
-        self.pictures: list[Path] = []
-
-
-class Server:
-    """A running ComfyUI."""
-
-    def __init__(self, session: aiohttp.ClientSession, base: Path, address: str) -> None:
-        self.address = address
-        self.base = base
-        self._session = session
-
-    async def get(self, path: str) -> Any:
-        """The JSON of a path."""
-        async with self._session.get(self.address + path) as answer:
-            return await answer.json()
-
-    async def interrupt(self) -> None:
-        """Presses the button."""
-        async with self._session.post(f"{self.address}/interrupt", json={}) as answer:
-            answer.raise_for_status()
-
-    async def run(self, graph: Graph, interrupt_at: "str | None" = None, within: float = 120) -> Run:
-        """Runs a graph to its end.
-
-        Args:
-            graph: In the form of the API.
-            interrupt_at: The node at whose first progress the server is interrupted.
-            within: Seconds.
-        """
-        async with asyncio.timeout(within):
-            return await self._run(graph, interrupt_at)
-
-    async def _run(self, graph: Graph, interrupt_at: "str | None") -> Run:
-        client = uuid.uuid4().hex
-        pressed = 0.0
-        made = Run()
-        async with self._session.ws_connect(f"{self.address}/ws?clientId={client}", max_msg_size=0) as socket_:
-            body = {"prompt": graph, "client_id": client}
-            async with self._session.post(f"{self.address}/prompt", json=body) as answer:
-                said = await answer.json()
-                if answer.status != 200:
-                    raise Refused(json.dumps(said))
-            async for message in socket_:
-                if message.type is aiohttp.WSMsgType.BINARY:
-                    made.previews += 1
-                    continue
-                event = json.loads(message.data)
-                data = event["data"]
-                if event["type"] == "progress":
-                    made.progress.setdefault(data["node"], []).append((data["value"], data["max"]))
-                    if data["node"] == interrupt_at:
-                        pressed = time.monotonic()
-                        await self.interrupt()
-                        interrupt_at = None
-                elif event["type"] == "executed":
-                    files = data["output"].get("images", [])
-                    made.pictures += [self.base / file["type"] / file["subfolder"] / file["filename"] for file in files]
-                elif event["type"] == "execution_error":
-                    raise Refused(f"{data['exception_type']}: {data['exception_message']}")
-                elif event["type"] == "execution_interrupted":
-                    raise Interrupted(time.monotonic() - pressed)
-                elif event["type"] == "execution_success":
-                    return made
-        raise AssertionError("the server closed the socket")
-
-    async def refusal(self, graph: Graph) -> str:
-        """What the user sees of a graph that must fail."""
-        try:
-            await self.run(graph)
-        except Refused as error:
-            return str(error)
-        raise AssertionError(f"not refused: {json.dumps(graph)}")
-
-
-def started(command: list[Any], log: Path) -> "subprocess.Popen[bytes]":
-    """Starts a program, whose output goes into a file."""
-    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
-    with log.open("w") as file:
-        return subprocess.Popen([str(word) for word in command], stdout=file, stderr=file, env=environment)
-
-
-@contextlib.asynccontextmanager
-async def served(comfyui: Path, base: Path) -> AsyncIterator[Server]:
-    """Starts ComfyUI without a window on a free port of this machine, and ends it."""
-    for folder in ("custom_nodes", "input", "output", "temp", "user/default", "models/tileforge"):
-        (base / folder).mkdir(parents=True, exist_ok=True)
-    (base / "custom_nodes/tileforge").symlink_to(PACK)
-    (base / "user/default/comfy.settings.json").write_text(json.dumps(comfyui_browser.SETTINGS))
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [sys.executable, comfyui / "main.py", "--cpu", "--listen", "127.0.0.1", "--port", port]
-    command += ["--base-directory", base, "--database-url", "sqlite:///:memory:", "--disable-api-nodes"]
-    log = base / "server.log"
-    server = started(command, log)
-    try:
-        async with aiohttp.ClientSession() as session:
-            address = f"http://127.0.0.1:{port}"
-            until = time.monotonic() + 300
-            while True:
-                if server.poll() is not None or time.monotonic() > until:
-                    sys.exit(f"the server did not start\n{log.read_text()}")
-                with contextlib.suppress(aiohttp.ClientError):
-                    async with session.get(f"{address}/system_stats") as answer:
-                        if answer.status == 200:
-                            break
-                await asyncio.sleep(0.5)
-            yield Server(session, base, address)
-    except BaseException:
-        print(log.read_text()[-2500:], file=sys.stderr)
-        raise
-    finally:
-        server.send_signal(signal.SIGINT)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            server.wait(20)
-        if server.poll() is None:
-            server.kill()
-            server.wait()
 
 
 # Graphs ----------------------------------------------------------------------------------------------------------------
@@ -618,7 +364,7 @@ async def show(arguments: argparse.Namespace) -> None:
         # For the programs and the server: nothing is left behind.
         os.environ["XDG_CACHE_HOME"] = str(Path(folder) / "cache")
         build_engines(engines, arguments.xtask)
-        async with served(arguments.comfyui.resolve(), base) as server:
+        async with served(arguments.comfyui.resolve(), PACK, base) as server:
             shutil.copy(ROOT / "tests/images/coffee.png", base / "input")
             listed = await server.get("/object_info/TileforgeLoadEngine")
             names = listed["TileforgeLoadEngine"]["input"]["required"]["name"][1]["options"]
