@@ -29,7 +29,10 @@ import torch
 from spandrel.__helpers.canonicalize import canonicalize_state_dict
 from spandrel.architectures.ATD import ATD, ATDArch
 from spandrel.architectures.Compact import Compact, CompactArch
+from spandrel.architectures.CRAFT import CRAFT, CRAFTArch
 from spandrel.architectures.DAT import DAT, DATArch
+from spandrel.architectures.DCTLSA import DCTLSA, DCTLSAArch
+from spandrel.architectures.DITN import DITN, DITNArch
 from spandrel.architectures.DnCNN import DnCNN, DnCNNArch
 from spandrel.architectures.DRCT import DRCT, DRCTArch
 from spandrel.architectures.DRUNet import DRUNet, DRUNetArch
@@ -37,7 +40,14 @@ from spandrel.architectures.ESRGAN import ESRGAN, ESRGANArch
 from spandrel.architectures.ESRGAN.__arch import RRDB as rrdb_module
 from spandrel.architectures.FBCNN import FBCNN, FBCNNArch
 from spandrel.architectures.FBCNN.__arch import FBCNN as fbcnn_module
+from spandrel.architectures.FDAT import FDAT, FDATArch
+from spandrel.architectures.FDAT.__arch import fdat as fdat_module
+from spandrel.architectures.GRL import GRL, GRLArch
+from spandrel.architectures.GRL.__arch import mixed_attn_block_efficient as grl_module
 from spandrel.architectures.HAT import HAT, HATArch
+from spandrel.architectures.KBNet import KBNet_l, KBNet_s, KBNetArch
+from spandrel.architectures.KBNet.__arch import kbnet_l as kbnet_l_module
+from spandrel.architectures.KBNet.__arch import kbnet_s as kbnet_s_module
 from spandrel.architectures.MoESR import MoESR, MoESRArch
 from spandrel.architectures.MoSR import MoSR, MoSRArch
 from spandrel.architectures.NAFNet import NAFNet, NAFNetArch
@@ -64,7 +74,7 @@ from spanf3 import SPANF3, SPANF3Arch  # noqa: E402: as above, in this folder
 
 FOLDER = Path(__file__).resolve().parent
 TEST_TOLERANCE = 2e-5  # of the output's range: what the tests allow an implementation
-TOTAL_BYTES = 10_000_000
+TOTAL_BYTES = 12_000_000
 
 
 @dataclass(frozen=True)
@@ -195,6 +205,37 @@ def moesr(scale: int, **more) -> dict:
     return sizes | {"scale": scale, "upsampler": "pixelshuffledirect"} | more
 
 
+def ditn(upscale: int, **more) -> dict:
+    return {"dim": 8, "ITL_blocks": 1, "SAL_blocks": 1, "upscale": upscale} | more
+
+
+def fdat(upsampler_type: str, scale: int, **more) -> dict:
+    sizes = {"embed_dim": 16, "num_groups": 1, "depth_per_group": 1, "num_heads": 2, "window_size": 4, "mid_dim": 8}
+    ratios = {"ffn_expansion_ratio": 1.5, "aim_reduction_ratio": 4}
+    return sizes | ratios | {"scale": scale, "upsampler_type": upsampler_type} | more
+
+
+def craft(upscale: int, **more) -> dict:
+    sizes = {"embed_dim": 32, "depths": [1], "num_heads": [2], "split_size_0": 2, "split_size_1": 4, "mlp_ratio": 1.0}
+    return sizes | {"upscale": upscale} | more
+
+
+def kbnet_s(**more) -> dict:
+    return {"width": 8, "middle_blk_num": 1, "enc_blk_nums": [1], "dec_blk_nums": [1]} | more
+
+
+def kbnet_l(**more) -> dict:
+    sizes = {"dim": 6, "num_blocks": [1, 1, 1, 1], "num_refinement_blocks": 1, "heads": [1, 2, 2, 4]}
+    return sizes | {"ffn_expansion_factor": 8 / 6} | more
+
+
+def grl(upscale: int, **more) -> dict:
+    """The sizes of windows and stripes show in buffers, except those of a network that only restores."""
+    sizes = {"embed_dim": 8, "depths": [3], "num_heads_window": [2], "num_heads_stripe": [1], "mlp_ratio": 2.0}
+    windows = {"window_size": 4, "stripe_size": [4, 8], "anchor_window_down_factor": 2, "stripe_shift": True}
+    return sizes | windows | {"upscale": upscale, "upsampler": "pixelshuffle"} | more
+
+
 class NarrowConv2d(torch.nn.Conv2d):
     def __init__(self, inputs: int, outputs: int, *positional, **named) -> None:
         super().__init__(narrow(inputs), narrow(outputs), *positional, **named)
@@ -224,6 +265,22 @@ class NarrowLayers:
 
     def __getattr__(self, name: str) -> object:
         return getattr(torch.nn, name)
+
+
+class Unpinned:
+    """`torch`, where FDAT's upsampling asks for memory that only machines with a GPU have."""
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(torch, name)
+
+    @staticmethod
+    def tensor(*positional, pin_memory: bool = False, **named) -> torch.Tensor:
+        return torch.tensor(*positional, **named)
+
+
+def in_one_type(self, scores: torch.Tensor, table: torch.Tensor, *rest, forward=grl_module.AffineTransform.forward):
+    """GRL makes its table of distances in float32, whatever the network computes in."""
+    return forward(self, scores, table.to(scores.dtype), *rest)
 
 
 def cugan(**arguments) -> torch.nn.Module:
@@ -714,6 +771,181 @@ CASES = [
     calibrated("moesr-pixelshuffle-x4", 221, "MoESR", moesr(4, upsampler="pixelshuffle"), [(1, 8, 6)], dtype=FLOAT16),
     calibrated("moesr-nearest-x4", 222, "MoESR", moesr(4, upsampler="nearest+conv"), [(1, 6, 8)], dtype=FLOAT16),
     calibrated("moesr-dysample-x3", 223, "MoESR", moesr(3, upsampler="dysample"), [(2, 6, 8)], dtype=FLOAT16),
+    calibrated("moesr-nearest-x3", 224, "MoESR", moesr(3, upsampler="nearest+conv"), [(1, 6, 8)], dtype=FLOAT16),
+    # With and without biases, in sizes of whole patches and others.
+    calibrated("ditn-x4", 301, "DITN", ditn(4), [(1, 16, 8), (1, 13, 18)], dtype=FLOAT16),
+    calibrated(
+        "ditn-biased-x1",
+        302,
+        "DITN",
+        ditn(1, bias=True, UFONE_blocks=2, ffn_expansion_factor=1.5),
+        [(2, 8, 16)],
+        dtype=FLOAT16,
+    ),
+    # Every way to enlarge, with windows that are full and others that the reference extends with zeros.
+    calibrated("fdat-x2", 311, "FDAT", fdat("pixelshuffle", 2), [(1, 8, 12), (1, 7, 9)], dtype=FLOAT16),
+    calibrated("fdat-x3", 312, "FDAT", fdat("pixelshuffle", 3, num_groups=2), [(2, 6, 8)], dtype=FLOAT16),
+    calibrated("fdat-grey-x1", 313, "FDAT", fdat("conv", 1, num_in_ch=1, num_out_ch=1), [(1, 9, 8)], dtype=FLOAT16),
+    calibrated("fdat-direct-x4", 314, "FDAT", fdat("pixelshuffledirect", 4), [(1, 5, 7)], dtype=FLOAT16),
+    calibrated(
+        "fdat-unshuffle-x2",
+        1315,
+        "FDAT",
+        fdat("pixelshuffledirect", 2, unshuffle_mod=True),
+        [(1, 16, 12), (1, 13, 15)],
+        dtype=FLOAT16,
+    ),
+    calibrated(
+        "fdat-unshuffle-x1", 316, "FDAT", fdat("nearest+conv", 1, unshuffle_mod=True), [(1, 17, 24)], dtype=FLOAT16
+    ),
+    calibrated("fdat-nearest-x2", 3317, "FDAT", fdat("nearest+conv", 2), [(1, 8, 6)], dtype=FLOAT16),
+    calibrated("fdat-nearest-x3", 318, "FDAT", fdat("nearest+conv", 3), [(1, 6, 8)], dtype=FLOAT16),
+    calibrated("fdat-nearest-x4", 319, "FDAT", fdat("nearest+conv", 4), [(1, 8, 5)], dtype=FLOAT16),
+    calibrated("fdat-dysample-x2", 320, "FDAT", fdat("dysample", 2, mid_dim=16), [(2, 8, 6)], dtype=FLOAT16),
+    calibrated("fdat-dysample-x3", 321, "FDAT", fdat("dysample", 3), [(1, 7, 8)], dtype=FLOAT16),
+    calibrated("fdat-transposed-x2", 322, "FDAT", fdat("transpose+conv", 2), [(1, 8, 6)], dtype=FLOAT16),
+    calibrated("fdat-transposed-x3", 1323, "FDAT", fdat("transpose+conv", 3), [(1, 6, 8)], dtype=FLOAT16),
+    calibrated("fdat-transposed-x4", 324, "FDAT", fdat("transpose+conv", 4), [(1, 8, 5)], dtype=FLOAT16),
+    calibrated("fdat-lda-x2", 1325, "FDAT", fdat("lda", 2, mid_dim=64), [(1, 8, 6)], dtype=FLOAT16),
+    calibrated("fdat-lda-x3", 9326, "FDAT", fdat("lda", 3, embed_dim=32, mid_dim=32), [(1, 5, 8)], dtype=FLOAT16),
+    calibrated("fdat-gated-x2", 327, "FDAT", fdat("pa_up", 2, mid_dim=16), [(1, 8, 6)], dtype=FLOAT16),
+    calibrated("fdat-gated-x3", 328, "FDAT", fdat("pa_up", 3), [(1, 6, 8)], dtype=FLOAT16),
+    calibrated("fdat-gated-x4", 329, "FDAT", fdat("pa_up", 4, mid_dim=16), [(1, 8, 5)], dtype=FLOAT16),
+    # Windows that are full, and others that each layer of the reference extends and cuts again.
+    calibrated("dctlsa-x2", 331, "DCTLSA", {"nf": 10, "upscale": 2}, [(1, 32, 16), (1, 19, 30)], dtype=FLOAT16),
+    calibrated(
+        "dctlsa-grey-x1", 332, "DCTLSA", {"nf": 15, "upscale": 1, "in_nc": 1, "out_nc": 1}, [(2, 16, 20)], dtype=FLOAT16
+    ),
+    # With and without biases and a last convolution; sizes that the reference extends, which it always does.
+    calibrated("craft-x2", 341, "CRAFT", craft(2, embed_dim=64), [(1, 16, 20)], dtype=FLOAT16),
+    calibrated(
+        "craft-grey-x3",
+        342,
+        "CRAFT",
+        craft(
+            3,
+            in_chans=1,
+            depths=[1, 1],
+            num_heads=[4, 2],
+            split_size_0=4,
+            qkv_bias=False,
+            resi_connection="identity",
+        ),
+        [(2, 8, 13)],
+        dtype=FLOAT16,
+    ),
+    # Every way to make anchors, to enlarge and to end a group, with rolls of windows and of stripes, and sizes that the
+    # reference fills up.
+    calibrated("grl-x2", 1361, "GRL", grl(2), [(1, 16, 8), (1, 13, 18)], "grl tables", dtype=FLOAT16, features=4),
+    calibrated(
+        "grl-local-x4",
+        362,
+        "GRL",
+        grl(4, embed_dim=36, local_connection=True, depths=[1], upsampler="nearest+conv"),
+        [(1, 8, 16)],
+        "grl tables",
+        dtype=FLOAT16,
+        features=4,
+    ),
+    calibrated(
+        "grl-separable-x3",
+        363,
+        "GRL",
+        grl(
+            3,
+            qkv_proj_type="separable_conv",
+            qkv_bias=False,
+            anchor_proj_type="separable_conv",
+            anchor_one_stage=False,
+            anchor_window_down_factor=4,
+            stripe_size=[8, 8],
+            conv_type="linear",
+            upsampler="pixelshuffledirect",
+        ),
+        [(2, 8, 16)],
+        "grl tables",
+        dtype=FLOAT16,
+    ),
+    calibrated(
+        "grl-convolved-x2",
+        3364,
+        "GRL",
+        grl(2, anchor_proj_type="conv2d", conv_type="1conv1x1", depths=[4], upsampler="pixelshuffledirect"),
+        [(1, 16, 16)],
+        "grl tables",
+        dtype=FLOAT16,
+    ),
+    calibrated(
+        "grl-merged-x2",
+        365,
+        "GRL",
+        grl(
+            2,
+            anchor_proj_type="patchmerging",
+            conv_type="3conv",
+            depths=[1, 1],
+            num_heads_window=[1, 2],
+            num_heads_stripe=[2, 1],
+            upsampler="pixelshuffledirect",
+        ),
+        [(1, 8, 16)],
+        "grl tables",
+        dtype=FLOAT16,
+    ),
+    calibrated(
+        "grl-grey-x1",
+        366,
+        "GRL",
+        grl(
+            1,
+            in_channels=1,
+            out_channels=1,
+            window_size=8,
+            stripe_size=[8, 8],
+            anchor_window_down_factor=4,
+            upsampler="",
+        ),
+        [(1, 16, 24), (1, 15, 9)],
+        wrapper="model.",
+        dtype=FLOAT16,
+    ),
+    calibrated(
+        "grl-generator-x1",
+        367,
+        "GRL",
+        grl(
+            1,
+            depths=[1],
+            window_size=8,
+            stripe_size=[8, 8],
+            anchor_window_down_factor=4,
+            anchor_proj_type="separable_conv",
+            upsampler="",
+        ),
+        [(1, 8, 16)],
+        "grl generator",
+        dtype=FLOAT16,
+    ),
+    # Both sizes of plain convolutions, several levels, and sizes that the reference fills with zeros.
+    calibrated("kbnet-s-x1", 351, "KBNet-S", kbnet_s(), [(1, 8, 12), (1, 9, 7)], dtype=FLOAT16),
+    calibrated(
+        "kbnet-s-lightweight-x1",
+        352,
+        "KBNet-S",
+        kbnet_s(img_channel=1, lightweight=True, enc_blk_nums=[1, 2], dec_blk_nums=[1, 1], ffn_scale=1.5),
+        [(2, 8, 12)],
+        dtype=FLOAT16,
+    ),
+    # With and without biases.
+    calibrated("kbnet-l-x1", 1353, "KBNet-L", kbnet_l(), [(1, 16, 24)], dtype=FLOAT16),
+    calibrated(
+        "kbnet-l-biased-x1",
+        354,
+        "KBNet-L",
+        kbnet_l(inp_channels=1, out_channels=1, bias=True, num_blocks=[1, 2, 1, 1]),
+        [(2, 16, 16)],
+        dtype=FLOAT16,
+    ),
 ]
 
 # The reference's network and its loader, for each of our names.
@@ -745,6 +977,13 @@ NETWORKS = {
     "SwiftSRGAN": (SwiftSRGAN, SwiftSRGANArch),
     "SeemoRe": (SeemoRe, SeemoReArch),
     "MoESR": (MoESR, MoESRArch),
+    "DITN": (DITN, DITNArch),
+    "FDAT": (FDAT, FDATArch),
+    "DCTLSA": (DCTLSA, DCTLSAArch),
+    "CRAFT": (CRAFT, CRAFTArch),
+    "GRL": (GRL, GRLArch),
+    "KBNet-S": (KBNet_s, KBNetArch),
+    "KBNet-L": (KBNet_l, KBNetArch),
 }
 
 # Buffers that these networks compute from their sizes and store beside their weights.
@@ -760,13 +999,20 @@ BUFFERS = (
     "attn_mask_0",
     "attn_mask_1",
     "rpe_biases",
+    "biases_h",
+    "biases_v",
+    "relative_position_index_h",
+    "relative_position_index_v",
     "num_batches_tracked",
     "pro",
     "MetaUpsample",
 )
 
 # The arguments that name the image's channels.
-CHANNELS = ("out_nc", "in_nc", "num_in_ch", "in_chans", "in_channels", "n_colors", "in_ch", "img_channel")
+CHANNELS = (
+    "out_nc", "in_nc", "num_in_ch", "inp_channels", "in_chans", "in_channels",
+    "n_colors", "in_ch", "img_channel",
+)
 
 
 # Naming schemes of RRDBNet. The reference builds its network with ESRGAN's names. These rules turn them into others.
@@ -810,11 +1056,22 @@ def rename(scheme: str, state: dict, arguments: dict) -> dict:
     return {renamed(key): tensor for key, tensor in state.items()}
 
 
+def with_grl_tables(state: dict, arguments: dict) -> dict:
+    """Upstream stores buffers for its training size, which the reference's network does not."""
+    network = GRL(**arguments)
+    names = ("table_w", "table_sh", "table_sv", "index_sh_a2w")
+    return state | {name: getattr(network, name) for name in names}
+
+
 KEYS: dict[str, Callable[[dict, dict], dict]] = {
     "as built": lambda state, _: state,
     "esrgan": lambda state, _: state,
     "realesrgan": functools.partial(rename, "realesrgan"),
     "bsrgan": functools.partial(rename, "bsrgan"),
+    "grl tables": with_grl_tables,
+    # A checkpoint of training against a discriminator.
+    "grl generator": lambda state, _: {f"model_g.{key}": tensor for key, tensor in state.items()}
+    | {"model_d.conv.weight": torch.ones(2, 3, 3, 3)},
     "unshuffle": lambda state, _: {
         re.sub(r"^conv_first\.", "conv_first.1.", key): tensor for key, tensor in state.items()
     },
@@ -824,12 +1081,19 @@ KEYS: dict[str, Callable[[dict, dict], dict]] = {
 @contextlib.contextmanager
 def small_networks(growth: int) -> Iterator[None]:
     """The reference's RRDBNet always passes growth 32 to its blocks, although the blocks take any. Some widths of
-    Real-CUGAN and FBCNN are numbers in their code, and so is the width of SCUNet's attention heads."""
+    Real-CUGAN and FBCNN are numbers in their code, and so are the width of SCUNet's attention heads and the number of
+    KBNet's kernels."""
     blocks = rrdb_module.B
     original = blocks.RRDB
     blocks.RRDB = lambda *positional, gc, **named: original(*positional, gc=growth, **named)
     upcunet_v3.nn = NarrowLayers()
     fbcnn_module.torch = SimpleNamespace(nn=NarrowLayers())
+    fdat_module.torch = Unpinned()
+    transform = grl_module.AffineTransform.forward
+    grl_module.AffineTransform.forward = in_one_type
+    mixtures = kbnet_s_module.KBBlock_s, kbnet_l_module.MFF
+    kbnet_s_module.KBBlock_s = functools.partial(mixtures[0], nset=10)
+    kbnet_l_module.MFF = functools.partial(mixtures[1], nset=6)
     block = scunet_module.ConvTransBlock
     scunet_module.ConvTransBlock = lambda convolved, attended, head, *rest: block(convolved, attended, 2, *rest)
     try:
@@ -837,6 +1101,9 @@ def small_networks(growth: int) -> Iterator[None]:
     finally:
         blocks.RRDB = original
         upcunet_v3.nn, fbcnn_module.torch, scunet_module.ConvTransBlock = torch.nn, torch, block
+        fdat_module.torch = torch
+        kbnet_s_module.KBBlock_s, kbnet_l_module.MFF = mixtures
+        grl_module.AffineTransform.forward = transform
 
 
 class Told(torch.nn.Module):
@@ -911,8 +1178,10 @@ def load_with_reference(case: Case, checkpoint: dict) -> tuple[torch.nn.Module, 
     architecture = NETWORKS[case.network][1]()
     # A safetensors file is flat: a dictionary in a dictionary becomes a prefix. `module.` has always been a prefix.
     outer = [name for name in case.wrapper.split(".") if name not in ("module", "")]
+    prefix = "".join(f"{name}." for name in outer)
     state = {
-        key.removeprefix("".join(f"{name}." for name in outer)): tensor.float() for key, tensor in checkpoint.items()
+        key.removeprefix(prefix): tensor.float() if tensor.is_floating_point() else tensor
+        for key, tensor in checkpoint.items()
     }
     for name in reversed(outer):
         state = {name: state}
@@ -992,7 +1261,8 @@ def fill(case: Case, state: dict, random: numpy.random.Generator) -> dict:
 
 
 def fill_calibrated(case: Case, network: torch.nn.Module, random: numpy.random.Generator) -> dict:
-    """Random weights, each scaled so that its layer gives values of deviation 1 for an image of the first size."""
+    """Random weights, each scaled so that its layer gives values of deviation 1 for an image of the first size. Those
+    of networks of position biases stay as they are."""
     state = {}
     for key, tensor in network.state_dict().items():
         if key.split(".")[-1] in BUFFERS or key.startswith(("sub_mean.", "add_mean.")):
@@ -1004,6 +1274,8 @@ def fill_calibrated(case: Case, network: torch.nn.Module, random: numpy.random.G
                 values -= values.mean(axis=(1, 2, 3), keepdims=True)
         elif key.endswith("running_var"):
             values = 0.8 + 0.4 * values
+        elif key.endswith("logit_scale"):
+            values = 1.5 + 0.5 * values
         elif tensor.ndim == 1 and not key.endswith("bias"):
             values = 0.3 + 0.8 * values
         elif not key.endswith("weight"):
@@ -1029,8 +1301,8 @@ def fill_calibrated(case: Case, network: torch.nn.Module, random: numpy.random.G
     kept = (getattr(network, "sub_mean", None), getattr(network, "add_mean", None))
     hooks = [
         module.register_forward_hook(scale)
-        for module in network.modules()
-        if isinstance(module, layers) and module not in kept
+        for name, module in network.named_modules()
+        if isinstance(module, layers) and module not in kept and not is_position_network(f"{name}.")
     ]
     Told(case, network)(draw_image((case.images[0][0], channels_of(case), *case.images[0][1:]), random).double())
     for hook in hooks:
@@ -1058,8 +1330,8 @@ CANCELLED = ("norm3.bias", ".attn.k.bias")
 
 
 def is_position_network(name: str) -> bool:
-    """Whether a name is in a network of DAT or RGT that makes position biases of distances. It has a sixteenth of the
-    width: one or two neurons here, between normalisations that leave of each little more than its sign. So its
+    """Whether a name is in a network of DAT, RGT or CRAFT that makes position biases of distances. It has a sixteenth of
+    the width: one or two neurons here, between normalisations that leave of each little more than its sign. So its
     parameters are checked together."""
     return ".pos." in name
 
@@ -1071,7 +1343,8 @@ def assert_alive(case: Case, network: torch.nn.Module, image: torch.Tensor, upsc
     if not (torch.isfinite(upscaled).all() and 0.5 <= extent <= 16.0):
         raise AssertionError(f"{case.name}: the output's range is {extent:.3g}, not of order 1")
 
-    negative = [0.5] if case.network == "NAFNet" else []  # it has no activation
+    without = ("NAFNet", "DITN", "KBNet-S", "KBNet-L")  # they have no activation of these
+    negative = [0.5] if case.network in without else []
     activations = tuple(
         getattr(torch.nn, name) for name in ("LeakyReLU", "PReLU", "ReLU", "SiLU", "GELU", "Mish", "Sigmoid")
     )
@@ -1105,7 +1378,9 @@ def assert_alive(case: Case, network: torch.nn.Module, image: torch.Tensor, upsc
             continue
         # SPAN computes these from the others on each call. SwiftSRGAN has activations that it does not use. A quality
         # that is given is not estimated.
+        # FDAT's blocks have layers for two kinds of weights, and use one.
         unused = (".eval_conv.", ".block2.act.", ".convblock.act.") + (".qf_pred.",) * ("quality" in case.notes)
+        unused += tuple(f".blocks.{block}.inter.{'cg' if block % 2 else 'sg'}." for block in range(8))
         if any(part in f".{name}" for part in unused):
             if change != 0.0:
                 raise AssertionError(f"{case.name}: {name} is used as it is stored")

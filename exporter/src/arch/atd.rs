@@ -3,7 +3,7 @@
 //! Paper: <https://arxiv.org/abs/2401.08209>. Upstream: <https://github.com/LabShuHangGU/Adaptive-Token-Dictionary>,
 //! `basicsr/archs/atd_arch.py`. Reference: spandrel 0.4.2, `architectures/ATD`.
 
-use super::reconstruction::{Residual, Trunk, Upsampler};
+use super::reconstruction::{Residual, STAGES, Trunk, Upsampler};
 use super::swin::{Frame, factor_of_logit, is_training_buffer, normalise};
 use super::{Architecture, Keys, Mismatch};
 use crate::nn::{
@@ -245,9 +245,11 @@ impl Atd {
             first: "conv_first",
             projection: false,
             norm: self.normalised.then_some("patch_embed.norm"),
+            last_norm: "norm",
             groups: self.depths.len(),
             residual: self.residual,
             upsampler: &self.upsampler,
+            stages: STAGES,
         };
         trunk.apply(w, image, grid, |w, x, group| {
             let (group_scope, depth) = (w.at("residual_group"), self.depths[group]);

@@ -6,7 +6,7 @@
 //!
 //! Its values overflow half precision (<https://github.com/NVIDIA/TensorRT/issues/3921>), so FP16 needs layers in FP32.
 
-use super::reconstruction::{Residual, Trunk, Upsampler};
+use super::reconstruction::{Residual, STAGES, Trunk, Upsampler};
 use super::swin::{Frame, is_training_buffer, normalise};
 use super::{Architecture, Keys, Mismatch};
 use crate::nn::{
@@ -217,9 +217,11 @@ impl Dat {
             first: "conv_first",
             projection: false,
             norm: Some("before_RG.1"),
+            last_norm: "norm",
             groups: self.depths.len(),
             residual: self.residual,
             upsampler: &self.upsampler,
+            stages: STAGES,
         };
         trunk.apply(w, image, grid, |w, x, group| {
             let block = |x, number| self.block(&w.at(format!("blocks.{number}")), &x, grid, group, number);
@@ -245,7 +247,7 @@ impl Dat {
     /// second, pixels of the second by the first.
     fn spatial_attention(&self, w: &Scope<'_>, rows: &[Value; 3], grid: &Grid, heads: usize, rolled: bool) -> Value {
         let Grid { batch, height, width, .. } = *grid;
-        let windows = Rectangles { batch, height, width, window: self.split };
+        let windows = Rectangles { batch, height, width, window: self.split, unmasked: false };
         let attended = windows.attention(&w.at("attns"), rows, heads, rolled);
         let convolved = self.convolved(w, &grid.image(&rows[2]));
         let channels = self.channel_map(w, &convolved).reshape(&[batch as i64, 1, self.dim as i64]);

@@ -167,7 +167,7 @@ impl Drct {
         let tokens = normalise(&w.at("norm"), &tokens);
         let deep = grid.image(&grid.reorder(&tokens, UNROLLED, Order::Raster));
         let deep = if self.convolved { conv2d(&w.at("conv_after_body"), &deep, self.dim, 3) } else { deep };
-        shuffle_upsampling(w, &(deep + shallow), self.filters, &self.factors, self.channels)
+        shuffle_upsampling([w, &w.at("upsample")], &(deep + shallow), self.filters, &self.factors, self.channels)
     }
 
     /// RDG: `x` plus a part of the result of five blocks. Each block reads `x` and the results of the blocks before it.

@@ -170,7 +170,7 @@ impl Hat {
         }
         let deep = grid.image(&normalise(&w.at("norm"), &tokens));
         let deep = if self.convolved { conv2d(&w.at("conv_after_body"), &deep, self.dim, 3) } else { deep };
-        shuffle_upsampling(w, &(deep + shallow), self.filters, &self.factors, self.channels)
+        shuffle_upsampling([w, &w.at("upsample")], &(deep + shallow), self.filters, &self.factors, self.channels)
     }
 
     /// RHAG: `x` + convolution of hybrid blocks and one block of overlapping windows. Tokens are always in raster

@@ -155,8 +155,15 @@ impl<'a> Keys<'a> {
     /// # Errors
     /// A buffer is missing, or no whole sides fit.
     pub fn rectangle(&self, attention: &str) -> Result<[usize; 2], Mismatch> {
-        let (biases, index) = (format!("{attention}.rpe_biases"), format!("{attention}.relative_position_index"));
-        let ([distances, _], [area, _]) = (self.dims::<2>(&biases)?, self.dims::<2>(&index)?);
+        self.rectangle_of(&format!("{attention}.rpe_biases"), &format!("{attention}.relative_position_index"))
+    }
+
+    /// As [`Keys::rectangle`], from buffers of other names.
+    ///
+    /// # Errors
+    /// As [`Keys::rectangle`].
+    pub fn rectangle_of(&self, biases: &str, index: &str) -> Result<[usize; 2], Mismatch> {
+        let ([distances, _], [area, _]) = (self.dims::<2>(biases)?, self.dims::<2>(index)?);
         // (2 · height − 1) · (2 · width − 1) = 4 · area − 2 · (height + width) + 1
         let sum = area.checked_mul(4).and_then(|four| (four + 1).checked_sub(distances)).map_or(0, |twice| twice / 2);
         let fits = |side: &usize| side * (sum - side) == area && (2 * side - 1) * (2 * (sum - side) - 1) == distances;
@@ -166,7 +173,7 @@ impl<'a> Keys<'a> {
             Mismatch::new(format!("expected `{biases}` to have {rows}, found {distances}"))
         })?;
         let sides = [shorter, sum - shorter];
-        let last = self.checkpoint.tensors().get(&biases).and_then(|weight| weight.rows([distances as u32 - 1]).ok());
+        let last = self.checkpoint.tensors().get(biases).and_then(|weight| weight.rows([distances as u32 - 1]).ok());
         let last = last.and_then(|row| row.cast(DataType::F32).ok()?.to_f32s().ok()).unwrap_or_default();
         let is_reversed = last.iter().map(|last| last + 1.0).eq(sides.iter().rev().map(|side| *side as f32));
         Ok(if is_reversed { [sides[1], sides[0]] } else { sides })

@@ -41,6 +41,7 @@ mod scunet;
 mod seemore;
 mod spanf3;
 mod swift_srgan;
+mod uni_upsample;
 
 pub use keys::{Keys, Mismatch};
 pub use registry::{Entry, GraphOf, Presets, detect, detect_task, graphs_of, registry};

@@ -2,10 +2,11 @@
 //!
 //! Upstream: <https://github.com/umzi2/MoESR>. Reference: spandrel 0.4.2, `architectures/MoESR`.
 
+use super::uni_upsample::Upsampler;
 use super::{Architecture, Keys, Mismatch, picture, reach};
 use crate::nn::{
-    Conv2d, Mirror, Scope, conv2d, crop_to_image, dysample, gated_convolution, image_input_of_multiples,
-    pad_to_multiple, shuffle_stages, split_channels,
+    Conv2d, Mirror, Scope, conv2d, crop_to_image, gated_convolution, image_input_of_multiples, pad_to_multiple,
+    split_channels,
 };
 use crate::{Contract, Result, Shapes};
 use serde::Serialize;
@@ -29,34 +30,18 @@ pub(super) struct MoEsr {
     upsampler: Upsampler,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-enum Upsampler {
-    /// A convolution and a pixel shuffle by this factor; by 1, the convolution alone ("conv", "pixelshuffledirect").
-    Direct(usize),
-    /// A convolution to this many filters, and a convolution and a pixel shuffle for each factor ("pixelshuffle").
-    Shuffles { filters: usize, factors: Vec<usize> },
-    /// This many times a convolution and a nearest-neighbour upsampling by 2 ("nearest+conv").
-    Nearest(usize),
-    /// Positions that are learned ("dysample").
-    DySample(usize),
-}
-
+/// The part of the network that enlarges.
+const UPSCALE: &str = "upscale";
 /// Blocks of half the size in each group.
 const HALF_BLOCKS: usize = 3;
 /// An eighth of the channels is convolved with each of three kernels.
 const SHARE: usize = 8;
 /// Length of the long kernels.
 const BAND: usize = 11;
-/// Groups of channels with positions of their own. Upstream has no other number.
-const POSITION_GROUPS: usize = 4;
 /// The image is halved once.
 const MULTIPLE: usize = 2;
 /// Slope of the activations around the blocks of half the size.
 const HALF_SLOPE: f32 = 0.1;
-/// Slopes of the activations while the image is enlarged: PyTorch's default, and upstream's.
-const SHUFFLES_SLOPE: f32 = 0.01;
-const NEAREST_SLOPE: f32 = 0.2;
 
 impl Architecture for MoEsr {
     const NAME: &'static str = "MoESR";
@@ -90,6 +75,16 @@ impl Architecture for MoEsr {
                 "expected filters that divide into {SHARE} and are {hidden} and {hidden_half} at most, found {filters}"
             )));
         }
+        let upsampler = Upsampler::detect(keys, UPSCALE, channels, None)?;
+        if matches!(
+            upsampler,
+            Upsampler::FilteredDySample { .. }
+                | Upsampler::Transposed(_)
+                | Upsampler::Lda { .. }
+                | Upsampler::Gated { .. }
+        ) {
+            return Err(Mismatch::new(format!("MoESR has no upsampling of this kind: {upsampler:?}")));
+        }
         Ok(MoEsr {
             channels,
             filters,
@@ -97,12 +92,12 @@ impl Architecture for MoEsr {
             blocks: keys.count("blocks.0.blocks."),
             hidden,
             hidden_half,
-            upsampler: Upsampler::detect(keys, channels)?,
+            upsampler,
         })
     }
 
     fn contract(&self) -> Contract {
-        let sampled = matches!(self.upsampler, Upsampler::DySample(_));
+        let sampled = self.upsampler.samples();
         // A block reaches 1 + 5 + 1 pixels, and those of half the size twice as many; around these, a convolution of
         // each size and one pixel of alignment. Enlarging reaches three pixels at most.
         let block = 2 + BAND / 2;
@@ -127,6 +122,10 @@ impl Architecture for MoEsr {
         Ok(())
     }
 
+    fn notes(&self) -> Vec<(&'static str, String)> {
+        self.upsampler.notes()
+    }
+
     fn presets() -> Vec<(&'static str, Self)> {
         let tiny = MoEsr {
             channels: 3,
@@ -143,55 +142,12 @@ impl Architecture for MoEsr {
             ("tiny", tiny.clone()),
             ("tiny-grey-x1", MoEsr { channels: 1, groups: 2, upsampler: Upsampler::Direct(1), ..tiny.clone() }),
             ("tiny-shuffles-x4", MoEsr { upsampler: shuffles, ..tiny.clone() }),
+            ("tiny-nearest-x3", MoEsr { upsampler: Upsampler::NearestTriple, ..tiny.clone() }),
             ("tiny-nearest-x4", MoEsr { upsampler: Upsampler::Nearest(2), ..tiny.clone() }),
             ("tiny-dysample-x2", MoEsr { upsampler: Upsampler::DySample(2), ..tiny }),
             ("moesr-x2", MoEsr { upsampler: Upsampler::Direct(2), ..published.clone() }),
             ("moesr-x4", published),
         ]
-    }
-}
-
-impl Upsampler {
-    /// From the layers' numbers; the first is a convolution, except in DySample.
-    fn detect(keys: &Keys<'_>, channels: usize) -> Result<Self, Mismatch> {
-        if keys.contains("upscale.0.init_pos") {
-            let [positions, ..] = keys.dims::<4>("upscale.0.offset.weight")?;
-            let [outputs, ..] = keys.dims::<4>("upscale.0.end_conv.weight")?;
-            let scale = (positions / (2 * POSITION_GROUPS)).isqrt();
-            return match scale > 0 && 2 * POSITION_GROUPS * scale * scale == positions && outputs == channels {
-                true => Ok(Upsampler::DySample(scale)),
-                false => Err(Mismatch::new(format!("{positions} positions and {outputs} channels make no upsampling"))),
-            };
-        }
-        let modules = keys.count("upscale.");
-        if modules == 1 {
-            return Ok(Upsampler::Direct(keys.shuffle_scale("upscale.0.weight", channels)?));
-        }
-        let [filters, ..] = keys.dims::<4>("upscale.0.weight")?;
-        if keys.contains("upscale.3.weight") {
-            // One upsampling by 3 has the same names as one by 2; upstream's mark says which.
-            if keys.values("upscale.MetaUpsample").is_some_and(|mark| mark.get(2) == Some(&3)) {
-                return Err(Mismatch::new("nearest-neighbour upsampling by 3 is not supported"));
-            }
-            // A convolution, an upsampling and an activation for each doubling, and three modules behind them.
-            let doublings = modules.saturating_sub(3) / 3;
-            return match modules == 3 * doublings + 3 && (1..=6).contains(&doublings) {
-                true => Ok(Upsampler::Nearest(doublings)),
-                false => Err(Mismatch::new(format!("{modules} modules in `upscale` make no upsampling"))),
-            };
-        }
-        let factors = (2..modules.saturating_sub(1))
-            .step_by(2)
-            .map(|number| keys.shuffle_scale(&format!("upscale.{number}.weight"), filters));
-        Ok(Upsampler::Shuffles { filters, factors: factors.collect::<Result<_, _>>()? })
-    }
-
-    fn scale(&self) -> usize {
-        match self {
-            Upsampler::Direct(scale) | Upsampler::DySample(scale) => *scale,
-            Upsampler::Shuffles { factors, .. } => factors.iter().product(),
-            Upsampler::Nearest(doublings) => 1 << doublings,
-        }
     }
 }
 
@@ -203,10 +159,7 @@ impl MoEsr {
         for number in 0..self.groups {
             x = self.group(&w.at(format!("blocks.{number}")), &x);
         }
-        let w = w.at("upscale");
-        // What it holds follows from the other tensors.
-        w.marker("MetaUpsample", &[7]);
-        self.enlarge(&w, &(x + shallow))
+        self.upsampler.apply(&w.at(UPSCALE), &(x + shallow), self.channels)
     }
 
     /// y = blocks of x, then y + blocks of y in half the size.
@@ -238,29 +191,5 @@ impl MoEsr {
         let row = convolve("dwconv_w", &row, [1, BAND]);
         let column = convolve("dwconv_h", &column, [BAND, 1]);
         same.concat(&[&square, &row, &column], 1)
-    }
-
-    fn enlarge(&self, w: &Scope<'_>, x: &Value) -> Value {
-        let layer = |number: usize| w.at(number.to_string());
-        match &self.upsampler {
-            Upsampler::Direct(scale) => {
-                let shuffled = conv2d(&layer(0), x, self.channels * scale * scale, 3);
-                if *scale == 1 { shuffled } else { shuffled.depth_to_space(*scale) }
-            }
-            Upsampler::Shuffles { filters, factors } => {
-                let x = conv2d(&layer(0), x, *filters, 3).leaky_relu(SHUFFLES_SLOPE);
-                let x = shuffle_stages(w, &x, 2, factors);
-                conv2d(&layer(2 + 2 * factors.len()), &x, self.channels, 3)
-            }
-            Upsampler::Nearest(doublings) => {
-                let mut x = x.clone();
-                for doubling in 0..*doublings {
-                    x = conv2d(&layer(3 * doubling), &x, self.filters, 3).leaky_relu(NEAREST_SLOPE).upsample_nearest(2);
-                }
-                let x = conv2d(&layer(3 * doublings), &x, self.filters, 3).leaky_relu(NEAREST_SLOPE);
-                conv2d(&layer(3 * doublings + 2), &x, self.channels, 3)
-            }
-            Upsampler::DySample(scale) => dysample(&layer(0), x, POSITION_GROUPS, *scale, Some(self.channels)),
-        }
     }
 }

@@ -3,9 +3,10 @@
 //! Paper: <https://arxiv.org/abs/2204.04676>. Upstream: <https://github.com/megvii-research/NAFNet>,
 //! `basicsr/models/archs/NAFNet_arch.py`. Reference: spandrel 0.4.2, `architectures/NAFNet`.
 
+use super::restoration::{SummedUnet, levels};
 use super::{Architecture, Keys, Mismatch, picture};
 use crate::nn::{
-    Conv2d, Scope, channels, conv2d, conv2d_unbiased, crop_to_image, image_input_of_multiples, layer_norm_of_channels,
+    Conv2d, Scope, channels, conv2d, crop_to_image, image_input_of_multiples, layer_norm_of_channels,
     pad_with_zeros_to_multiple, split_channels,
 };
 use crate::{Contract, Result, Shapes};
@@ -32,8 +33,6 @@ pub(super) struct NafNet {
 const EPSILON: f32 = 1e-6;
 /// A block is this many times wider inside. Upstream has no other number.
 const EXPANSION: usize = 2;
-/// No published network comes near.
-const MOST_LEVELS: usize = 8;
 
 impl Architecture for NafNet {
     const NAME: &'static str = "NAFNet";
@@ -61,17 +60,7 @@ impl Architecture for NafNet {
 
     fn detect(keys: &Keys<'_>) -> Result<Self, Mismatch> {
         let [filters, channels, ..] = keys.dims::<4>("intro.weight")?;
-        let blocks = |kind: &str| -> Vec<usize> {
-            (0..keys.count(&format!("{kind}."))).map(|level| keys.count(&format!("{kind}.{level}."))).collect()
-        };
-        let (encoders, decoders) = (blocks("encoders"), blocks("decoders"));
-        if encoders.len() != decoders.len() || encoders.len() > MOST_LEVELS {
-            return Err(Mismatch::new(format!(
-                "expected as many levels up as down, {MOST_LEVELS} at most, found {} and {}",
-                decoders.len(),
-                encoders.len()
-            )));
-        }
+        let [encoders, decoders] = levels(keys)?;
         Ok(NafNet { channels, filters, encoders, middle: keys.count("middle_blks."), decoders })
     }
 
@@ -88,7 +77,13 @@ impl Architecture for NafNet {
     fn build(&self, w: &Scope<'_>, shapes: &Shapes) -> Result<()> {
         let image = image_input_of_multiples(w, "image", self.channels, self.multiple(), shapes)?;
         let padded = pad_with_zeros_to_multiple(&image, self.multiple());
-        w.trace().output("upscaled", &crop_to_image(&self.network(w, &padded), &image, self.multiple(), 1));
+        let unet = SummedUnet {
+            filters: self.filters,
+            encoders: &self.encoders,
+            middle: self.middle,
+            decoders: &self.decoders,
+        };
+        w.trace().output("upscaled", &crop_to_image(&unet.apply(w, &padded, block), &image, self.multiple(), 1));
         Ok(())
     }
 
@@ -113,28 +108,6 @@ impl NafNet {
     fn multiple(&self) -> usize {
         1 << self.encoders.len()
     }
-
-    /// `image`: `[batch, channels, height, width]`.
-    fn network(&self, w: &Scope<'_>, image: &Value) -> Value {
-        let mut x = conv2d(&w.at("intro"), image, self.filters, 3);
-        let mut levels = Vec::new();
-        for (level, count) in self.encoders.iter().enumerate() {
-            x = blocks(&w.at(format!("encoders.{level}")), &x, *count);
-            levels.push(x.clone());
-            let down = Conv2d::new(2 * channels(&x), 2).padded(0).strided(2);
-            x = down.apply(&w.at(format!("downs.{level}")), &x);
-        }
-        x = blocks(&w.at("middle_blks"), &x, self.middle);
-        for (level, (count, fine)) in self.decoders.iter().zip(levels.iter().rev()).enumerate() {
-            let up = conv2d_unbiased(&w.at(format!("ups.{level}.0")), &x, 2 * channels(&x), 1).depth_to_space(2);
-            x = blocks(&w.at(format!("decoders.{level}")), &(up + fine), *count);
-        }
-        conv2d(&w.at("ending"), &x, self.channels, 3) + image
-    }
-}
-
-fn blocks(w: &Scope<'_>, x: &Value, count: usize) -> Value {
-    (0..count).fold(x.clone(), |x, number| block(&w.at(number.to_string()), &x))
 }
 
 /// y = x + gated convolutions with weights of their channels, then y + gated layers.

@@ -6,9 +6,9 @@
 
 use super::{Architecture, Keys, Mismatch, picture};
 use crate::nn::{
-    Conv2d, Grid, LAYER_NORM_EPSILON, Order, Scope, attention, conv2d, conv2d_unbiased, crop_to_image, image_input,
-    layer_norm, layer_norm_of_channels, linear_unbiased, pad_with_zeros_to_multiple, query_key_value, split_channels,
-    unit,
+    Conv2d, Grid, LAYER_NORM_EPSILON, Order, Scope, attention, conv2d, conv2d_unbiased, crop_to_image, gated_depthwise,
+    image_input, layer_norm, layer_norm_of_channels, linear_unbiased, pad_with_zeros_to_multiple, query_key_value,
+    split_channels, unit,
 };
 use crate::{Contract, Error, Result, Shapes};
 use serde::Serialize;
@@ -181,9 +181,9 @@ impl OmniSr {
         for (first, partition) in [(2, Partition::Block), (8, Partition::Grid)] {
             let layer = |offset: usize| w.at((first + offset).to_string());
             x = self.pixels_attend(&layer(0), &x, grid, partition);
-            x = residual(&layer(2), &x, |w, x| self.gated(w, x));
+            x = residual(&layer(2), &x, |w, x| gated_depthwise(w, x, self.filters, false));
             x = residual(&layer(3), &x, |w, x| self.channels_attend(w, x, grid, partition));
-            x = residual(&layer(4), &x, |w, x| self.gated(w, x));
+            x = residual(&layer(4), &x, |w, x| gated_depthwise(w, x, self.filters, false));
         }
         x
     }
@@ -255,14 +255,6 @@ impl OmniSr {
             .transpose(&back)
             .reshape(&[batch, filters as i64, height, width]);
         conv2d_unbiased(&w.at("project_out"), &attended, filters, 1)
-    }
-
-    /// A convolution of each channel of twice the width, one half of which gates the other.
-    fn gated(&self, w: &Scope<'_>, x: &Value) -> Value {
-        let wide = conv2d_unbiased(&w.at("project_in"), x, 2 * self.filters, 1);
-        let wide = Conv2d::depthwise(2 * self.filters, [3, 3]).unbiased().apply(&w.at("dwconv"), &wide);
-        let [gates, features] = split_channels(&wide, [self.filters; 2]);
-        conv2d_unbiased(&w.at("project_out"), &(gates.gelu() * features), self.filters, 1)
     }
 
     /// ESA: x times an attention in 0 … 1 that follows from a coarse view and a fine view of x.

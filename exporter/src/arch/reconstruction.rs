@@ -3,7 +3,7 @@
 
 use super::swin::normalise;
 use super::{Keys, Mismatch};
-use crate::nn::{Grid, Scope, channels, conv2d, pointwise, shuffle_upsampling};
+use crate::nn::{Grid, Scope, channels, conv2d, linear_of_image, pointwise, shuffle_upsampling};
 use serde::Serialize;
 use tileforge_graph::Value;
 
@@ -11,6 +11,9 @@ use tileforge_graph::Value;
 const SLOPE: f32 = 0.2;
 /// Slope before the upsampling: PyTorch's default.
 const SLOPE_BEFORE: f32 = 0.01;
+
+/// Where most networks have the convolutions of pixel shuffles.
+pub(super) const STAGES: &str = "upsample";
 
 /// A network of groups of blocks between convolutions.
 #[derive(Debug)]
@@ -25,9 +28,13 @@ pub(super) struct Trunk<'a> {
     pub(super) projection: bool,
     /// The normalisation before the first group, if there is one.
     pub(super) norm: Option<&'a str>,
+    /// The normalisation after the last group.
+    pub(super) last_norm: &'a str,
     pub(super) groups: usize,
     pub(super) residual: Residual,
     pub(super) upsampler: &'a Upsampler,
+    /// Where the convolutions of pixel shuffles are.
+    pub(super) stages: &'a str,
 }
 
 impl Trunk<'_> {
@@ -54,9 +61,9 @@ impl Trunk<'_> {
             let made = self.residual.apply(&layer.at("conv"), &grid.image(&blocks(&layer, &tokens, group)));
             tokens = tokens_of(&layer, &made) + tokens;
         }
-        let deep = grid.image(&normalise(&w.at("norm"), &tokens));
+        let deep = grid.image(&normalise(&w.at(self.last_norm), &tokens));
         let features = self.residual.apply(&w.at("conv_after_body"), &deep) + shallow;
-        self.upsampler.apply(w, &features, image, self.channels)
+        self.upsampler.apply(w, &features, image, self.channels, self.stages)
     }
 }
 
@@ -69,6 +76,12 @@ pub(super) enum Residual {
     /// Three with a bottleneck of a quarter of the width.
     #[serde(rename = "3conv")]
     Three,
+    /// One with a kernel of side 1 (GRL).
+    #[serde(rename = "1conv1x1")]
+    Pointwise,
+    /// The same, as a linear layer (GRL).
+    #[serde(rename = "linear")]
+    Linear,
 }
 
 impl Residual {
@@ -80,11 +93,25 @@ impl Residual {
         if keys.contains(Self::CONV) { Residual::One } else { Residual::Three }
     }
 
+    /// As [`Residual::detect`], among all.
+    pub(super) fn detect_any(keys: &Keys<'_>) -> Result<Self, Mismatch> {
+        if !keys.contains(Self::CONV) {
+            return Ok(Residual::Three);
+        }
+        if keys.dims::<2>(Self::CONV).is_ok() {
+            return Ok(Residual::Linear);
+        }
+        let [_, _, kernel, _] = keys.dims::<4>(Self::CONV)?;
+        Ok(if kernel == 1 { Residual::Pointwise } else { Residual::One })
+    }
+
     /// An image → the same sizes.
     pub(super) fn apply(self, w: &Scope<'_>, x: &Value) -> Value {
         let dim = channels(x);
         match self {
             Residual::One => conv2d(w, x, dim, 3),
+            Residual::Pointwise => conv2d(w, x, dim, 1),
+            Residual::Linear => linear_of_image(w, x, dim),
             Residual::Three => {
                 let narrow = conv2d(&w.at("0"), x, dim / 4, 3).leaky_relu(SLOPE);
                 let narrow = conv2d(&w.at("2"), &narrow, dim / 4, 1).leaky_relu(SLOPE);
@@ -111,15 +138,21 @@ pub(super) enum Upsampler {
 impl Upsampler {
     /// `channels` are those of the image, for the upsampler that no tensor shows them for.
     pub(super) fn detect(keys: &Keys<'_>, channels: usize) -> Result<Self, Mismatch> {
+        Self::detect_below(keys, channels, STAGES)
+    }
+
+    /// As [`Upsampler::detect`], with the convolutions of pixel shuffles below `stages`.
+    pub(super) fn detect_below(keys: &Keys<'_>, channels: usize, stages: &str) -> Result<Self, Mismatch> {
         if !keys.contains("conv_before_upsample.0.weight") {
-            let direct = keys.contains("upsample.0.weight");
-            let factor = if direct { keys.shuffle_scale("upsample.0.weight", channels)? } else { 1 };
+            let first = format!("{stages}.0.weight");
+            let direct = keys.contains(&first);
+            let factor = if direct { keys.shuffle_scale(&first, channels)? } else { 1 };
             return Ok(if direct { Upsampler::PixelShuffleDirect { factor } } else { Upsampler::None });
         }
         let [filters, ..] = keys.dims::<4>("conv_before_upsample.0.weight")?;
         let doublings = (1..8).take_while(|number| keys.contains(&format!("conv_up{number}.weight"))).count();
         match doublings {
-            0 => Ok(Upsampler::PixelShuffle { filters, factors: keys.shuffle_factors("upsample.")? }),
+            0 => Ok(Upsampler::PixelShuffle { filters, factors: keys.shuffle_factors(&format!("{stages}."))? }),
             doublings => Ok(Upsampler::NearestConv { filters, doublings }),
         }
     }
@@ -134,12 +167,15 @@ impl Upsampler {
         }
     }
 
-    /// Features `x` → an image of `outputs` channels. `image` is the network's input.
-    pub(super) fn apply(&self, w: &Scope<'_>, x: &Value, image: &Value, outputs: usize) -> Value {
+    /// Features `x` → an image of `outputs` channels. `image` is the network's input; the convolutions of pixel
+    /// shuffles are below `stages`.
+    pub(super) fn apply(&self, w: &Scope<'_>, x: &Value, image: &Value, outputs: usize, stages: &str) -> Value {
         match self {
-            Upsampler::PixelShuffle { filters, factors } => shuffle_upsampling(w, x, *filters, factors, outputs),
+            Upsampler::PixelShuffle { filters, factors } => {
+                shuffle_upsampling([w, &w.at(stages)], x, *filters, factors, outputs)
+            }
             Upsampler::PixelShuffleDirect { factor } => {
-                conv2d(&w.at("upsample.0"), x, outputs * factor * factor, 3).depth_to_space(*factor)
+                conv2d(&w.at(stages).at("0"), x, outputs * factor * factor, 3).depth_to_space(*factor)
             }
             Upsampler::NearestConv { filters, doublings } => nearest(w, x, *filters, *doublings, outputs),
             Upsampler::None => image + conv2d(&w.at("conv_last"), x, outputs, 3),

@@ -1,7 +1,7 @@
 //! What networks for damaged pictures have in common: a noise level, and U-Nets of residual blocks.
 
 use super::{Keys, Mismatch};
-use crate::nn::{Conv2d, Scope, channels};
+use crate::nn::{Conv2d, Scope, channels, conv2d, conv2d_unbiased};
 use serde::Serialize;
 use tileforge_graph::Value;
 
@@ -121,5 +121,59 @@ impl UnetLayers {
             Up::PixelShuffle => 8 + 4 + 2,
         };
         convolutions + down + up
+    }
+}
+
+/// A U-Net that adds each level on the way down to the one of the same size on the way up, as in NAFNet and KBNet-S.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SummedUnet<'a> {
+    /// Width of the finest level. Each coarser one is twice as wide.
+    pub(super) filters: usize,
+    /// Blocks of each level on the way down, from the finest.
+    pub(super) encoders: &'a [usize],
+    /// Blocks of the coarsest level.
+    pub(super) middle: usize,
+    /// Blocks of each level on the way up, from the coarsest.
+    pub(super) decoders: &'a [usize],
+}
+
+/// No published network comes near.
+const MOST_LEVELS: usize = 8;
+
+/// The numbers of blocks of a [`SummedUnet`], down and up.
+pub(super) fn levels(keys: &Keys<'_>) -> Result<[Vec<usize>; 2], Mismatch> {
+    let [encoders, decoders] = ["encoders", "decoders"].map(|kind| -> Vec<usize> {
+        (0..keys.count(&format!("{kind}."))).map(|level| keys.count(&format!("{kind}.{level}."))).collect()
+    });
+    match encoders.len() == decoders.len() && encoders.len() <= MOST_LEVELS {
+        true => Ok([encoders, decoders]),
+        false => Err(Mismatch::new(format!(
+            "expected as many levels up as down, {MOST_LEVELS} at most, found {} and {}",
+            decoders.len(),
+            encoders.len()
+        ))),
+    }
+}
+
+impl SummedUnet<'_> {
+    /// x + the network: `image` `[batch, channels, height, width]` → the same.
+    pub(super) fn apply(&self, w: &Scope<'_>, image: &Value, block: impl Fn(&Scope<'_>, &Value) -> Value) -> Value {
+        let blocks = |w: Scope<'_>, x: &Value, count: usize| {
+            (0..count).fold(x.clone(), |x, number| block(&w.at(number.to_string()), &x))
+        };
+        let mut x = conv2d(&w.at("intro"), image, self.filters, 3);
+        let mut levels = Vec::new();
+        for (level, count) in self.encoders.iter().enumerate() {
+            x = blocks(w.at(format!("encoders.{level}")), &x, *count);
+            levels.push(x.clone());
+            let down = Conv2d::new(2 * channels(&x), 2).padded(0).strided(2);
+            x = down.apply(&w.at(format!("downs.{level}")), &x);
+        }
+        x = blocks(w.at("middle_blks"), &x, self.middle);
+        for (level, (count, fine)) in self.decoders.iter().zip(levels.iter().rev()).enumerate() {
+            let up = conv2d_unbiased(&w.at(format!("ups.{level}.0")), &x, 2 * channels(&x), 1).depth_to_space(2);
+            x = blocks(w.at(format!("decoders.{level}")), &(up + fine), *count);
+        }
+        conv2d(&w.at("ending"), &x, channels(image), 3) + image
     }
 }

@@ -4,7 +4,7 @@
 //! `basicsr/archs/rgt_arch.py`. Reference: spandrel 0.4.2, `architectures/RGT`.
 
 use super::dat::{example_shapes, mark_windows, unless_halves_fit, windows};
-use super::reconstruction::{Residual, Trunk, Upsampler};
+use super::reconstruction::{Residual, STAGES, Trunk, Upsampler};
 use super::swin::{Frame, is_training_buffer, normalise};
 use super::{Architecture, Keys, Mismatch};
 use crate::nn::{
@@ -194,9 +194,11 @@ impl Rgt {
             first: "conv_first",
             projection: false,
             norm: Some("before_RG.1"),
+            last_norm: "norm",
             groups: self.depths.len(),
             residual: self.residual,
             upsampler: &self.upsampler,
+            stages: STAGES,
         };
         trunk.apply(w, image, grid, |w, x, group| {
             let block = |x, number| self.block(&w.at(format!("blocks.{number}")), &x, grid, group, number);
@@ -221,7 +223,7 @@ impl Rgt {
     fn window_attention(&self, w: &Scope<'_>, x: &Value, grid: &Grid, heads: usize, rolled: bool) -> Value {
         let rows = query_key_value(&w.at("qkv"), x, ["weight", "bias"], self.biased);
         let Grid { batch, height, width, .. } = *grid;
-        let windows = Rectangles { batch, height, width, window: self.split };
+        let windows = Rectangles { batch, height, width, window: self.split, unmasked: false };
         let convolved = grid.tokens(&Conv2d::depthwise(self.dim, [3, 3]).apply(&w.at("get_v"), &grid.image(&rows[2])));
         windows.attention(&w.at("attns"), &rows, heads, rolled) + convolved
     }

@@ -3,7 +3,7 @@
 //! Paper: <https://arxiv.org/abs/2303.09735>. Upstream: <https://github.com/HVision-NKU/SRFormer>,
 //! `basicsr/archs/srformer_arch.py`. Reference: spandrel_extra_arches 0.2.0, `architectures/SRFormer`.
 
-use super::reconstruction::{Residual, Trunk, Upsampler};
+use super::reconstruction::{Residual, STAGES, Trunk, Upsampler};
 use super::swin::{Frame, is_training_buffer, normalise};
 use super::{Architecture, Keys, Mismatch};
 use crate::nn::{Grid, Order, Scope, convolved_mlp};
@@ -163,9 +163,11 @@ impl SrFormer {
             first: "conv_first",
             projection: false,
             norm: self.normalised.then_some("patch_embed.norm"),
+            last_norm: "norm",
             groups: self.depths.len(),
             residual: self.residual,
             upsampler: &self.upsampler,
+            stages: STAGES,
         };
         trunk.apply(w, image, grid, |w, x, group| {
             let block = |x, number: usize| {

@@ -35,6 +35,11 @@ impl Frame {
     }
 
     pub(super) fn contract(&self) -> Contract {
+        self.upscale().contract()
+    }
+
+    /// As [`Frame::contract`], to change parts of it.
+    pub(super) fn upscale(&self) -> Upscale {
         Upscale {
             input: "image".into(),
             output: "upscaled".into(),
@@ -49,7 +54,6 @@ impl Frame {
             // Some attention scores overflow half precision and must stay in FP32.
             safe_precisions: vec![Precision::Fp32, Precision::Bf16],
         }
-        .contract()
     }
 
     /// Four windows: the smallest image that has every kind of rolled window.

@@ -3,13 +3,13 @@
 //! Paper: <https://arxiv.org/abs/2209.11345>. Upstream: <https://github.com/mv-lab/swin2sr>,
 //! `models/network_swin2sr.py`. Reference: spandrel 0.4.2, `architectures/Swin2SR`.
 
-use super::reconstruction::{Residual, Trunk, Upsampler};
+use super::reconstruction::{Residual, STAGES, Trunk, Upsampler};
 use super::swin::{Frame, factor_of_logit, is_training_buffer, normalise};
 use super::{Architecture, Keys, Mismatch};
-use crate::nn::{Grid, Order, Scope, Scores, linear, mlp, unit};
+use crate::nn::{Grid, Order, Scope, Scores, continuous_biases, linear, mlp, unit};
 use crate::{Contract, Result, Shapes};
 use serde::Serialize;
-use tileforge_graph::{DataType, Value, Weight};
+use tileforge_graph::{Value, Weight};
 
 /// Hyperparameters.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -171,9 +171,11 @@ impl Swin2Sr {
             first: "conv_first",
             projection: true,
             norm: self.normalised.then_some("patch_embed.norm"),
+            last_norm: "norm",
             groups: self.depths.len(),
             residual: self.residual,
             upsampler: &self.upsampler,
+            stages: STAGES,
         };
         trunk.apply(w, image, grid, |w, x, group| {
             let (mut y, mut order) = (x.clone(), Order::Raster);
@@ -211,29 +213,14 @@ impl Swin2Sr {
         linear(&w.at("proj"), &grid.attention_of([&q, &k, &v], roll, scores), dim)
     }
 
-    /// The biases of the scores in a window, from a network of the distance of two pixels, which is computed when the
-    /// weights are written: 16 · sigmoid of two layers with ReLU between them.
+    /// The biases of the scores in a window, from a network of the distance of two pixels.
     ///
     /// Distances are on a logarithmic scale, in a buffer. The reference reads it from the checkpoint, where it may be
     /// rounded to half precision, so it is read here, too.
     fn position_bias(&self, w: &Scope<'_>, grid: &Grid, heads: usize) -> tileforge_graph::Result<Weight> {
-        let numbers = |name: &str, dims: &[usize]| {
-            let numbers = w.stored(name, dims)?.to_f32s()?;
-            Ok::<Vec<f64>, tileforge_graph::Error>(numbers.into_iter().map(f64::from).collect())
-        };
         let side = 2 * self.window - 1;
-        let distances = numbers("relative_coords_table", &[1, side, side, 2])?;
-        let first = numbers("cpb_mlp.0.weight", &[self.positions, 2])?;
-        let bias = numbers("cpb_mlp.0.bias", &[self.positions])?;
-        let second = numbers("cpb_mlp.2.weight", &[heads, self.positions])?;
-        let sum = |weights: &[f64], inputs: &[f64]| weights.iter().zip(inputs).map(|(a, b)| a * b).sum::<f64>();
-        let mut table = Vec::new();
-        for distance in distances.chunks(2) {
-            let neuron = |(weights, bias): (&[f64], &f64)| (sum(weights, distance) + bias).max(0.0);
-            let neurons: Vec<f64> = first.chunks(2).zip(&bias).map(neuron).collect();
-            let biases = second.chunks(self.positions).map(|weights| 16.0 / (1.0 + (-sum(weights, &neurons)).exp()));
-            table.extend(biases.flat_map(|bias| (bias as f32).to_le_bytes()));
-        }
-        grid.position_bias_of(&Weight::from_bytes(DataType::F32, vec![side * side, heads], table)?)
+        let distances = w.stored("relative_coords_table", &[1, side, side, 2])?.to_f32s()?;
+        let distances: Vec<f64> = distances.into_iter().map(f64::from).collect();
+        grid.position_bias_of(&continuous_biases(w, &distances, self.positions, heads)?)
     }
 }

@@ -4,7 +4,7 @@
 //! Paper: <https://arxiv.org/abs/2108.10257>. Upstream: <https://github.com/JingyunLiang/SwinIR>,
 //! `models/network_swinir.py`. Reference: spandrel 0.4.2, `architectures/SwinIR`.
 
-use super::reconstruction::{Residual, Trunk, Upsampler};
+use super::reconstruction::{Residual, STAGES, Trunk, Upsampler};
 use super::swin::{Frame, is_training_buffer};
 use super::{Architecture, Keys, Mismatch};
 use crate::nn::{Grid, Order, Scope, SwinBlock};
@@ -195,9 +195,11 @@ impl SwinIr {
             first: if self.unshuffle > 1 { "conv_first.1" } else { "conv_first" },
             projection: false,
             norm: Some("patch_embed.norm"),
+            last_norm: "norm",
             groups: self.depths.len(),
             residual: self.residual,
             upsampler: &self.upsampler,
+            stages: STAGES,
         };
         trunk.apply(w, image, grid, |w, x, group| self.blocks(w, x, grid, group))
     }

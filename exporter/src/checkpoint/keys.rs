@@ -4,8 +4,21 @@ use std::collections::BTreeSet;
 
 /// Dictionaries that training frameworks wrap around a network's tensors. Where a checkpoint holds several copies of a
 /// network, the first wrapper in this list is used: averaged weights come before the last ones.
-pub(super) const WRAPPERS: [&str; 9] =
-    ["params_ema.", "params-ema.", "params.", "model_state_dict.", "state_dict.", "model.", "net.", "module.", "netG."];
+pub(super) const WRAPPERS: [&str; 10] = [
+    "params_ema.",
+    "params-ema.",
+    "params.",
+    "model_state_dict.",
+    "state_dict.",
+    GENERATOR,
+    "model.",
+    "net.",
+    "module.",
+    "netG.",
+];
+
+/// The network of a training against a discriminator, with the other networks of the training beside it (GRL).
+const GENERATOR: &str = "model_g.";
 
 /// How names are normalised: a prefix is stripped, and names without it are left out.
 #[derive(Debug, PartialEq)]
@@ -43,6 +56,9 @@ fn wraps(wrapper: &str, names: &BTreeSet<&str>) -> bool {
     if inside.peek().is_none() || inside.any(|name| name.starts_with(|first: char| first.is_ascii_digit())) {
         return false;
     }
+    if wrapper == GENERATOR {
+        return true;
+    }
     let averages = ["params_ema.", "params-ema."];
     names.iter().all(|name| name.starts_with(wrapper) || (averages.contains(&wrapper) && name.starts_with("params.")))
 }
@@ -68,6 +84,12 @@ mod tests {
         assert_eq!(prefix(&["params.conv.weight", "params_ema.conv.weight"]), "params_ema.");
         let both = ["params.conv.weight", "params_ema.conv.weight"].into_iter().collect();
         assert_eq!(Normalisation::new(&both).apply("params.conv.weight"), None);
+    }
+
+    #[test]
+    fn a_generator_stands_beside_other_networks() {
+        assert_eq!(prefix(&["model_g.conv.weight", "model_d.conv.weight"]), "model_g.");
+        assert_eq!(prefix(&["model_d.conv.weight", "conv.weight"]), "");
     }
 
     #[test]

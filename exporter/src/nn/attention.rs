@@ -6,7 +6,7 @@
 
 use super::{Groups, Scope, Sequences, channels, group_norm, linear, width};
 use serde::Serialize;
-use tileforge_graph::Value;
+use tileforge_graph::{ConvOptions, Value};
 
 /// `q` and `k` `[batch, queries or keys, heads · width]`, `v` `[batch, keys, heads · its width]` → `[batch, queries,
 /// heads · its width]`. Each bias is broadcast to `[batch, heads, queries, keys]`; the biases are added in order.
@@ -94,4 +94,19 @@ pub fn query_key_value(w: &Scope<'_>, x: &Value, [weight, bias]: [&str; 2], bias
     let weights = w.parts(weight, [3 * width, width], parts);
     let biases = biased.then(|| w.parts(bias, [3 * width], parts));
     std::array::from_fn(|i| x.linear(&weights[i], biases.as_ref().map(|biases| &biases[i])))
+}
+
+/// As [`query_key_value`], of the pixels of an image `[batch, width, height, width of the image]` → images of the same
+/// sizes.
+pub fn query_key_value_of_image(w: &Scope<'_>, x: &Value, [weight, bias]: [&str; 2], biased: bool) -> [Value; 3] {
+    let (width, parts) = (channels(x), ["query", "key", "value"]);
+    let stored = w.stored(weight, &[3 * width, width]);
+    let biases = biased.then(|| w.parts(bias, [3 * width], parts));
+    std::array::from_fn(|i| {
+        let rows = (i as u32 * width as u32..(i as u32 + 1) * width as u32).collect::<Vec<_>>();
+        let part = stored.as_ref().map_err(Clone::clone);
+        let part = part.and_then(|stored| stored.rows(rows)?.reshaped(vec![width, width, 1, 1]));
+        let part = w.made(&format!("{}.{weight}", parts[i]), part);
+        x.conv(&part, biases.as_ref().map(|biases| &biases[i]), &ConvOptions::same(1))
+    })
 }

@@ -167,6 +167,21 @@ pub fn pointwise(w: &Scope<'_>, x: &Value, filters: usize) -> Value {
     x.linear(&weight, Some(&w.tensor("bias", [filters])))
 }
 
+/// A linear layer with bias of each pixel: `x` `[batch, inputs, height, width]` → `[batch, outputs, height, width]`.
+pub fn linear_of_image(w: &Scope<'_>, x: &Value, outputs: usize) -> Value {
+    let weight = linear_weight_of_image(w, x, outputs);
+    x.conv(&weight, Some(&w.tensor("bias", [outputs])), &ConvOptions::same(1))
+}
+
+/// As [`linear_of_image`], without a bias.
+pub fn linear_of_image_unbiased(w: &Scope<'_>, x: &Value, outputs: usize) -> Value {
+    x.conv(&linear_weight_of_image(w, x, outputs), None, &ConvOptions::same(1))
+}
+
+fn linear_weight_of_image(w: &Scope<'_>, x: &Value, outputs: usize) -> Value {
+    w.tensor_as("weight", &[outputs, channels(x)], &[outputs, channels(x), 1, 1])
+}
+
 /// PyTorch's default.
 pub const BATCH_NORM_EPSILON: f64 = 1e-5;
 
@@ -183,6 +198,41 @@ pub fn pointwise_batch_norm([conv, norm]: [&Scope<'_>; 2], x: &Value, filters: u
     let sizes = [&[filters, width(x), 1, 1][..], &[filters, width(x)]];
     let [weight, bias] = normalised_filters([conv, norm], sizes, true, epsilon);
     x.linear(&weight, Some(&bias))
+}
+
+/// A batch normalisation with the statistics of the training, followed by a convolution of side 1 without a bias, on
+/// tokens `[tokens, channels]`. Both become one layer when they are written. The parameters are those of
+/// [`conv2d_batch_norm`].
+pub fn batch_norm_pointwise([norm, conv]: [&Scope<'_>; 2], x: &Value, filters: usize, epsilon: f64) -> Value {
+    let inputs = width(x);
+    let numbers = |w: &Scope<'_>, name: &str, dims: &[usize]| {
+        Ok::<_, tileforge_graph::Error>(w.stored(name, dims)?.to_f32s()?.into_iter().map(f64::from).collect::<Vec<_>>())
+    };
+    let made = || {
+        let [scale, shift, mean, variance] =
+            ["weight", "bias", "running_mean", "running_var"].map(|name| numbers(norm, name, &[inputs]));
+        let (scale, shift, mean, variance) = (scale?, shift?, mean?, variance?);
+        let weight = numbers(conv, "weight", &[filters, inputs, 1, 1])?;
+        let factors: Vec<f64> =
+            scale.iter().zip(&variance).map(|(scale, variance)| scale / (variance + epsilon).sqrt()).collect();
+        let added: Vec<f64> =
+            shift.iter().zip(mean).zip(&factors).map(|((shift, mean), factor)| shift - mean * factor).collect();
+        let rows = weight.chunks(inputs.max(1));
+        let biases = rows.map(|row| row.iter().zip(&added).map(|(weight, added)| weight * added).sum::<f64>());
+        let bytes = |number: f64| (number as f32).to_le_bytes();
+        let biases = biases.flat_map(bytes).collect::<Vec<u8>>();
+        let weights = weight.iter().zip(factors.iter().cycle()).flat_map(|(weight, factor)| bytes(weight * factor));
+        let weights = weights.collect::<Vec<u8>>();
+        Ok::<_, tileforge_graph::Error>((
+            Weight::from_bytes(DataType::F32, vec![filters, inputs], weights)?,
+            Weight::from_bytes(DataType::F32, vec![filters], biases)?,
+        ))
+    };
+    let (weight, bias) = match made() {
+        Ok((weight, bias)) => (Ok(weight), Ok(bias)),
+        Err(error) => (Err(error.clone()), Err(error)),
+    };
+    x.linear(&conv.made("weight", weight), Some(&conv.made("bias", bias)))
 }
 
 /// The filters of a convolution that is followed by a batch normalisation, with the sizes `used`, and their biases. The

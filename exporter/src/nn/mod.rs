@@ -5,12 +5,15 @@ mod attention;
 mod categories;
 mod causal;
 mod channel_attention;
+mod continuous_bias;
 mod conv;
 mod conv3xc;
 mod dinov2;
 mod dpt;
 mod dysample;
 mod gated;
+mod kernel_basis;
+mod lda_aqu;
 mod linear;
 mod norm;
 mod rectangles;
@@ -19,6 +22,7 @@ mod resnet;
 mod rotary;
 mod scope;
 mod sequences;
+mod stripes;
 mod timestep;
 mod transformer;
 mod video_patches;
@@ -28,19 +32,24 @@ mod windows;
 pub use adaptive_norm::Modulation;
 pub use attention::{
     AttentionNames, attention, attention_of_pixels, attention_of_rows, attention_scaled_by, query_key_value,
+    query_key_value_of_image,
 };
 pub use categories::Categories;
 pub use causal::{Chunk, Clip, causal_conv3d, causal_conv3d_strided};
-pub use channel_attention::channel_weights;
+pub use channel_attention::{attention_of_channels, channel_weights};
+pub use continuous_bias::continuous_biases;
 pub use conv::{
-    BATCH_NORM_EPSILON, Conv2d, channels, conv_transpose2d, conv2d, conv2d_batch_norm, conv2d_dilated, conv2d_unbiased,
-    image_input, image_input_of_multiples, pointwise, pointwise_batch_norm, prelu, repeat_channels, split_channels,
+    BATCH_NORM_EPSILON, Conv2d, batch_norm_pointwise, channels, conv_transpose2d, conv2d, conv2d_batch_norm,
+    conv2d_dilated, conv2d_unbiased, image_input, image_input_of_multiples, linear_of_image, linear_of_image_unbiased,
+    pointwise, pointwise_batch_norm, prelu, repeat_channels, split_channels,
 };
 pub use conv3xc::{conv3xc, is_fused_copy};
 pub use dinov2::{Dinov2, Naming, PATCH};
 pub use dpt::Dpt;
 pub use dysample::dysample;
-pub use gated::gated_convolution;
+pub use gated::{gated_convolution, gated_depthwise};
+pub use kernel_basis::kernel_basis_attention;
+pub use lda_aqu::lda_aqu;
 pub use linear::{embedding, layer_norm, linear, linear_unbiased, rms_norm, unit, width};
 pub use norm::{group_norm, layer_norm_of_channels};
 pub use rectangles::{Rectangles, is_rolled};
@@ -52,6 +61,7 @@ pub use resnet::{Groups, downsample, resnet, upsample};
 pub use rotary::Rotation;
 pub use scope::{Declaration, Parameters, Scope};
 pub use sequences::Sequences;
+pub use stripes::{CosineHeads, Stripes, cosine_window_attention};
 pub use timestep::Sinusoids;
 pub use transformer::{LAYER_NORM_EPSILON, SwinBlock, convolved_mlp, gated_mlp, mlp, mlp_of, swiglu};
 pub use video_patches::{patches_of_video, video_of_patches};

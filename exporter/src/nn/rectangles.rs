@@ -1,4 +1,4 @@
-//! Attention in upright and lying rectangles (CAT, <https://arxiv.org/abs/2211.13654>), as in DAT and RGT.
+//! Attention in upright and lying rectangles (CAT, <https://arxiv.org/abs/2211.13654>), as in DAT, RGT and CRAFT.
 //!
 //! One half of the channels attends in windows of `[height, width]`, the other half in windows of `[width, height]`. A
 //! token of either half is a row of half the width, so both halves are gathered from the same rows.
@@ -17,6 +17,8 @@ pub struct Rectangles {
     pub width: usize,
     /// Height and width of the first half's windows.
     pub window: [usize; 2],
+    /// Whether pixels that only a roll made neighbours attend to each other, as in CRAFT.
+    pub unmasked: bool,
 }
 
 /// Whether the windows of a group's block are rolled, by half of their sides: those of every fourth block, so that
@@ -52,7 +54,9 @@ impl Rectangles {
         let indices: Vec<i64> = pixels.into_iter().map(row).collect();
         let [q, k, v] = halves.each_ref().map(|x| x.gather(&indices, 0));
         let bias = dynamic_position_bias(&w.at(format!("{number}.pos")), &grid, width(&q), heads);
-        grid.attention_of([&q, &k, &v], roll, Scores { heads, bias: &bias, factor: None })
+        // The rows are in the order of the roll, which the attention needs for its masks alone.
+        let masked = if self.unmasked { [0; 2] } else { roll };
+        grid.attention_of([&q, &k, &v], masked, Scores { heads, bias: &bias, factor: None })
     }
 
     /// Rows, and one more of zeros for all pixels of the border, if there is one.

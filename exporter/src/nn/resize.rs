@@ -87,10 +87,16 @@ pub fn crop_to_image(upscaled: &Value, image: &Value, multiple: usize, scale: us
 
 /// The upsampling of most transformers for super-resolution. A convolution makes `filters` features, a convolution and
 /// a pixel shuffle enlarge them by each of `factors`, and a last convolution makes `outputs` channels. `x` `[batch,
-/// channels, height, width]`.
-pub fn shuffle_upsampling(w: &Scope<'_>, x: &Value, filters: usize, factors: &[usize], outputs: usize) -> Value {
+/// channels, height, width]`. The convolutions in the middle are below `stages`.
+pub fn shuffle_upsampling(
+    [w, stages]: [&Scope<'_>; 2],
+    x: &Value,
+    filters: usize,
+    factors: &[usize],
+    outputs: usize,
+) -> Value {
     let x = conv2d(&w.at("conv_before_upsample.0"), x, filters, 3).leaky_relu(SLOPE);
-    conv2d(&w.at("conv_last"), &shuffle_stages(&w.at("upsample"), &x, 0, factors), outputs, 3)
+    conv2d(&w.at("conv_last"), &shuffle_stages(stages, &x, 0, factors), outputs, 3)
 }
 
 /// A convolution and a pixel shuffle that keep the number of channels, for each of `factors`. The convolutions have

@@ -32,6 +32,8 @@ pub struct Grid {
 pub enum Order {
     /// Map by map, row by row.
     Raster,
+    /// As [`Order::Raster`], of the maps rolled up and left by this many pixels.
+    Rolled([usize; 2]),
     /// Window by window, row by row in each, of the maps rolled up and left by this many pixels. With a roll, the
     /// windows at the lower and the right edge come last: they hold pixels from the opposite edges.
     Windows([usize; 2]),
@@ -81,6 +83,39 @@ impl Grid {
         }
         let indices: Vec<i64> = self.order(to).into_iter().map(|pixel| places[pixel]).collect();
         tokens.gather(&indices, 0)
+    }
+
+    /// Tokens of maps `[height, width]` in raster order, in the windows of this grid without a roll. The grid is larger
+    /// than the maps: zeros extend them below and on the right.
+    pub fn windows_with_border(&self, tokens: &Value, [height, width]: [usize; 2]) -> Value {
+        let unrolled = Order::Windows([0; 2]);
+        if [height, width] == [self.height, self.width] {
+            return self.reorder(tokens, Order::Raster, unrolled);
+        }
+        // One more token, of zeros, represents the whole border.
+        let channels = super::width(tokens);
+        let beyond = tokens.trace().constant("beyond", &[1, channels], Constant::F32(&vec![0.0; channels]));
+        let place = |pixel: usize| {
+            let (map, y, x) =
+                (pixel / (self.height * self.width), pixel / self.width % self.height, pixel % self.width);
+            let inside = y < height && x < width;
+            (if inside { (map * height + y) * width + x } else { self.batch * height * width }) as i64
+        };
+        let indices: Vec<i64> = self.order(unrolled).into_iter().map(place).collect();
+        tokens.concat(&[&beyond], 0).gather(&indices, 0)
+    }
+
+    /// The reverse of [`Grid::windows_with_border`].
+    pub fn without_border(&self, tokens: &Value, [height, width]: [usize; 2]) -> Value {
+        let mut places = vec![0; self.batch * self.height * self.width];
+        for (place, pixel) in self.order(Order::Windows([0; 2])).into_iter().enumerate() {
+            places[pixel] = place as i64;
+        }
+        let pixels = (0..self.batch * height * width).map(|i| {
+            let (map, y, x) = (i / (height * width), i / width % height, i % width);
+            places[(map * self.height + y) * self.width + x]
+        });
+        tokens.gather(&pixels.collect::<Vec<i64>>(), 0)
     }
 
     /// Attention of each window to itself: `x` in the order [`Order::Windows`] of `roll` → the same order and width.
@@ -152,7 +187,7 @@ impl Grid {
 
     /// Attention of the windows `[windows, tokens, width]`, with a mask `[queries, keys]` in those that a roll filled
     /// with pixels from opposite edges → rows.
-    fn masked_attention(
+    pub(super) fn masked_attention(
         &self,
         parts: &[Value; 3],
         roll: [usize; 2],
@@ -220,6 +255,13 @@ impl Grid {
             |roll, block| self.windows(roll).into_iter().flat_map(|window| self.rolled(window, roll, block)).collect();
         match order {
             Order::Raster => (0..self.batch * self.height * self.width).collect(),
+            Order::Rolled(roll) => {
+                let pixel = |i: usize| {
+                    let (map, y, x) = (i / (self.height * self.width), i / self.width % self.height, i % self.width);
+                    (map * self.height + (y + roll[0]) % self.height) * self.width + (x + roll[1]) % self.width
+                };
+                (0..self.batch * self.height * self.width).map(pixel).collect()
+            }
             Order::Windows(roll) => windows(roll, 1),
             Order::Blocks(roll) => windows(roll, 2),
             Order::Dilated => self.windows([0; 2]).into_iter().flat_map(|window| self.dilated(window)).collect(),
@@ -297,7 +339,7 @@ impl Grid {
 
     /// For each pixel of a rolled window, whether it comes from the first rows and from the first columns of the map,
     /// which follow the last ones there.
-    fn follows(&self, window: [usize; 3], roll: [usize; 2], block: usize) -> Vec<[bool; 2]> {
+    pub(super) fn follows(&self, window: [usize; 3], roll: [usize; 2], block: usize) -> Vec<[bool; 2]> {
         let touches = self.touches_far_edges(&window);
         let pixel = |[row, column]: [i64; 2]| {
             let from_end = [self.window[0] as i64 - row, self.window[1] as i64 - column];
@@ -327,7 +369,7 @@ fn rectangle([height, width]: [usize; 2]) -> Vec<[i64; 2]> {
 }
 
 /// `[queries, keys]`: 0 between pixels of a window that were neighbours before the roll, [`MASKED`] between others.
-fn mask(queries: &[[bool; 2]], keys: &[[bool; 2]]) -> Vec<f32> {
+pub(super) fn mask(queries: &[[bool; 2]], keys: &[[bool; 2]]) -> Vec<f32> {
     queries.iter().flat_map(|query| keys.iter().map(move |key| if query == key { 0.0 } else { MASKED })).collect()
 }
 

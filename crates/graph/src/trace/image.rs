@@ -20,6 +20,17 @@ impl Value {
         self.trace.node("MaxPool", &[self], [("kernel_shape", square(side)), ("strides", square(stride))])
     }
 
+    /// The largest of the `side` × `side` pixels around each pixel; `side` is odd.
+    #[must_use]
+    pub fn max_pool_around(&self, side: usize) -> Value {
+        let attributes = [
+            ("kernel_shape", vec![side as i64; 2].into()),
+            ("strides", vec![1_i64; 2].into()),
+            ("pads", vec![(side / 2) as i64; 4].into()),
+        ];
+        self.trace.node("MaxPool", &[self], attributes)
+    }
+
     /// The mean of each `factor` × `factor` pixels; sizes are rounded down.
     #[must_use]
     pub fn average_pool(&self, factor: usize) -> Value {

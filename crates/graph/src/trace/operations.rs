@@ -228,6 +228,14 @@ impl Value {
         self.trace.node("GridSample", &[self, grid], [("mode", "linear".into()), ("padding_mode", "border".into())])
     }
 
+    /// As [`Value::grid_sample`], where −1 and 1 are the centres of the first and the last pixel, and pixels beyond the
+    /// border are 0.
+    #[must_use]
+    pub fn grid_sample_of_corners(&self, grid: &Value) -> Value {
+        let attributes = [("mode", "linear".into()), ("padding_mode", "zeros".into()), ("align_corners", 1.into())];
+        self.trace.node("GridSample", &[self, grid], attributes)
+    }
+
     /// Pixel shuffle: `[batch, channels · block², height, width]` → `[batch, channels, height · block, width · block]`,
     /// with the channels in PyTorch's order (ONNX calls it CRD).
     #[must_use]
