@@ -64,6 +64,7 @@ static REGISTRY: &[Entry] = &[
     entry::<super::swift_srgan::SwiftSrgan>(),
     entry::<super::seemore::SeemoRe>(),
     entry::<super::moesr::MoEsr>(),
+    entry::<super::ditn::Ditn>(),
     entry::<super::rrdbnet::RrdbNet>(),
     entry::<super::span::Span>(),
     entry::<super::plksr::Plksr>(),
