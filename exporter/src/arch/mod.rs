@@ -31,6 +31,7 @@ mod ditn;
 mod dncnn;
 mod drunet;
 mod fbcnn;
+mod fdat;
 mod moesr;
 mod mosr;
 mod nafnet;

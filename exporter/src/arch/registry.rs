@@ -65,6 +65,7 @@ static REGISTRY: &[Entry] = &[
     entry::<super::seemore::SeemoRe>(),
     entry::<super::moesr::MoEsr>(),
     entry::<super::ditn::Ditn>(),
+    entry::<super::fdat::Fdat>(),
     entry::<super::rrdbnet::RrdbNet>(),
     entry::<super::span::Span>(),
     entry::<super::plksr::Plksr>(),
