@@ -27,6 +27,7 @@ mod swinir;
 mod unet_2d_condition;
 
 mod cugan;
+mod dctlsa;
 mod ditn;
 mod dncnn;
 mod drunet;

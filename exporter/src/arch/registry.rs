@@ -66,6 +66,7 @@ static REGISTRY: &[Entry] = &[
     entry::<super::moesr::MoEsr>(),
     entry::<super::ditn::Ditn>(),
     entry::<super::fdat::Fdat>(),
+    entry::<super::dctlsa::Dctlsa>(),
     entry::<super::rrdbnet::RrdbNet>(),
     entry::<super::span::Span>(),
     entry::<super::plksr::Plksr>(),
