@@ -26,6 +26,7 @@ mod swin2sr;
 mod swinir;
 mod unet_2d_condition;
 
+mod craft;
 mod cugan;
 mod dctlsa;
 mod ditn;

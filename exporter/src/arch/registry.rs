@@ -67,6 +67,7 @@ static REGISTRY: &[Entry] = &[
     entry::<super::ditn::Ditn>(),
     entry::<super::fdat::Fdat>(),
     entry::<super::dctlsa::Dctlsa>(),
+    entry::<super::craft::Craft>(),
     entry::<super::rrdbnet::RrdbNet>(),
     entry::<super::span::Span>(),
     entry::<super::plksr::Plksr>(),
