@@ -34,6 +34,7 @@ mod dncnn;
 mod drunet;
 mod fbcnn;
 mod fdat;
+mod grl;
 mod moesr;
 mod mosr;
 mod nafnet;

@@ -76,6 +76,7 @@ static REGISTRY: &[Entry] = &[
     entry::<super::atd::Atd>(),
     entry::<super::srformer::SrFormer>(),
     entry::<super::swin2sr::Swin2Sr>(),
+    entry::<super::grl::Grl>(),
     entry::<super::drct::Drct>(),
     entry::<super::hat::Hat>(),
     entry::<super::swinir::SwinIr>(),
