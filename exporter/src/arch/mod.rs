@@ -35,6 +35,8 @@ mod drunet;
 mod fbcnn;
 mod fdat;
 mod grl;
+mod kbnet_l;
+mod kbnet_s;
 mod moesr;
 mod mosr;
 mod nafnet;

@@ -60,6 +60,8 @@ static REGISTRY: &[Entry] = &[
     entry::<super::fbcnn::Fbcnn>(),
     entry::<super::scunet::ScuNet>(),
     entry::<super::nafnet::NafNet>(),
+    entry::<super::kbnet_s::KbNetS>(),
+    entry::<super::kbnet_l::KbNetL>(),
     entry::<super::safmn::Safmn>(),
     entry::<super::swift_srgan::SwiftSrgan>(),
     entry::<super::seemore::SeemoRe>(),
