@@ -34,13 +34,25 @@ fn presets(graph: &GraphFile) -> Vec<&'static str> {
 fn every_graph_of_a_model_file_is_a_published_network() {
     let names = ModelFile::names(&[folder()]);
     let expected = [
+        "animesharp-v4-x2",
+        "aniscale2-ditn-x2",
+        "aniscale2-omnisr-x2",
+        "bsrgan-x4",
         "compact-x4",
         "depth-anything-v2-small",
         "drct-l-x4",
         "hat-l-x4",
         "lsd-unet",
+        "nomoswebphoto-atd-x4",
+        "nomoswebphoto-realplksr-x4",
+        "purephoto-span-x4",
+        "realesr-animevideov3",
         "realesr-general-x4v3",
+        "realesrgan-x2plus",
         "realesrgan-x4plus",
+        "realesrgan-x4plus-anime",
+        "realwebphoto-v2-rgt-s-x4",
+        "remacri-x4",
         "rgbd-depth-vitl",
         "sd15",
         "sdxl-base",
@@ -50,6 +62,7 @@ fn every_graph_of_a_model_file_is_a_published_network() {
         "seedvr2-7b",
         "seedvr2-vae",
         "swinir-real-x4",
+        "ultrasharp-v2-x4",
     ];
     assert_eq!(names, expected);
     for name in names.iter().filter(|name| *name != "compact-x4") {
@@ -127,7 +140,7 @@ fn a_model_file_says_what_is_wrong_with_it() {
     let error = ModelFile::read(&path).unwrap_err().to_string();
     assert!(error.contains("expected set, precision in each of its `graphs`, found beside them"), "{error}");
     let error = ModelFile::find("realesrgan", &[self::folder()]).unwrap_err().to_string();
-    assert!(error.contains("known are compact-x4, depth-anything"), "{error}");
+    assert!(error.contains("known are animesharp-v4-x2, aniscale2"), "{error}");
     // A name stays a name: nothing leads out of the folders.
     let folders = [self::folder()];
     for name in ["../models/compact-x4", "models/compact-x4", "/compact-x4", "", ".", "compact-x4/"] {

@@ -107,7 +107,7 @@ fn a_path_wins_and_a_name_that_is_not_here_says_what_to_do() {
     fs::write(work.path().join("compact-x4"), "text").unwrap();
     let _ = run_in(work.path(), "engine-builder", &[&"build", &"compact-x4"]).failure(1, &["compact-x4: "]);
     let _ = run_in(work.path(), "engine-builder", &[&"build", &"compact-x5"])
-        .failure(1, &["compact-x5: no such model; known are compact-x4, "]);
+        .failure(1, &["compact-x5: no such model; known are animesharp-v4-x2, "]);
     let _ = run_in(work.path(), "engine-builder", &[&"build", &"realesrgan-x4plus", &"--profile", &"rtx4080"])
         .failure(1, &["rtx4080: no such profile; rtx builds for every RTX GPU of the series 30, 40 and 50"]);
     let _ = run_in(work.path(), "engine-builder", &[&"build", &"..", &"--profile", &"cpu"]).failure(1, &[]);
