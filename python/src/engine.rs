@@ -16,7 +16,7 @@ use tileforge::{
 
 use crate::failure::{exception, failed, invalid_input};
 use crate::opened::{Opened, Services};
-use crate::process::{Owned, check, host, new_cancel, remember};
+use crate::process::{Owned, apart, check, host, new_cancel, remember};
 use crate::request::{Output, Request, previews};
 use crate::stream::Stream;
 use crate::values::{GivenLatent, GivenMap, GivenPicture, GivenTensor, latent, map, picture, tensor};
@@ -45,7 +45,7 @@ impl Engine {
         open: impl FnOnce(&tileforge::Engine, Placement) -> tileforge::Result<S> + Send,
     ) -> PyResult<Arc<S>> {
         let opened = self.opened(py)?;
-        let service = py.detach(|| opened.service(place, open)).map_err(|error| exception(py, &error))?;
+        let service = apart(py, || opened.service(place, open)).map_err(|error| exception(py, &error))?;
         service.ok_or_else(|| failed(py, "the engine is closed"))
     }
 
@@ -79,7 +79,7 @@ impl Engine {
     ) -> PyResult<Request> {
         let cancel = new_cancel();
         let terms = terms(py, &cancel, seconds)?;
-        let request = py.detach(|| send(terms)).map_err(|error| exception(py, &error))?;
+        let request = apart(py, || send(terms)).map_err(|error| exception(py, &error))?;
         Ok(Request::new(request, cancel, previews, self.0.clone()))
     }
 }
@@ -140,7 +140,7 @@ impl Engine {
         }
         let session = SessionOptions { strict, threads, ..SessionOptions::default() };
         let placement = Placement { provider, streams, devices, session };
-        let opened = py.detach(|| -> tileforge::Result<Opened> {
+        let opened = apart(py, || -> tileforge::Result<Opened> {
             let host = host(onnxruntime, library_folders, cache)?;
             let key = verify_key.as_deref().map(PublicKey::read).transpose()?;
             let options = OpenOptions { key, part, waiting, ..OpenOptions::default() };
@@ -166,13 +166,13 @@ impl Engine {
     /// The manifest as JSON.
     fn manifest(&self, py: Python<'_>) -> PyResult<String> {
         let opened = self.opened(py)?;
-        py.detach(|| opened.engine.manifest_json()).map_err(|error| exception(py, &error))
+        apart(py, || opened.engine.manifest_json()).map_err(|error| exception(py, &error))
     }
 
     /// For each part its name or None, the verdict as a text, and the provider that it runs on, if one can run it.
     fn verdicts(&self, py: Python<'_>) -> PyResult<Vec<PartVerdict>> {
         let opened = self.opened(py)?;
-        let verdicts = py.detach(|| {
+        let verdicts = apart(py, || {
             let verdicts = opened.engine.verdicts(&opened.placement).into_iter();
             let described = |(part, verdict): (Option<&str>, tileforge::Verdict)| {
                 let provider = verdict.rungs().first().map(|provider| provider.name());
@@ -342,7 +342,7 @@ impl Engine {
             engine.player(RealtimeOptions { placement, ..RealtimeOptions::default() })
         };
         let player = self.service(py, |services| &mut services.player, open)?;
-        py.detach(|| Stream::new(&player, new_cancel())).map_err(|error| exception(py, &error))
+        apart(py, || Stream::new(&player, new_cancel())).map_err(|error| exception(py, &error))
     }
 }
 

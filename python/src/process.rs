@@ -5,8 +5,10 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, LazyLock, Weak};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock, OnceLock, Weak};
+use std::thread::{self, ThreadId};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use pyo3::prelude::*;
@@ -21,6 +23,12 @@ static LOADED_IN: AtomicU32 = AtomicU32::new(0);
 
 /// Set when the interpreter ends.
 static ENDING: AtomicBool = AtomicBool::new(false);
+
+/// The thread that ends it.
+static ENDED_BY: OnceLock<ThreadId> = OnceLock::new();
+
+/// Threads that are on their way back to the interpreter.
+static RETURNING: AtomicUsize = AtomicUsize::new(0);
 
 static STATE: LazyLock<Mutex<State>> = LazyLock::new(Mutex::default);
 
@@ -68,6 +76,26 @@ pub(crate) fn check(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
+/// Works without the interpreter's lock.
+///
+/// Once the interpreter ends, only the thread that ends it comes back. Python would end the others where they take the
+/// lock, by unwinding their stacks, and frames of Rust abort the process at that.
+pub(crate) fn apart<R: Send>(py: Python<'_>, work: impl FnOnce() -> R + Send) -> R {
+    let made = py.detach(|| {
+        let made = work();
+        RETURNING.fetch_add(1, Ordering::SeqCst);
+        if ENDING.load(Ordering::SeqCst) && ENDED_BY.get() != Some(&thread::current().id()) {
+            RETURNING.fetch_sub(1, Ordering::SeqCst);
+            loop {
+                thread::park();
+            }
+        }
+        made
+    });
+    RETURNING.fetch_sub(1, Ordering::SeqCst);
+    made
+}
+
 /// The host with this cache folder. The first one loads ONNX Runtime.
 ///
 /// # Errors
@@ -94,11 +122,16 @@ pub(crate) fn remember(engine: &Arc<Opened>) {
 #[pyfunction]
 pub(crate) fn shutdown(py: Python<'_>) {
     // A forked process has no threads that would have to end.
-    if is_foreign() || ENDING.swap(true, Ordering::SeqCst) {
+    if is_foreign() || ENDED_BY.set(thread::current().id()).is_err() {
         return;
     }
+    ENDING.store(true, Ordering::SeqCst);
     py.detach(|| {
         EVERYTHING.cancel();
+        // Those that have not seen it yet come back before the interpreter is gone.
+        while RETURNING.load(Ordering::SeqCst) > 0 {
+            thread::sleep(Duration::from_millis(1));
+        }
         let State { hosts, engines } = std::mem::take(&mut *STATE.lock());
         for engine in engines {
             if let Some(engine) = engine.upgrade() {

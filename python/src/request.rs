@@ -16,7 +16,7 @@ use tileforge::{Cancel, DepthKind, Estimate, Generated, Latent, Picture, Tensor}
 use crate::background;
 use crate::failure::{exception, failed};
 use crate::opened::Opened;
-use crate::process::{Owned, check, is_foreign};
+use crate::process::{Owned, apart, check, is_foreign};
 use crate::values::made_picture;
 
 /// What a request becomes.
@@ -104,13 +104,13 @@ impl Request {
     fn wait(&self, py: Python<'_>, seconds: f64) -> PyResult<bool> {
         check_process(py)?;
         let patience = Duration::try_from_secs_f64(seconds).unwrap_or_default();
-        Ok(py.detach(|| self.state.lock().wait(patience, &self.progress)))
+        Ok(apart(py, || self.state.lock().wait(patience, &self.progress)))
     }
 
     /// Takes the result.
     fn take<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         check_process(py)?;
-        let result = py.detach(|| {
+        let result = apart(py, || {
             let mut state = self.state.lock();
             state.wait(Duration::ZERO, &self.progress);
             state.result.take()
@@ -126,7 +126,7 @@ impl Request {
         let waiter = Arc::new(Waiter { request: this.clone().unbind(), call });
         let waker = Waker::from(waiter.clone());
         let request = this.get();
-        let is_finished = py.detach(|| {
+        let is_finished = apart(py, || {
             let mut state = request.state.lock();
             let Some(waiting) = state.request.as_mut() else { return true };
             let polled = Pin::new(&mut *waiting).poll(&mut Context::from_waker(&waker));
@@ -149,7 +149,7 @@ impl Request {
     fn cancel(&self, py: Python<'_>) {
         // Where it runs, this process has no part in it.
         if !is_foreign() {
-            py.detach(|| self.cancel.cancel());
+            apart(py, || self.cancel.cancel());
         }
     }
 
@@ -208,7 +208,7 @@ fn converted(py: Python<'_>, output: Output) -> PyResult<Bound<'_, PyAny>> {
         Output::Latent(latent) => latent_of(py, latent)?.into_any(),
         Output::Tensors(tensors) => {
             let tensors = tensors.into_iter().map(|(name, tensor)| {
-                let bytes = py.detach(|| tensor.to_bytes());
+                let bytes = apart(py, || tensor.to_bytes());
                 (name, tensor.data_type().name(), tensor.shape().to_vec(), PyArray1::from_vec(py, bytes))
             });
             tensors.collect::<Vec<_>>().into_pyobject(py)?.into_any()

@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use tileforge::{Cancel, Picture, Player, Terms};
 
 use crate::failure::{exception, failed};
-use crate::process::{Owned, check};
+use crate::process::{Owned, apart, check};
 use crate::values::{GivenPicture, made_picture, picture};
 
 /// A stream of frames: give one, and take its result later.
@@ -80,7 +80,7 @@ impl Stream {
         check(py)?;
         let results = self.results.get().ok_or_else(|| failed(py, "the stream is closed"))?;
         let patience = Duration::try_from_secs_f64(seconds).unwrap_or_default();
-        match py.detach(|| results.lock().next_within(patience)) {
+        match apart(py, || results.lock().next_within(patience)) {
             None => Ok((false, None)),
             Some(None) => Ok((true, None)),
             Some(Some(Ok(frame))) => Ok((true, Some(made_picture(py, frame).into_pyobject(py)?.into_any()))),
@@ -91,7 +91,7 @@ impl Stream {
     /// Ends the stream.
     fn cancel(&self, py: Python<'_>) {
         if check(py).is_ok() {
-            py.detach(|| self.cancel.cancel());
+            apart(py, || self.cancel.cancel());
         }
     }
 }

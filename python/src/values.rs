@@ -6,6 +6,7 @@ use pyo3::prelude::*;
 use tileforge::{Colour, DepthMap, Latent, Picture, PixelData, Pixels, Samples, Size, Tensor};
 
 use crate::failure::{exception, invalid_input};
+use crate::process::apart;
 
 /// The samples of a picture.
 #[derive(FromPyObject)]
@@ -43,14 +44,14 @@ pub(crate) fn picture(py: Python<'_>, given: &GivenPicture<'_>) -> PyResult<Pict
         SampleArray::Float(array) => PixelData::Float(array.as_slice()?),
     };
     let size = Size { width: *width, height: *height };
-    let made = py.detach(|| Picture::from_pixels(Pixels { size, colour, data, stride: None }));
+    let made = apart(py, || Picture::from_pixels(Pixels { size, colour, data, stride: None }));
     made.map_err(|error| exception(py, &error))
 }
 
 /// The picture's samples, height, width and channels.
 pub(crate) fn made_picture(py: Python<'_>, picture: Picture) -> MadePicture<'_> {
     let (Size { width, height }, channels) = (picture.size(), picture.colour().channels());
-    let samples = match py.detach(|| picture.into_samples()) {
+    let samples = match apart(py, || picture.into_samples()) {
         Samples::Eight(samples) => PyArray1::from_vec(py, samples).into_any(),
         Samples::Sixteen(samples) => PyArray1::from_vec(py, samples).into_any(),
         Samples::Float(samples) => PyArray1::from_vec(py, samples).into_any(),
@@ -107,6 +108,6 @@ pub(crate) fn tensor(py: Python<'_>, given: &GivenTensor<'_>) -> PyResult<(Strin
     let refused = |problem: &str| invalid_input(py, &format!("{name}: {problem}"));
     let kind = data_type.parse().map_err(|_| refused(&format!("no graph takes elements of type {data_type}")))?;
     let bytes = bytes.as_slice()?;
-    let tensor = py.detach(|| Tensor::from_bytes(kind, shape, bytes));
+    let tensor = apart(py, || Tensor::from_bytes(kind, shape, bytes));
     Ok((name.clone(), tensor.ok_or_else(|| refused(&format!("not a tensor of {data_type} of its shape")))?))
 }
