@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Puts ONNX Runtime, OpenVINO, and for --gpu and --rtx NVIDIA's libraries, into .onnxruntime/ of the repository.
 
-The libraries come from Python wheels, because pip can get those in most networks. Each wheel is pinned by its SHA-256.
-It does not depend on the Python that runs this script. The product contains no Python.
+The libraries come from Python wheels, because pip can get those in most networks. Each wheel is pinned by its SHA-256,
+in the table of `runtime setup`, which does the same for the programs of a release. It does not depend on the Python that runs this script. The product contains no Python.
 
     .onnxruntime/lib/libonnxruntime.so      what `runtime` loads, with all that it needs beside it
     .onnxruntime/lib/libopenvino_c.so.*     what runs graphs on the processor faster than ONNX Runtime does
@@ -39,31 +39,17 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-ONNXRUNTIME = "1.31.1"
-OPENVINO = "2026.4.1"
-# The release that plans for RTX GPUs are built with. A plan is for exactly one release: changing it makes all plans
-# stale.
-TENSORRT_RTX = "1.7.1"
 REPOSITORY = Path(__file__).resolve().parent.parent
+# Which wheels there are, and what is installed of each. `runtime setup` has the same table.
+TABLE = REPOSITORY / "runtime/cli/src/setup/libraries.json"
 
 # Larger files are hashed again only if their size or time has changed: NVIDIA's libraries would take seconds.
 ALWAYS_HASHED_BYTES = 32 << 20
-
-# manylinux_2_28 wheels need glibc 2.28: Debian 10, Ubuntu 20.04, RHEL 8 or newer.
-OLDEST_GLIBC = (2, 28)
-OPENVINO_GLIBC = {"x86_64": (2, 28), "aarch64": (2, 35)}
 
 # The versions that the TensorRT provider of ONNX Runtime 1.31 works with, and one whose CUDA matches the wheels
 # below.
 TENSORRT_OLDEST, TENSORRT_NEWEST = (10, 13, 2), (10, 16, 1)
 TENSORRT_ADVISED = "tensorrt_cu13_libs-10.14.1.48-py2.py3-none-manylinux_2_28_x86_64.whl"
-
-ELSEWHERE = (
-    f"Get ONNX Runtime {ONNXRUNTIME} for this system from its release page and set ORT_DYLIB_PATH to its shared "
-    f"library; "
-    "nothing else of `make setup` is needed."
-)
-
 
 class SetupError(Exception):
     """A message for the user: what was expected, what was found, what to do next."""
@@ -77,7 +63,7 @@ class Wheel:
     version: str
     tags: str  # "python-abi-platform", the tail of the wheel's name
     sha256: str
-    libraries: str  # patterns over member paths, divided by spaces; all land in lib/ under their base name
+    libraries: tuple[str, ...]  # patterns over member paths; all land in lib/ under their base name
     without: str = ""  # pattern of base names that are left out, because they are large and not needed
     headers: str = ""  # pattern over member paths; these land in include/
     file: Path | None = None  # where the user has put it; None: pip downloads it
@@ -86,96 +72,58 @@ class Wheel:
     def name(self) -> str:
         return f"{self.package.replace('-', '_')}-{self.version}-{self.tags}.whl"
 
+    @property
+    def glibc(self) -> tuple[int, int]:
+        """The oldest glibc that it runs on. manylinux_2_28 is that of Debian 10, Ubuntu 20.04, RHEL 8 or newer."""
+        version = re.search(r"manylinux_(\d+)_(\d+)", self.tags)
+        return (int(version[1]), int(version[2])) if version else (0, 0)
+
     def target(self, member: str) -> Path | None:
         """Where a member is installed; None: nowhere."""
         name = member.rsplit("/", 1)[-1]
-        wanted = any(fnmatchcase(member, pattern) for pattern in self.libraries.split())
+        wanted = any(fnmatchcase(member, pattern) for pattern in self.libraries)
         if wanted and not fnmatchcase(name, self.without):
             return Path("lib", name)
         if fnmatchcase(member, self.headers):
             return Path("include", name)
-        if re.fullmatch(r"licen[sc]e.*|.*notices?\.txt|acknowledgements\.txt|readme\.txt", name, re.IGNORECASE):
+        if any(fnmatchcase(name.lower(), pattern) for pattern in LICENCES):
             return Path("licences", self.package, name)
         return None
 
 
-CAPI = "onnxruntime/capi/libonnxruntime*.so*"
-CUDA = "nvidia/cu13/lib/lib*.so.*"
+def read_table() -> tuple[list[str], dict[str, dict[str, dict[str, list[Wheel]]]]]:
+    """The patterns of licence texts, and the wheels by system, part and machine."""
+    table = json.loads(TABLE.read_text(encoding="utf-8"))
+    wheels: dict[str, dict[str, dict[str, list[Wheel]]]] = {}
+    for record in table["wheels"]:
+        parts = wheels.setdefault(record["system"], {part: {} for part in table["parts"]})
+        wheel = Wheel(
+            package=record["package"],
+            version=record["version"],
+            tags=record["tags"],
+            sha256=record["sha256"],
+            libraries=tuple(record["libraries"]),
+            without=record.get("without", ""),
+            headers=record.get("headers", ""),
+        )
+        parts[record["part"]].setdefault(record["machine"], []).append(wheel)
+    return table["licences"], wheels
 
-CPU_WHEELS = {
-    "x86_64": [
-        Wheel("onnxruntime", ONNXRUNTIME, "cp311-cp311-manylinux_2_28_x86_64",
-              "5752bd508126ae7c49894d3b9d2e83f0c3d487319246d04c444b393308d7ad7f", CAPI),
-    ],
-    "aarch64": [
-        Wheel("onnxruntime", ONNXRUNTIME, "cp311-cp311-manylinux_2_28_aarch64",
-              "da05378364c44d4407e463982d2bf8d5e4cfea873283757e48beeb41df97b7f3", CAPI),
-    ],
-}  # fmt: skip
 
-# Of OpenVINO's wheel, the library with its C API, what reads ONNX files, what computes on a processor, and the threads
-# (oneTBB) that it uses. Left out are its Python module, other frontends, and plugins for Intel's GPUs and NPUs.
-OPENVINO_LIBRARIES = " ".join(
-    f"openvino/libs/{name}"
-    for name in (
-        "libopenvino.so.*", "libopenvino_c.so.*", "libopenvino_onnx_frontend.so.*", "libopenvino_*_cpu_plugin.so",
-        "libtbb.so.*",
-    )
-)  # fmt: skip
+LICENCES, WHEELS = read_table()
+LINUX = WHEELS["linux"]
+CPU_WHEELS, OPENVINO_WHEELS, GPU_WHEELS = LINUX["cpu"], LINUX["openvino"], LINUX["gpu"]
+RTX_WHEELS, PROVIDER_WHEELS = LINUX["rtx"], LINUX["provider"]
 
-OPENVINO_WHEELS = {
-    "x86_64": [
-        Wheel("openvino", OPENVINO, "22982-cp311-cp311-manylinux_2_28_x86_64",
-              "2d22b1da03f7caf74df30e9f6417d0ab2f637e4a38e08e1dcd294d2c37407aaf", OPENVINO_LIBRARIES),
-    ],
-    "aarch64": [
-        Wheel("openvino", OPENVINO, "22982-cp311-cp311-manylinux_2_35_aarch64",
-              "bea1eb3733c34ef331adc945da0ccda5937865031139073663be84c517ffda22", OPENVINO_LIBRARIES),
-    ],
-}  # fmt: skip
+ONNXRUNTIME = CPU_WHEELS["x86_64"][0].version
+# The release that plans for RTX GPUs are built with, without the number of its build.
+TENSORRT_RTX = RTX_WHEELS["x86_64"][0].version.rsplit(".", 1)[0]
 
-# The libraries that the CUDA provider links to (cudart, cublas, cublasLt, curand), the one that it opens (cuDNN), and
-# the one with which cuDNN compiles kernels (nvrtc). cuFFT is left out: only the Fourier operators open it, and our
-# graphs have none. CUDA 13.0 and not a later 13.x, because it runs on every driver from the 580 branch on.
-GPU_WHEELS = {
-    "x86_64": [
-        Wheel("onnxruntime-gpu", ONNXRUNTIME, "cp311-cp311-manylinux_2_28_x86_64",
-              "e26c475fe361b2015f45b4b824bd13f0bb20204e59b62814e6f0acd5f3d491a6", CAPI),
-        Wheel("nvidia-cuda-runtime", "13.0.96", "py3-none-manylinux2014_x86_64.manylinux_2_17_x86_64",
-              "7f82250d7782aa23b6cfe765ecc7db554bd3c2870c43f3d1821f1d18aebf0548", CUDA),
-        Wheel("nvidia-cublas", "13.1.1.3", "py3-none-manylinux_2_27_x86_64",
-              "37936a16db8fe4ac1f065c2139360608a543a09275cb1a1af612e08cfa065436", CUDA, "libnvblas.so.*"),
-        Wheel("nvidia-curand", "10.4.0.35", "py3-none-manylinux_2_27_x86_64",
-              "1aee33a5da6e1db083fe2b90082def8915f30f3248d5896bcec36a579d941bfc", CUDA),
-        Wheel("nvidia-cuda-nvrtc", "13.0.88", "py3-none-manylinux2010_x86_64.manylinux_2_12_x86_64",
-              "ad9b6d2ead2435f11cbb6868809d2adeeee302e9bb94bcf0539c7a40d80e8575", CUDA, "*.alt.so.*"),
-        Wheel("nvidia-cudnn-cu13", "9.15.1.9", "py3-none-manylinux_2_27_x86_64",
-              "ebc9a647918df0d7298d67cfaf41579fd4c78ead9aba246f5ad9414d61b9ec4c", "nvidia/cudnn/lib/lib*.so.*"),
-    ],
-}  # fmt: skip
-
-# TensorRT for RTX: the library and its ONNX parser. They build plans on any machine, with or without a GPU. NVIDIA's
-# licence lets everybody install them and nobody pass them on, so no engine and no archive of ours contains them.
-RTX_WHEELS = {
-    "x86_64": [
-        Wheel("tensorrt-rtx-cu13-libs", f"{TENSORRT_RTX}.116", "py3-none-manylinux_2_28_x86_64",
-              "e3fd45fed001240d63304e77a2d4006319b839994237cb294b6e7ad72acaabcd",
-              "tensorrt_rtx_libs/libtensorrt_*.so.1"),
-    ],
-}  # fmt: skip
-
-# The execution provider that runs those plans, a plugin of ONNX Runtime. Of its wheel, only the provider is taken:
-# - The two libraries above (the same build, by its build ID) and the CUDA runtime come from the other wheels.
-# - `libtensorrt_plugins.so` is optional. It is for operators outside of ONNX, and our graphs have none.
-# - The provider does not use `libtensorrt_shim.so`.
-PROVIDER_WHEELS = {
-    "x86_64": [
-        Wheel("onnxruntime-ep-nv-tensorrt-rtx-cu13", "0.5.0", "py3-none-manylinux_2_28_x86_64",
-              "32f575c633d171b4edf4b53d3bb22b72a6c9c0a850d2982ce9a788a5d40d3298",
-              "onnxruntime_ep_nv_tensorrt_rtx/libonnxruntime_providers_nv_tensorrt_rtx.so",
-              headers="onnxruntime_ep_nv_tensorrt_rtx/*.h"),
-    ],
-}  # fmt: skip
+ELSEWHERE = (
+    f"Get ONNX Runtime {ONNXRUNTIME} for this system from its release page and set ORT_DYLIB_PATH to its shared "
+    f"library; "
+    "nothing else of `make setup` is needed."
+)
 
 # For the summary: the libraries that each provider needs, in lib/ or found by the system.
 CUDA_LIBRARIES = [
@@ -253,9 +201,18 @@ def parse_arguments() -> argparse.Namespace:
         choices=sorted(CPU_WHEELS),
         help="for another processor than this machine's, as releases need it: its library is not tried out",
     )
+    add(
+        "--system",
+        choices=sorted(WHEELS),
+        default="linux",
+        help="with --machine: for another system than Linux, as releases need it; ONNX Runtime alone is installed",
+    )
     arguments = parser.parse_args()
     if arguments.machine and (arguments.gpu or arguments.rtx):
         parser.error("--machine goes with neither --gpu nor --rtx")
+    if arguments.system != "linux" and arguments.machine not in WHEELS[arguments.system]["cpu"]:
+        known = ", ".join(sorted(WHEELS[arguments.system]["cpu"]))
+        parser.error(f"--system {arguments.system} needs --machine: {known}")
     if arguments.tensorrt_wheel and not arguments.gpu:
         parser.error("--tensorrt-wheel needs --gpu")
     if arguments.only_onnxruntime and (arguments.tensorrt_wheel or arguments.rtx or not arguments.gpu):
@@ -279,8 +236,9 @@ def supported_machine(gpu: bool, rtx: bool) -> str:
         raise SetupError(
             f"TensorRT for RTX is pinned for {known}, and this machine is {machine}; build plans on another machine"
         )
-    if is_older_than(OLDEST_GLIBC):
-        oldest = ".".join(map(str, OLDEST_GLIBC))
+    needed = (GPU_WHEELS if gpu else CPU_WHEELS)[machine][0].glibc
+    if is_older_than(needed):
+        oldest = ".".join(map(str, needed))
         raise SetupError(
             f"ONNX Runtime's wheel needs glibc {oldest} or newer, found {c_library() or 'another C library'}. {ELSEWHERE}"
         )
@@ -317,7 +275,7 @@ def tensorrt_wheel(name: str, sha256: str, file: Path | None) -> Wheel | None:
     parts = re.fullmatch(r"tensorrt_cu13_libs-((\d+)\.(\d+)\.(\d+)[^-]*)-([^-]+-none-manylinux[^-]+_x86_64)\.whl", name)
     if not parts or not TENSORRT_OLDEST <= tuple(map(int, parts.group(2, 3, 4))) <= TENSORRT_NEWEST:
         return None
-    return Wheel("tensorrt-cu13-libs", parts[1], parts[5], sha256, "tensorrt_libs/lib*.so*", file=file)
+    return Wheel("tensorrt-cu13-libs", parts[1], parts[5], sha256, ("tensorrt_libs/lib*.so*",), file=file)
 
 
 @contextlib.contextmanager
@@ -341,12 +299,15 @@ def provision(arguments: argparse.Namespace, machine: str, tensorrt: Wheel | Non
     def had(package: str) -> bool:
         return any(name.startswith(f"{package}-") for name in installed)
 
+    if arguments.system != "linux":
+        for_another_system(arguments, machine, installed, whole)
+        return
     gpu = arguments.gpu or (machine in GPU_WHEELS and had("onnxruntime_gpu"))
     rtx = gpu or arguments.rtx or had("tensorrt_rtx_cu13_libs")
     wheels = list(GPU_WHEELS[machine] if gpu else CPU_WHEELS[machine])
     if arguments.only_onnxruntime:
         del wheels[1:]
-    elif not arguments.without_openvino and not is_older_than(OPENVINO_GLIBC[machine]):
+    elif not arguments.without_openvino and not is_older_than(OPENVINO_WHEELS[machine][0].glibc):
         wheels += OPENVINO_WHEELS[machine]
     wheels += RTX_WHEELS.get(machine, []) if rtx else []
     wheels += PROVIDER_WHEELS.get(machine, []) if gpu else []
@@ -362,6 +323,17 @@ def provision(arguments: argparse.Namespace, machine: str, tensorrt: Wheel | Non
     if changed:
         install(destination, wheels, reusable, runs_here=machine == platform.machine())
     report(destination, wheels, gpu and not arguments.only_onnxruntime, changed)
+
+
+def for_another_system(arguments: argparse.Namespace, machine: str, installed: dict, whole: dict) -> None:
+    """Installs ONNX Runtime for a release that is for another system than this one."""
+    wheels = WHEELS[arguments.system]["cpu"][machine]
+    wanted = {wheel.name: wheel.sha256 for wheel in wheels}
+    reusable = {name: record for name, record in whole.items() if record["sha256"] == wanted.get(name)}
+    changed = reusable.keys() != wanted.keys() or installed.keys() != wanted.keys()
+    if changed:
+        install(arguments.destination, wheels, reusable, runs_here=False)
+    report(arguments.destination, wheels, False, changed)
 
 
 def read_installed(destination: Path) -> dict:
@@ -421,7 +393,8 @@ def install(destination: Path, wheels: list[Wheel], reusable: dict, runs_here: b
                 records[wheel.name] = {"sha256": wheel.sha256, "files": unpack(wheel, file, staging)}
                 if not wheel.file:
                     file.unlink()  # at once, because all wheels together have a gigabyte
-        (staging / "lib" / "libonnxruntime.so").symlink_to(f"libonnxruntime.so.{ONNXRUNTIME}")
+        if (staging / "lib" / f"libonnxruntime.so.{ONNXRUNTIME}").exists():
+            (staging / "lib" / "libonnxruntime.so").symlink_to(f"libonnxruntime.so.{ONNXRUNTIME}")
         if runs_here:
             try_out(staging / "lib" / "libonnxruntime.so")
             try_out_openvino(staging / "lib")
@@ -499,7 +472,7 @@ def unpack(wheel: Wheel, file: Path, folder: Path) -> dict:
         raise SetupError(f"{file}: not a whole wheel ({error}); download it again") from error
     if not any(path.startswith("lib/") for path in files):
         raise SetupError(
-            f"{file}: expected libraries at {wheel.libraries}, found none; is it {wheel.package} {wheel.version}?"
+            f"{file}: expected libraries at {', '.join(wheel.libraries)}, found none; is it {wheel.package} {wheel.version}?"
         )
     return files
 
