@@ -211,11 +211,16 @@ fn find(search: &Search) -> Result<PathBuf> {
     }
 }
 
-fn places_around_executable() -> Vec<PathBuf> {
+/// The folders of [`Search::AroundExecutable`], in the order in which they are looked through.
+pub fn folders_around_executable() -> Vec<PathBuf> {
     let folder = installation::executable_folder();
     let beside = [folder.clone(), folder.join("../lib/tileforge"), folder.join("../lib")];
     let source_tree = installation::built_in().map(|tree| tree.join(".onnxruntime/lib"));
-    beside.into_iter().chain(source_tree).map(|folder| folder.join(file_name())).collect()
+    beside.into_iter().chain(source_tree).collect()
+}
+
+fn places_around_executable() -> Vec<PathBuf> {
+    folders_around_executable().into_iter().map(|folder| folder.join(file_name())).collect()
 }
 
 fn file_name() -> String {

@@ -2,6 +2,7 @@
 
 use tileforge_contract::{Provider, Task};
 use tileforge_engine::Error as EngineError;
+use tileforge_files::installation;
 use tileforge_image::{Error as ImageError, Size, TilingError};
 use tileforge_registry::Error as RegistryError;
 use tileforge_runtime::Error;
@@ -118,14 +119,19 @@ fn of_diffusion(error: &DiffusionError) -> Option<&'static str> {
     }
 }
 
+/// The command that installs libraries: for programs of a source tree, or for those of a release.
+fn setup() -> &'static str {
+    if installation::built_in().is_some() { "make setup" } else { "runtime setup" }
+}
+
 fn of_session(error: &SessionError) -> Option<String> {
     let text = match error {
         SessionError::Engine(error) => of_engine(error)?,
         SessionError::LibraryNotFound { .. } | SessionError::Library { .. } => {
-            "run `make setup`, or pass --ort-lib PATH"
+            return Some(format!("run `{}`, or pass --ort-lib PATH", setup()));
         }
         SessionError::NoLibraryAt { by, .. } => {
-            return Some(format!("give {by} the library or the folder that holds it; `make setup` downloads one"));
+            return Some(format!("give {by} the library or the folder that holds it; `{}` downloads one", setup()));
         }
         SessionError::ProviderUnusable { .. } | SessionError::ProviderOptions { .. } => "use --provider cpu",
         SessionError::DoesNotFit { .. } => {

@@ -157,12 +157,7 @@ fn known(library: &Library, probe: &Probe, judged: &[Judged<'_>]) -> String {
         let gibibytes = gpu.memory_bytes as f64 / f64::from(1 << 30);
         format!("{:<13} {}, compute {}, {gibibytes:.1} GiB", format!("GPU {number}"), gpu.name, gpu.compute_capability)
     }));
-    let openvino = library.openvino_release().map_or_else(|problem| format!("none: {problem}"), str::to_owned);
-    lines.extend(probe.providers.iter().map(|status| {
-        let usable = if status.usable { "usable" } else { "not usable" };
-        format!("{:<13} {usable}: {}", status.provider.name(), status.reason)
-    }));
-    lines.push(format!("OpenVINO      {openvino}"));
+    lines.extend(provider_lines(library, probe));
     lines.push(format!("TensorRT      {}", probe.tensorrt_version.as_deref().unwrap_or("none")));
     let release = probe.tensorrt_rtx_version.as_deref();
     lines.push(format!("TensorRT-RTX  {}", release.unwrap_or("none: plans for RTX GPUs can be neither built nor run")));
@@ -173,6 +168,16 @@ fn known(library: &Library, probe: &Probe, judged: &[Judged<'_>]) -> String {
     }
     lines.extend(judged.iter().map(|each| format!("engine        {}{}", each.place, each.verdict)));
     lines.join("\n")
+}
+
+/// A line for each provider, with what it lacks, and one for the release of OpenVINO.
+pub(crate) fn provider_lines(library: &Library, probe: &Probe) -> Vec<String> {
+    let status = probe.providers.iter().map(|status| {
+        let usable = if status.usable { "usable" } else { "not usable" };
+        format!("{:<13} {usable}: {}", status.provider.name(), status.reason)
+    });
+    let openvino = library.openvino_release().map_or_else(|problem| format!("none: {problem}"), str::to_owned);
+    status.chain([format!("OpenVINO      {openvino}")]).collect()
 }
 
 /// A line for each release that an engine, or a part of it, was made with and that is not here; each begins a new line.

@@ -27,6 +27,8 @@ pub(crate) enum Failure {
     Film(tileforge_film::Error),
     /// Something between an engine and a registry failed.
     Registry(Box<tileforge_registry::Error>),
+    /// Libraries cannot be installed.
+    Setup(String),
     /// Arguments that do not go together.
     Usage(String),
     /// A gate or a self-test was missed; the figures have been printed.
@@ -103,7 +105,12 @@ impl terminal::Failure for Failure {
                 Error::Cancelled => Exit::Stopped,
                 _ => Exit::Failed,
             },
-            Self::File { .. } | Self::Film(_) | Self::Registry(_) | Self::Partly(_) | Self::Print(_) => Exit::Failed,
+            Self::File { .. }
+            | Self::Film(_)
+            | Self::Registry(_)
+            | Self::Setup(_)
+            | Self::Partly(_)
+            | Self::Print(_) => Exit::Failed,
             Self::Usage(_) => Exit::Usage,
             Self::Gate(_) => Exit::Gate,
         }
@@ -119,7 +126,7 @@ impl terminal::Failure for Failure {
             Self::File { path, action, source } => format!("{}: cannot {action}\n  because: {source}", path.display()),
             Self::Film(error) => chain(error),
             Self::Registry(error) => chain_with(error.as_ref(), of_registry(error)),
-            Self::Usage(text) | Self::Gate(text) | Self::Partly(text) => text.clone(),
+            Self::Setup(text) | Self::Usage(text) | Self::Gate(text) | Self::Partly(text) => text.clone(),
             Self::Print(error) => chain(error),
         })
     }

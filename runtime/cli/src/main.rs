@@ -18,6 +18,7 @@ mod inspect;
 mod pull;
 mod registry;
 mod run;
+mod setup;
 mod signals;
 mod unpack;
 mod verify;
@@ -74,6 +75,7 @@ enum Command {
     Unpack(unpack::Arguments),
     Pull(pull::Arguments),
     Doctor(doctor::Arguments),
+    Setup(setup::Arguments),
     Completions(Completions),
     /// Print all manual pages as one JSON object, from file names to texts; releases are made with it.
     #[command(hide = true)]
@@ -112,7 +114,12 @@ impl Command {
             Self::Verify(arguments) => arguments.engine.named(),
             Self::Warm(arguments) => arguments.engine.named(),
             Self::Doctor(arguments) => arguments.named(),
-            Self::Compare(_) | Self::Unpack(_) | Self::Pull(_) | Self::Completions(_) | Self::Manual => return None,
+            Self::Compare(_)
+            | Self::Unpack(_)
+            | Self::Pull(_)
+            | Self::Setup(_)
+            | Self::Completions(_)
+            | Self::Manual => return None,
         })
     }
 }
@@ -143,6 +150,7 @@ fn run(mut cli: Cli) -> CommandResult {
         Command::Unpack(arguments) => unpack::run(arguments),
         Command::Pull(arguments) => pull::run(arguments, environment),
         Command::Doctor(arguments) => doctor::run(arguments, environment),
+        Command::Setup(arguments) => setup::run(arguments),
         Command::Completions(arguments) => Ok(terminal::print_completions(arguments.shell, Cli::command())?),
         Command::Manual => Ok(terminal::print_manual(Cli::command())?),
     }

@@ -50,6 +50,7 @@ mod restoration;
 mod rtx_engines;
 #[cfg(feature = "rtx")]
 mod rtx_plans;
+mod setup;
 mod shape_inference;
 mod stopped;
 mod systems;
