@@ -20,6 +20,12 @@ pub enum Refused {
         /// The file's length.
         found: u64,
     },
+    /// The file is a placeholder: its content is in a cloud.
+    #[error(
+        "its content is not on this machine, but with OneDrive or another cloud; let that keep the file on this device, \
+         and try again"
+    )]
+    Elsewhere,
     /// What is at this path is not this user's own.
     #[error("expected {expected} of your own, found {found}; remove it, or name another place")]
     NotOwn {

@@ -5,6 +5,7 @@
 #![allow(unsafe_code)]
 
 mod file;
+mod long;
 mod security;
 
 pub(super) use file::*;

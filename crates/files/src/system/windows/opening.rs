@@ -5,17 +5,18 @@
 
 use std::fs::{File, FileType, OpenOptions};
 use std::io;
-use std::os::windows::fs::OpenOptionsExt;
+use std::os::windows::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Component, Path, PathBuf, Prefix};
 
 use windows_sys::Wdk::Storage::FileSystem::{FILE_DIRECTORY_FILE, FILE_OPEN};
 use windows_sys::Win32::Storage::FileSystem::{
-    FILE_APPEND_DATA, FILE_FLAG_BACKUP_SEMANTICS, FILE_FLAG_OPEN_REPARSE_POINT, FILE_GENERIC_READ,
-    FILE_READ_ATTRIBUTES, FILE_SHARE_DELETE, FILE_SHARE_READ, FILE_SHARE_WRITE, READ_CONTROL, SYNCHRONIZE,
+    FILE_APPEND_DATA, FILE_ATTRIBUTE_OFFLINE, FILE_ATTRIBUTE_RECALL_ON_DATA_ACCESS, FILE_ATTRIBUTE_RECALL_ON_OPEN,
+    FILE_FLAG_BACKUP_SEMANTICS, FILE_FLAG_OPEN_REPARSE_POINT, FILE_GENERIC_READ, FILE_READ_ATTRIBUTES,
+    FILE_SHARE_DELETE, FILE_SHARE_READ, FILE_SHARE_WRITE, READ_CONTROL, SYNCHRONIZE,
 };
 
 use super::calls;
-use crate::refused::not_regular;
+use crate::refused::{Refused, not_regular};
 
 /// As on Unix, an opened file does not keep others from writing, renaming or removing it.
 pub(super) const SHARED: u32 = FILE_SHARE_READ | FILE_SHARE_WRITE | FILE_SHARE_DELETE;
@@ -23,13 +24,13 @@ pub(super) const SHARED: u32 = FILE_SHARE_READ | FILE_SHARE_WRITE | FILE_SHARE_D
 /// Opens whatever is at a path to read it, and never waits for another program.
 pub(crate) fn read(path: &Path) -> io::Result<File> {
     // Without BACKUP_SEMANTICS, opening a folder says no more than that it is denied.
-    open(path, OpenOptions::new().read(true).custom_flags(FILE_FLAG_BACKUP_SEMANTICS))
+    present(open(path, OpenOptions::new().read(true).custom_flags(FILE_FLAG_BACKUP_SEMANTICS))?)
 }
 
 /// As [`read`], by a path from an opened folder. While it is open, no process can write, rename or remove the file.
 pub(crate) fn read_in(folder: &File, path: &Path) -> io::Result<File> {
     let how = calls::Opening { access: FILE_GENERIC_READ, share: FILE_SHARE_READ, disposition: FILE_OPEN, options: 0 };
-    no_device(calls::open_in(folder, path, how)?)
+    present(no_device(calls::open_in(folder, path, how)?)?)
 }
 
 /// Opens a folder.
@@ -122,6 +123,92 @@ fn no_device(file: File) -> io::Result<File> {
     }
 }
 
+/// A file whose content is on this machine. Otherwise, the first read would wait for a download, or for a network that is
+/// not there, and say nothing meanwhile.
+fn present(file: File) -> io::Result<File> {
+    let found = file.metadata()?;
+    if found.is_dir() || !is_placeholder(found.file_attributes()) { Ok(file) } else { Err(elsewhere()) }
+}
+
+fn elsewhere() -> io::Error {
+    io::Error::new(io::ErrorKind::Unsupported, Refused::Elsewhere)
+}
+
+/// Whether the content of a file with these attributes is elsewhere: OneDrive, other clouds, and archives on tapes.
+fn is_placeholder(attributes: u32) -> bool {
+    attributes & (FILE_ATTRIBUTE_RECALL_ON_DATA_ACCESS | FILE_ATTRIBUTE_RECALL_ON_OPEN | FILE_ATTRIBUTE_OFFLINE) != 0
+}
+
 pub(super) fn no_link(file: File) -> io::Result<File> {
     if file.metadata()?.is_symlink() { Err(not_regular("a link", false)) } else { Ok(file) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use windows_sys::Win32::Foundation::ERROR_MORE_DATA;
+    use windows_sys::Win32::Storage::FileSystem::{
+        FILE_ATTRIBUTE_ARCHIVE, FILE_ATTRIBUTE_HIDDEN, FILE_ATTRIBUTE_PINNED,
+    };
+
+    use super::*;
+    use crate::system::windows::{making, own_folder, placing};
+
+    /// Nothing but the driver of a cloud can make such a file, so the attributes alone are tested.
+    #[test]
+    fn a_placeholder_is_known_by_its_attributes() {
+        let placeholders =
+            [FILE_ATTRIBUTE_RECALL_ON_DATA_ACCESS, FILE_ATTRIBUTE_RECALL_ON_OPEN, FILE_ATTRIBUTE_OFFLINE];
+        for attribute in placeholders {
+            assert!(is_placeholder(attribute | FILE_ATTRIBUTE_ARCHIVE), "{attribute:x}");
+        }
+        for present in [0, FILE_ATTRIBUTE_ARCHIVE, FILE_ATTRIBUTE_HIDDEN | FILE_ATTRIBUTE_PINNED] {
+            assert!(!is_placeholder(present), "{present:x}");
+        }
+        let said = elsewhere().to_string();
+        assert!(said.contains("not on this machine"), "{said}");
+    }
+
+    /// Names with spaces, umlauts and emoji, in a folder whose path is longer than `MAX_PATH`.
+    #[test]
+    fn any_name_is_opened_made_and_renamed_below_a_long_path() {
+        let work = tempfile::tempdir().unwrap();
+        let mut folder = work.path().to_owned();
+        while folder.as_os_str().len() < 400 {
+            folder.push("Ein Ordner mit Größe 🖼️");
+        }
+        fs::create_dir_all(&folder).unwrap();
+        for name in ["a b.txt", "Übergröße.png", "🦀🖼️.onnx", "ﬁne e\u{301}.txt", "a.b.c"] {
+            let path = folder.join(name);
+            let mut builder = tempfile::Builder::new();
+            let made = making::private_file(&mut builder, &folder).unwrap();
+            fs::write(made.path(), name).unwrap();
+            made.persist(&path).unwrap();
+            assert_eq!(crate::read(&path, 100).unwrap(), name.as_bytes());
+            let opened = self::folder(&folder).unwrap();
+            assert!(read_in(&opened, Path::new(name)).unwrap().metadata().unwrap().is_file());
+            let second = folder.join(format!("second {name}"));
+            match placing::link(&read(&path).unwrap(), &second) {
+                // Wine does not say the path of an opened file that is longer than `MAX_PATH`.
+                Err(error) if error.raw_os_error() == Some(ERROR_MORE_DATA.cast_signed()) => {}
+                linked => {
+                    linked.unwrap();
+                    assert!(crate::is_same_file(&path, &second).unwrap());
+                }
+            }
+        }
+        let own = folder.join("eigener Ordner");
+        making::private_folders(&own).unwrap();
+        assert!(own_folder::OwnFolder::open(&own).is_ok());
+        // The same place by its name on the network, where the system has such names.
+        let absolute = std::path::absolute(&folder).unwrap();
+        let text = absolute.to_str().unwrap();
+        if let Some(rest) = text.strip_prefix("C:") {
+            let unc = format!(r"\\localhost\C${rest}");
+            if fs::metadata(&unc).is_ok() {
+                assert!(crate::read(&Path::new(&unc).join("a b.txt"), 100).is_ok());
+            }
+        }
+    }
 }

@@ -27,6 +27,8 @@ use windows_sys::Win32::Storage::FileSystem::{
 use windows_sys::Win32::System::IO::IO_STATUS_BLOCK;
 use windows_sys::Win32::System::Threading::CreateEventW;
 
+use super::long::for_windows;
+
 /// A name with the zero at its end.
 pub(in super::super) fn wide(name: &OsStr) -> Vec<u16> {
     name.encode_wide().chain([0]).collect()
@@ -166,7 +168,7 @@ pub(in super::super) fn remove(file: &File) -> io::Result<()> {
 
 /// Gives an opened file another name, and takes it from an older file. It was opened with the right to delete it.
 pub(in super::super) fn rename(file: &File, to: &Path) -> io::Result<()> {
-    let name = wide(std::path::absolute(to)?.as_os_str());
+    let name = wide(std::path::absolute(for_windows(to)?)?.as_os_str());
     let name_at = offset_of!(FILE_RENAME_INFO, FileName);
     // Of 8-byte words, so that the structure is aligned.
     let mut words = vec![0_u64; (name_at + name.len() * 2).div_ceil(8).max(size_of::<FILE_RENAME_INFO>().div_ceil(8))];
@@ -184,7 +186,7 @@ pub(in super::super) fn rename(file: &File, to: &Path) -> io::Result<()> {
 
 /// Bytes that the volume of a folder has for this user.
 pub(in super::super) fn free_bytes(folder: &Path) -> io::Result<u64> {
-    let (path, mut free) = (wide(folder.as_os_str()), 0);
+    let (path, mut free) = (wide(for_windows(folder)?.as_os_str()), 0);
     // SAFETY: see the module's text.
     succeeded(unsafe { GetDiskFreeSpaceExW(path.as_ptr(), &raw mut free, ptr::null_mut(), ptr::null_mut()) })?;
     Ok(free)

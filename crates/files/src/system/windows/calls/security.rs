@@ -24,6 +24,7 @@ use windows_sys::Win32::System::SystemServices::{ACCESS_ALLOWED_ACE_TYPE, ACCESS
 use windows_sys::Win32::System::Threading::{GetCurrentProcess, OpenProcessToken};
 
 use super::file::{succeeded, wide};
+use super::long::for_windows;
 
 /// An entry of a list of rights.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -185,7 +186,7 @@ impl Descriptor {
 
 /// Makes a folder with a security descriptor, which is written in SDDL.
 pub(in super::super) fn make_folder(path: &Path, descriptor: &str) -> io::Result<()> {
-    let (path, descriptor) = (wide(path.as_os_str()), Descriptor::new(descriptor)?);
+    let (path, descriptor) = (wide(for_windows(path)?.as_os_str()), Descriptor::new(descriptor)?);
     let attributes = descriptor.attributes();
     // SAFETY: see the module's text.
     succeeded(unsafe { CreateDirectoryW(path.as_ptr(), &raw const attributes) })
@@ -193,7 +194,7 @@ pub(in super::super) fn make_folder(path: &Path, descriptor: &str) -> io::Result
 
 /// Makes a new file with a security descriptor, which is written in SDDL, to read and write it, and to delete it.
 pub(in super::super) fn make_file(path: &Path, descriptor: &str, access: u32) -> io::Result<File> {
-    let (path, descriptor) = (wide(path.as_os_str()), Descriptor::new(descriptor)?);
+    let (path, descriptor) = (wide(for_windows(path)?.as_os_str()), Descriptor::new(descriptor)?);
     let attributes = descriptor.attributes();
     let share = FILE_SHARE_READ | FILE_SHARE_WRITE | FILE_SHARE_DELETE;
     // SAFETY: see the module's text.
