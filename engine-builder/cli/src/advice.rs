@@ -6,6 +6,7 @@ use tileforge_engine_builder::rebuild::{Ingredient, Unrecorded};
 use tileforge_engine_builder::request::{PipelineOption, RequestError};
 use tileforge_engine_builder::{Error, MissingWeights, Origin, PrecisionOption};
 use tileforge_exporter::Error as ExportError;
+use tileforge_files::installation;
 use tileforge_registry::Error as RegistryError;
 use tileforge_session::Error as SessionError;
 use tileforge_tensorrt::{Error as PlanError, LibraryVersion};
@@ -120,10 +121,10 @@ pub(super) fn on(error: &Error) -> Option<String> {
         Error::Plan(error) => return missing_builder(error),
         Error::Portable { .. } => "build it on that machine, or without --require-compiled for a portable one".into(),
         Error::Session(SessionError::LibraryNotFound { .. }) => {
-            "run `make setup` in the source tree, or pass --ort-lib PATH".into()
+            format!("run `{}`, or pass --ort-lib PATH", setup())
         }
         Error::Session(SessionError::NoLibraryAt { .. }) => "give the path of the library or of its folder".into(),
-        Error::Session(SessionError::Library { .. }) => "run `make setup`, or pass --ort-lib PATH".into(),
+        Error::Session(SessionError::Library { .. }) => format!("run `{}`, or pass --ort-lib PATH", setup()),
         Error::Engine(error) => return engine(error),
         Error::Export(ExportError::UnknownArchitecture { .. }) => "`-v` compares it with every architecture".into(),
         Error::Export(ExportError::NoWeights { path, found, .. }) => {
@@ -142,13 +143,18 @@ pub(super) fn on(error: &Error) -> Option<String> {
     })
 }
 
+/// The command that installs libraries: for programs of a source tree, or for those of a release.
+fn setup() -> &'static str {
+    if installation::built_in().is_some() { "make setup" } else { "runtime setup" }
+}
+
 /// What to do where plans for RTX GPUs cannot be built.
 pub(super) fn missing_builder(error: &PlanError) -> Option<String> {
     let portable = "or build an engine without plans, which CUDA and the CPU run, with --portable";
     let release = LibraryVersion::EXPECTED;
     let libraries = format!(
-        "`pip install --target DIR tensorrt-rtx-cu13-libs=={release}` downloads them, and --rtx-lib \
-         DIR/tensorrt_rtx_libs or {RTX_LIB} names them; in a source tree, `make setup RTX=1` does both"
+        "`runtime setup --rtx` beside the programs of a release, and `make setup RTX=1` in a source tree, install \
+         {release}; elsewhere, --rtx-lib DIR or {RTX_LIB} names their folder"
     );
     Some(match error {
         PlanError::NotCompiledIn => format!(

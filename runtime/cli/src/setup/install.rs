@@ -71,8 +71,8 @@ fn place_one(staging: &Path, previous: &Path, destination: &Path, path: &str) ->
     })
 }
 
-/// Removes files that are no longer part of the installation. One that cannot be removed, because a program has it open,
-/// does no harm.
+/// Removes files that are no longer part of the installation. One that cannot be removed, because a program has it
+/// open, does no harm.
 pub(super) fn remove<'p>(destination: &Path, files: impl Iterator<Item = &'p str>) {
     for path in files {
         let place = destination.join(path);

@@ -38,8 +38,8 @@ const LOCK: &str = ".tileforge-setup.lock";
 
 /// Install ONNX Runtime, OpenVINO and, for a GPU, NVIDIA's libraries, where the programs look for them.
 ///
-/// The libraries come from Python's wheels, each of which is pinned by its SHA-256. `pip` downloads them, or --from names
-/// them. Nothing else of Python is used. What --gpu and --rtx have installed is kept by a later run without them.
+/// The libraries come from Python's wheels, each of which is pinned by its SHA-256. `pip` downloads them, or --from
+/// names them. Nothing else of Python is used. What --gpu and --rtx have installed is kept by a later run without them.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
