@@ -190,6 +190,10 @@ fn the_archive_has_what_a_user_needs() {
         assert!(text(&format!("share/man/man1/{program}.1")).contains(VERSION));
     }
     assert!(text("lib/tileforge/libonnxruntime.so").starts_with("libonnxruntime.so.1."));
+    // What `runtime setup` reads, so that it downloads nothing a second time.
+    let record: Value = serde_json::from_str(&text("lib/tileforge/tileforge-setup.json")).unwrap();
+    let (wheel, origin) = record["origins"].as_object().unwrap().iter().next().unwrap();
+    assert!(wheel.starts_with("onnxruntime-1.") && origin["files"]["libonnxruntime.so"].is_string(), "{record}");
     assert!(found.keys().all(|name| !name.contains("tensorrt_rtx")), "NVIDIA's library is not to be passed on");
     for name in ["LICENSE-MIT", "LICENSE-APACHE", "onnxruntime/LICENSE", "onnxruntime/ThirdPartyNotices.txt"] {
         assert!(!text(&format!("share/doc/tileforge/{name}")).is_empty());
@@ -311,6 +315,12 @@ fn what_cannot_be_made_is_refused_and_leaves_nothing() {
     refused(dist(&output).args(["--target", "riscv64gc-unknown-linux-gnu"]), "expected x86_64-unknown-linux-gnu or");
     let both = ["--target", "x86_64-unknown-linux-gnu", "--target", "aarch64-unknown-linux-gnu"];
     refused(dist(&output).args(both), "are for one --target");
+    let windows = ["--target", "x86_64-pc-windows-gnu"];
+    refused(
+        dist(&output).args(windows).arg("--printed-by").arg(programs()),
+        "expected ONNX Runtime for windows on x86_64",
+    );
+    refused(Command::new(XTASK).arg("dist").args(windows), "expected --programs DIR; `scripts/build_windows.sh");
     refused(dist(&output).env("SOURCE_DATE_EPOCH", "today"), "found SOURCE_DATE_EPOCH=today");
     refused(dist(&output).arg("--key").arg(work.path().join("none.key")), "none.key");
     let mut nothing = Command::new(XTASK);

@@ -1,13 +1,9 @@
 //! Building what a release consists of: the programs with Cargo, ONNX Runtime by its script.
 
 use super::at::at;
-use super::target::Target;
-use std::ffi::OsStr;
+use super::target::{System, Target};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-
-/// The programs of the product.
-pub(super) const PROGRAMS: [&str; 4] = ["engine-builder", "exporter", "runtime", "tileforge-server"];
 
 /// The root of the source tree.
 pub(super) fn repository() -> &'static Path {
@@ -39,7 +35,7 @@ pub(super) fn check(target: &Target, built: bool) -> Result<(), String> {
     let strip = target.tool("strip");
     let package =
         if target.is_here() { "binutils".to_owned() } else { format!("gcc-{}", target.tools.trim_end_matches('-')) };
-    let needed = if built { vec![strip] } else { vec![strip, target.tool("gcc")] };
+    let needed = if built || target.system == System::Windows { vec![strip] } else { vec![strip, target.tool("gcc")] };
     for tool in needed {
         let found = Command::new(&tool).arg("--version").output();
         found.map_err(|error| {
@@ -48,6 +44,10 @@ pub(super) fn check(target: &Target, built: bool) -> Result<(), String> {
     }
     if built {
         return Ok(());
+    }
+    if target.system == System::Windows {
+        let how = "`scripts/build_windows.sh ROOT DIR` builds them";
+        return Err(format!("{}: expected --programs DIR; {how}", target.triple));
     }
     let folder = output_of(Command::new("rustc").args(["--print", "target-libdir", "--target", target.triple]))?;
     let folder = Path::new(folder.trim());
@@ -100,12 +100,20 @@ pub(super) fn stripped(target: &Target, file: &Path) -> Result<Vec<u8>, String> 
 
 /// Installs ONNX Runtime for this target, once. Returns its folder.
 pub(super) fn onnxruntime(target: &Target) -> Result<PathBuf, String> {
-    let folder = target_folder()?.join("onnxruntime").join(target.machine);
+    let folder = target_folder()?.join("onnxruntime").join(folder_name(target));
     let mut setup = Command::new("python3");
     setup.arg(repository().join("scripts/setup_onnxruntime.py"));
-    setup.args([OsStr::new("--machine"), target.machine.as_ref(), "--destination".as_ref(), folder.as_ref()]);
+    setup.args(["--system", target.system_name(), "--machine", target.machine]).arg("--destination").arg(&folder);
     output_of(&mut setup)?;
     Ok(folder)
+}
+
+/// A folder for what is of one target.
+fn folder_name(target: &Target) -> String {
+    match target.system {
+        System::Linux { .. } => target.machine.into(),
+        System::Windows => format!("{}-{}", target.system_name(), target.machine),
+    }
 }
 
 /// The folder in which Cargo builds.

@@ -3,11 +3,12 @@
 //! The folders are those below `/usr` or `/usr/local`, so that the archive can be unpacked there, too.
 
 use super::at::at;
-use super::build::{self, PROGRAMS, output_of, repository};
+use super::build::{self, output_of, repository};
 use super::components::Components;
 use super::elf::Needs;
 use super::onnxruntime::OnnxRuntime;
-use super::target::Target;
+use super::pe;
+use super::target::{self, System, Target};
 use super::tree::{Entry, Tree};
 use super::{VERSION, licences};
 use std::collections::BTreeMap;
@@ -24,6 +25,8 @@ pub(super) const DOCUMENTS: &str = "share/doc/tileforge";
 
 /// What the reader of an unpacked archive sees first.
 const README: &str = include_str!("../../../packaging/README.md");
+/// The same on Windows.
+const README_WINDOWS: &str = include_str!("../../../packaging/README-windows.md");
 
 /// The files of a release for one target.
 #[derive(Debug)]
@@ -33,11 +36,30 @@ pub(super) struct Release {
     pub(super) needs: Needs,
 }
 
-/// Files that the programs print: completions and manual pages. They are the same for every target.
-pub(super) fn spoken_by(programs: &Path) -> Result<Tree, String> {
-    let mut tree = Tree::default();
-    for name in PROGRAMS {
+/// Files that the programs print, by systems.
+#[derive(Debug, Default)]
+pub(super) struct Spoken {
+    linux: Tree,
+    windows: Tree,
+}
+
+impl Spoken {
+    fn of(&self, target: &Target) -> &Tree {
+        match target.system {
+            System::Linux { .. } => &self.linux,
+            System::Windows => &self.windows,
+        }
+    }
+}
+
+/// Files that the programs of this machine print: completions and manual pages. They are the same for every target.
+pub(super) fn spoken_by(programs: &Path) -> Result<Spoken, String> {
+    let mut spoken = Spoken::default();
+    for name in target::here()?.programs() {
         let said = |arguments: &[&str]| output_of(Command::new(programs.join(name)).args(arguments));
+        let windows = format!("share/powershell/{name}.ps1");
+        spoken.windows.file(windows, said(&["completions", "powershell"])?);
+        let tree = &mut spoken.linux;
         tree.file(format!("share/bash-completion/completions/{name}"), said(&["completions", "bash"])?);
         tree.file(format!("share/fish/vendor_completions.d/{name}.fish"), said(&["completions", "fish"])?);
         tree.file(format!("share/zsh/site-functions/_{name}"), said(&["completions", "zsh"])?);
@@ -47,7 +69,7 @@ pub(super) fn spoken_by(programs: &Path) -> Result<Tree, String> {
             tree.file(format!("share/man/man1/{page}"), text);
         }
     }
-    Ok(tree)
+    Ok(spoken)
 }
 
 /// Everything in a release.
@@ -56,24 +78,39 @@ pub(super) fn of(
     programs: &Path,
     library: &OnnxRuntime,
     components: &Components,
-    spoken: &Tree,
+    spoken: &Spoken,
     materials: &[u8],
 ) -> Result<Release, String> {
-    let mut tree = spoken.clone();
+    let mut tree = spoken.of(target).clone();
+    tree.0.retain(|path, _| {
+        !path.starts_with("share/powershell/")
+            || target.programs().iter().any(|name| path.ends_with(&format!("/{name}.ps1")))
+    });
     let mut needs = Needs::default();
-    for name in PROGRAMS {
-        let program = build::stripped(target, &programs.join(name))?;
-        needs.add(name, &program, target)?;
-        tree.add(format!("bin/{name}"), Entry::Program(program));
+    let mut check = |name: &str, bytes: &[u8]| match target.system {
+        System::Linux { .. } => needs.add(name, bytes, target),
+        System::Windows => match pe::imports(name, bytes, target)?.iter().find(|library| pe::of_a_compiler(library)) {
+            Some(library) => Err(format!("{name}: it needs {library}, which is of its compiler and not of Windows")),
+            None => Ok(()),
+        },
+    };
+    let ending = if target.system == System::Windows { ".exe" } else { "" };
+    for name in target.programs() {
+        let program = build::stripped(target, &programs.join(format!("{name}{ending}")))?;
+        check(name, &program)?;
+        tree.add(format!("bin/{name}{ending}"), Entry::Program(program));
     }
     for (name, content) in &library.libraries {
         // The others are loaded only where the GPU libraries that they need are.
         if *name == library.file() {
-            needs.add(name, content, target)?;
+            check(name, content)?;
         }
         tree.file(format!("{LIBRARIES}/{name}"), content.clone());
     }
-    tree.add(format!("{LIBRARIES}/libonnxruntime.so"), Entry::Link(library.file()));
+    if let Some(second) = library.second_name() {
+        tree.add(format!("{LIBRARIES}/{second}"), Entry::Link(library.file()));
+    }
+    tree.file(format!("{LIBRARIES}/tileforge-setup.json"), library.record());
     for (name, content) in &library.licences {
         tree.file(format!("{DOCUMENTS}/onnxruntime/{name}"), content.clone());
     }
@@ -88,14 +125,17 @@ pub(super) fn of(
     for name in ["CHANGELOG.md", "LICENSE-APACHE", "LICENSE-MIT"] {
         tree.file(format!("{DOCUMENTS}/{name}"), read(name)?);
     }
-    tree.file("lib/systemd/system/tileforge-server.service", read("packaging/tileforge-server.service")?);
+    if target.system != System::Windows {
+        tree.file("lib/systemd/system/tileforge-server.service", read("packaging/tileforge-server.service")?);
+    }
     tree.file(format!("{DOCUMENTS}/THIRD-PARTY-LICENCES.txt"), licences::of(components)?);
     tree.file(format!("{DOCUMENTS}/tileforge.cdx.json"), materials);
     let (major, minor) = needs.glibc;
     let words = [("{version}", VERSION.to_owned()), ("{target}", target.triple.into())];
     let words =
         words.into_iter().chain([("{glibc}", format!("{major}.{minor}")), ("{onnxruntime}", library.version.clone())]);
-    let readme = words.fold(README.to_owned(), |text, (word, value)| text.replace(word, &value));
+    let readme = if target.system == System::Windows { README_WINDOWS } else { README };
+    let readme = words.fold(readme.to_owned(), |text, (word, value)| text.replace(word, &value));
     tree.file("README.md", readme);
     Ok(Release { tree, needs })
 }

@@ -6,7 +6,6 @@
 use super::VERSION;
 use super::content::{DOCUMENTS, Release};
 use super::elf::Needs;
-use super::target::Target;
 use super::tree::{Entry, Tree, gzip};
 use std::collections::BTreeSet;
 
@@ -22,10 +21,10 @@ pub(super) fn version() -> String {
 }
 
 /// The package's bytes.
-pub(super) fn package(release: &Release, target: &Target, seconds: u64) -> Result<Vec<u8>, String> {
+pub(super) fn package(release: &Release, architecture: &str, seconds: u64) -> Result<Vec<u8>, String> {
     let data = installed(&release.tree)?;
     let mut control = Tree::default();
-    control.file("control", control_file(&release.needs, target, data.bytes())?);
+    control.file("control", control_file(&release.needs, architecture, data.bytes())?);
     let mut package = ar::Builder::new(Vec::new());
     let parts = [
         ("debian-binary", b"2.0\n".to_vec()),
@@ -69,11 +68,11 @@ fn installed(tree: &Tree) -> Result<Tree, String> {
     Ok(installed)
 }
 
-fn control_file(needs: &Needs, target: &Target, bytes: u64) -> Result<String, String> {
+fn control_file(needs: &Needs, architecture: &str, bytes: u64) -> Result<String, String> {
     let fields = [
         ("Package", "tileforge".to_owned()),
         ("Version", version()),
-        ("Architecture", target.debian.into()),
+        ("Architecture", architecture.into()),
         ("Maintainer", "The Tileforge authors".into()),
         ("Installed-Size", bytes.div_ceil(1024).to_string()),
         ("Depends", depends(needs)?),

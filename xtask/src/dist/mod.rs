@@ -10,8 +10,10 @@ mod content;
 mod debian;
 mod elf;
 mod licences;
+mod manifests;
 mod materials;
 mod onnxruntime;
+mod pe;
 mod target;
 mod tree;
 
@@ -23,7 +25,7 @@ use std::path::PathBuf;
 
 use at::at;
 use std::process::Command;
-use target::Target;
+use target::{System, Target};
 use tileforge_engine::signature::PrivateKey;
 use tileforge_files::unfinished;
 use tileforge_terminal::{print, report};
@@ -45,6 +47,13 @@ pub(crate) struct Arguments {
     /// An ONNX Runtime that scripts/setup_onnxruntime.py has installed, for one target [default: it is downloaded]
     #[arg(long, value_name = "DIR")]
     onnxruntime: Option<PathBuf>,
+    /// Programs of this machine, which print completions and manual pages [default: those of --programs if they are for
+    /// this machine; otherwise they are built]
+    #[arg(long, value_name = "DIR")]
+    printed_by: Option<PathBuf>,
+    /// Where the files of the release will be on the web, for the manifests of winget and Scoop
+    #[arg(long, value_name = "URL")]
+    url: Option<String>,
     /// Build in NVIDIA's builder for RTX GPUs, where a target has it
     #[arg(long)]
     rtx: bool,
@@ -69,11 +78,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     let seconds = date()?;
     targets.iter().try_for_each(|target| build::check(target, arguments.programs.is_some()))?;
     // Programs that run here print the manual pages and completions, which are the same for all targets.
-    let spoken = content::spoken_by(&match &arguments.programs {
-        Some(folder) if targets.iter().all(|target| target.is_here()) => folder.clone(),
+    let spoken = content::spoken_by(&match (&arguments.printed_by, &arguments.programs) {
+        (Some(folder), _) => folder.clone(),
+        (None, Some(folder)) if targets.iter().all(|target| target.is_here()) => folder.clone(),
         _ => build::programs(target::here()?, arguments.rtx)?,
     })?;
     let mut made: BTreeMap<String, Vec<u8>> = BTreeMap::new();
+    let has_package = targets.iter().any(|target| target.system != System::Windows);
     for target in targets {
         let programs = match &arguments.programs {
             Some(folder) => folder.clone(),
@@ -88,14 +99,28 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
         let materials = materials::of(target, &components, &library, seconds)?;
         let release = content::of(target, &programs, &library, &components, &spoken, &materials)?;
         let name = format!("tileforge-{VERSION}-{}", target.triple);
-        made.insert(format!("{name}.tar.gz"), release.tree.archive(&name, seconds)?);
-        made.insert(
-            format!("tileforge_{}_{}.deb", debian::version(), target.debian),
-            debian::package(&release, target, seconds)?,
-        );
+        match target.system {
+            System::Linux { debian } => {
+                made.insert(format!("{name}.tar.gz"), release.tree.archive(&name, seconds)?);
+                let package = debian::package(&release, debian, seconds)?;
+                made.insert(format!("tileforge_{}_{debian}.deb", debian::version()), package);
+            }
+            System::Windows => {
+                let archive = release.tree.zip(&name, seconds)?;
+                if let Some(address) = &arguments.url {
+                    let sha256 = checksums::sha256(&archive);
+                    made.extend(manifests::of(target, address, &format!("{name}.zip"), &sha256)?);
+                } else {
+                    report("without the manifests of winget and Scoop: no --url");
+                }
+                made.insert(format!("{name}.zip"), archive);
+            }
+        }
         made.insert(format!("{name}.cdx.json"), materials);
     }
-    made.insert("Containerfile".into(), CONTAINERFILE.into());
+    if has_package {
+        made.insert("Containerfile".into(), CONTAINERFILE.into());
+    }
     let sums = checksums::of(&made);
     if let Some(key) = &key {
         made.insert("SHA256SUMS.sig".into(), key.sign(sums.as_bytes()).to_vec());

@@ -2,8 +2,9 @@
 
 use super::at::at;
 use super::checksums::sha256;
-use super::target::Target;
+use super::target::{System, Target};
 use serde::Deserialize;
+use serde_json::json;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
@@ -17,6 +18,7 @@ pub(super) struct OnnxRuntime {
     pub(super) wheel: String,
     /// The wheel's SHA-256.
     pub(super) wheel_sha256: String,
+    system: System,
     /// Shared libraries by name.
     pub(super) libraries: BTreeMap<String, Vec<u8>>,
     /// Licence texts by name.
@@ -49,8 +51,17 @@ impl OnnxRuntime {
         let text = fs::read_to_string(&place)
             .map_err(|error| format!("{}; expected what scripts/setup_onnxruntime.py installs", at(&place, &error)))?;
         let mut installed: Installed = serde_json::from_str(&text).map_err(|error| at(&place, &error))?;
-        if !installed.wheel.ends_with(&format!("_{}.whl", target.machine)) {
-            let expected = format!("expected ONNX Runtime for {}, found {}", target.machine, installed.wheel);
+        let platform = match target.system {
+            System::Linux { .. } => format!("_{}.whl", target.machine),
+            System::Windows => "-win_amd64.whl".into(),
+        };
+        if !installed.wheel.ends_with(&platform) {
+            let expected = format!(
+                "expected ONNX Runtime for {} on {}, found {}",
+                target.system_name(),
+                target.machine,
+                installed.wheel
+            );
             return Err(at(&place, &expected));
         }
         let wheel = installed.wheels.remove(&installed.wheel);
@@ -72,6 +83,7 @@ impl OnnxRuntime {
             version: installed.version,
             wheel: installed.wheel,
             wheel_sha256: wheel.sha256,
+            system: target.system,
             libraries,
             licences,
         };
@@ -83,7 +95,24 @@ impl OnnxRuntime {
 
     /// The name of the library itself.
     pub(super) fn file(&self) -> String {
-        format!("libonnxruntime.so.{}", self.version)
+        match self.system {
+            System::Linux { .. } => format!("libonnxruntime.so.{}", self.version),
+            System::Windows => "onnxruntime.dll".into(),
+        }
+    }
+
+    /// The name under which the programs look for it, where that is a second one.
+    pub(super) fn second_name(&self) -> Option<&'static str> {
+        (self.system != System::Windows).then_some("libonnxruntime.so")
+    }
+
+    /// What `runtime setup` reads about the libraries that are there already, beside them.
+    pub(super) fn record(&self) -> Vec<u8> {
+        let second = self.second_name().and_then(|name| Some((name, self.libraries.get(&self.file())?)));
+        let libraries = self.libraries.iter().map(|(name, content)| (name.as_str(), content)).chain(second);
+        let files: BTreeMap<&str, String> = libraries.map(|(name, content)| (name, sha256(content))).collect();
+        let record = json!({ "origins": { &self.wheel: { "sha256": self.wheel_sha256, "files": files } } });
+        format!("{record:#}\n").into_bytes()
     }
 }
 
@@ -93,7 +122,6 @@ mod tests {
 
     use super::super::target;
     use super::*;
-    use serde_json::json;
 
     /// An installation as the script makes it, with a library of NVIDIA's beside it.
     fn installation(folder: &Path) {
@@ -122,7 +150,7 @@ mod tests {
         assert_eq!(found.libraries.keys().collect::<Vec<_>>(), ["libonnxruntime.so.1.31.1"]);
         assert_eq!(found.licences.keys().collect::<Vec<_>>(), ["LICENSE"]);
         let refused = read("x86_64-unknown-linux-gnu").unwrap_err();
-        assert!(refused.contains("expected ONNX Runtime for x86_64"), "{refused}");
+        assert!(refused.contains("expected ONNX Runtime for linux on x86_64"), "{refused}");
         fs::write(folder.path().join("lib/libonnxruntime.so.1.31.1"), "other").unwrap();
         let refused = read("aarch64-unknown-linux-gnu").unwrap_err();
         assert!(refused.contains("it has changed since it was installed"), "{refused}");

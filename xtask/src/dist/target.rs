@@ -1,39 +1,83 @@
 //! What releases are made for.
 
-use std::env::consts::ARCH;
+use std::env::consts::{ARCH, OS};
 
 /// A kind of machine.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Target {
     /// Rust's name.
     pub(crate) triple: &'static str,
+    /// Rust's name of the system.
+    pub(crate) system: System,
     /// The kernel's name of the processor, which wheels have, too.
     pub(crate) machine: &'static str,
-    /// Debian's name of the processor.
-    pub(crate) debian: &'static str,
     /// What the names of GNU's tools begin with where they are for another machine.
     pub(crate) tools: &'static str,
 }
 
-static KNOWN: [Target; 2] = [
-    Target { triple: "x86_64-unknown-linux-gnu", machine: "x86_64", debian: "amd64", tools: "x86_64-linux-gnu-" },
-    Target { triple: "aarch64-unknown-linux-gnu", machine: "aarch64", debian: "arm64", tools: "aarch64-linux-gnu-" },
+/// The system of a target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum System {
+    Linux {
+        /// Debian's name of the processor.
+        debian: &'static str,
+    },
+    Windows,
+}
+
+static KNOWN: [Target; 3] = [
+    Target {
+        triple: "x86_64-unknown-linux-gnu",
+        system: System::Linux { debian: "amd64" },
+        machine: "x86_64",
+        tools: "x86_64-linux-gnu-",
+    },
+    Target {
+        triple: "aarch64-unknown-linux-gnu",
+        system: System::Linux { debian: "arm64" },
+        machine: "aarch64",
+        tools: "aarch64-linux-gnu-",
+    },
+    Target {
+        triple: "x86_64-pc-windows-gnu",
+        system: System::Windows,
+        machine: "x86_64",
+        tools: "x86_64-w64-mingw32-",
+    },
 ];
 
 impl Target {
     /// Whether programs for this target run here.
     pub(crate) fn is_here(&self) -> bool {
-        self.machine == ARCH
+        self.machine == ARCH && self.system_name() == OS
     }
 
-    /// Whether NVIDIA's builder for RTX GPUs exists for it.
+    /// The system, as the table of libraries has it.
+    pub(crate) fn system_name(&self) -> &'static str {
+        match self.system {
+            System::Linux { .. } => "linux",
+            System::Windows => "windows",
+        }
+    }
+
+    /// The programs that a release has.
+    pub(crate) fn programs(&self) -> &'static [&'static str] {
+        match self.system {
+            System::Linux { .. } => &["engine-builder", "exporter", "runtime", "tileforge-server"],
+            // The server is not built for it.
+            System::Windows => &["engine-builder", "exporter", "runtime"],
+        }
+    }
+
+    /// Whether NVIDIA's builder for RTX GPUs exists for it, and can be built in.
     pub(crate) fn has_rtx(&self) -> bool {
-        self.machine == "x86_64"
+        self.machine == "x86_64" && self.system != System::Windows
     }
 
-    /// The name of one of GNU's tools that works on programs of this target.
+    /// The name of one of GNU's tools that works on programs of this target. Those of a processor know the programs of
+    /// every system.
     pub(crate) fn tool(&self, name: &str) -> String {
-        if self.is_here() { name.to_owned() } else { format!("{}{name}", self.tools) }
+        if self.machine == ARCH { name.to_owned() } else { format!("{}{name}", self.tools) }
     }
 }
 

@@ -1,0 +1,116 @@
+//! What winget and Scoop, Windows' managers of packages, read about a release.
+//!
+//! Formats: <https://github.com/microsoft/winget-cli/tree/master/schemas/JSON/manifests/v1.10.0> and
+//! <https://github.com/ScoopInstaller/Scoop/blob/master/schema.json>. `scripts/check_manifests.py` checks them.
+
+use serde_json::{Value as Json, json};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use super::VERSION;
+use super::target::Target;
+
+/// The winget format. Newer ones add nothing that is used here, and older wingets refuse them.
+const WINGET: &str = "1.10.0";
+/// Microsoft's C++ runtime, which ONNX Runtime needs and Windows does not have by itself, as winget and Scoop name it.
+const CPP_RUNTIME: [&str; 2] = ["Microsoft.VCRedist.2015+.x64", "extras/vcredist2022"];
+/// The package's name in winget's repository: publisher and program.
+const IDENTIFIER: &str = "Tileforge.Tileforge";
+const SUMMARY: &str = "Turns trained image models into engines, and runs them on pictures of any size";
+const LICENCE: &str = "MIT OR Apache-2.0";
+
+/// The manifests for an archive, by their file names.
+///
+/// `address`: the folder on the web where the files of the release will be. `sha256`: that of the archive.
+pub(super) fn of(
+    target: &Target,
+    address: &str,
+    archive: &str,
+    sha256: &str,
+) -> Result<BTreeMap<String, Vec<u8>>, String> {
+    let address = address.trim_end_matches('/');
+    if !["https://", "http://"].iter().any(|scheme| address.starts_with(scheme)) {
+        return Err(format!("--url: expected an address that begins with https://, found {address}"));
+    }
+    let url = format!("{address}/{archive}");
+    let root = archive.trim_end_matches(".zip");
+    let mut made = BTreeMap::new();
+    let head = |kind: &str, text: &str| {
+        let schema = format!("https://aka.ms/winget-manifest.{kind}.{WINGET}.schema.json");
+        let tail = format!("ManifestType: {kind}\nManifestVersion: {WINGET}\n");
+        let package = format!("PackageIdentifier: {IDENTIFIER}\nPackageVersion: {}\n", quoted(VERSION));
+        format!("# yaml-language-server: $schema={schema}\n\n{package}{text}{tail}").into_bytes()
+    };
+    made.insert(format!("{IDENTIFIER}.yaml"), head("version", "DefaultLocale: en-US\n"));
+    let mut installer = String::from("InstallerType: zip\nNestedInstallerType: portable\nNestedInstallerFiles:\n");
+    for program in target.programs() {
+        let path = format!(r"{root}\bin\{program}.exe");
+        // Writing to a text cannot fail.
+        let _ = write!(installer, "- RelativeFilePath: {}\n  PortableCommandAlias: {program}\n", quoted(&path));
+    }
+    let _ = write!(
+        installer,
+        "Dependencies:\n  PackageDependencies:\n  - PackageIdentifier: {}\n\
+         Installers:\n- Architecture: x64\n  InstallerUrl: {}\n  InstallerSha256: {}\n",
+        CPP_RUNTIME[0],
+        quoted(&url),
+        sha256.to_uppercase()
+    );
+    made.insert(format!("{IDENTIFIER}.installer.yaml"), head("installer", &installer));
+    let locale = format!(
+        "PackageLocale: en-US\nPublisher: Tileforge\nPackageName: Tileforge\nPackageUrl: {}\nLicense: {LICENCE}\n\
+         ShortDescription: {SUMMARY}\nTags:\n- image\n- onnx\n- upscaling\n",
+        quoted(address)
+    );
+    made.insert(format!("{IDENTIFIER}.locale.en-US.yaml"), head("defaultLocale", &locale));
+    let programs: Vec<Json> = target.programs().iter().map(|program| json!(format!("bin/{program}.exe"))).collect();
+    let scoop = json!({
+        "version": VERSION,
+        "description": SUMMARY,
+        "homepage": address,
+        "license": LICENCE.replace(" OR ", "|"),
+        "architecture": { "64bit": { "url": url, "hash": sha256, "extract_dir": root } },
+        "suggest": { "Microsoft Visual C++ runtime": CPP_RUNTIME[1] },
+        "bin": programs,
+        "notes": "`runtime setup` adds OpenVINO, and with --gpu the libraries for NVIDIA's GPUs.",
+    });
+    let mut text = serde_json::to_vec_pretty(&scoop).map_err(|error| error.to_string())?;
+    text.push(b'\n');
+    made.insert("tileforge.json".into(), text);
+    Ok(made)
+}
+
+/// A text as YAML has it in quotation marks, which is as JSON has it.
+fn quoted(text: &str) -> String {
+    json!(text).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)] // a test's way to fail
+
+    use super::super::target;
+    use super::*;
+
+    #[test]
+    fn every_manifest_names_the_archive_with_its_digest() {
+        let target = target::parse("x86_64-pc-windows-gnu").unwrap();
+        let sha256 = "ab".repeat(32);
+        let made = of(target, "https://example.com/releases/", "tileforge-x.zip", &sha256).unwrap();
+        let text = |name: &str| String::from_utf8(made[name].clone()).unwrap();
+        let installer = text("Tileforge.Tileforge.installer.yaml");
+        for part in [
+            "InstallerUrl: \"https://example.com/releases/tileforge-x.zip\"\n",
+            &format!("InstallerSha256: {}\n", "AB".repeat(32)),
+            "- RelativeFilePath: \"tileforge-x\\\\bin\\\\runtime.exe\"\n  PortableCommandAlias: runtime\n",
+        ] {
+            assert!(installer.contains(part), "{part} in {installer}");
+        }
+        let scoop: Json = serde_json::from_str(&text("tileforge.json")).unwrap();
+        let archive = &scoop["architecture"]["64bit"];
+        assert_eq!((&archive["hash"], &archive["extract_dir"]), (&json!(sha256), &json!("tileforge-x")));
+        assert_eq!(scoop["bin"].as_array().unwrap().len(), target.programs().len());
+        assert_eq!(made.len(), 4);
+        assert!(of(target, "example.com", "tileforge-x.zip", &sha256).unwrap_err().contains("--url"));
+    }
+}
