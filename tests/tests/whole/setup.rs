@@ -1,7 +1,6 @@
 //! `runtime setup`: libraries from a folder and from wheels, which are refused unless they are the pinned ones.
 
-use end_to_end::programs::{Outcome, command, run, words};
-use end_to_end::{names_in, repository};
+use end_to_end::{Outcome, command, names_in, repository, run, words};
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
