@@ -27,7 +27,10 @@ fn libraries(work: &Path) -> PathBuf {
 }
 
 fn setup(from: &Path, destination: &Path) -> Command {
-    command("runtime", words(&[&"setup", &"--from", &from, &"--destination", &destination]))
+    let mut command = command("runtime", words(&[&"setup", &"--from", &from, &"--destination", &destination]));
+    // Where it names a library, that is what is said at the end.
+    command.env_remove("ORT_DYLIB_PATH");
+    command
 }
 
 fn doctor(libraries: &Path) -> Outcome {

@@ -13,7 +13,7 @@ use tileforge_engine::{Engine, Graph as Record};
 
 use crate::options::SessionOptions;
 use crate::processors::Processors;
-use crate::system::libraries::OPENVINO;
+use crate::system::libraries::{OPENVINO, OPENVINO_GRAPHS};
 
 use kept::OpenVinoFacts;
 use native::Core;
@@ -30,6 +30,8 @@ pub(crate) struct OpenVino {
     /// The processor's name, and what it computes in, by OpenVINO's names.
     processor: String,
     computes_bf16: bool,
+    /// Whether what is compiled can be opened again: for that it has a library of its own.
+    opens_compiled: bool,
     /// Graphs that sessions have open now.
     open: Mutex<Vec<(Key, Weak<Graph>)>>,
 }
@@ -84,7 +86,8 @@ impl OpenVino {
         let capabilities = core.property(c"OPTIMIZATION_CAPABILITIES")?;
         let computes_bf16 = capabilities.split([' ', ',']).any(|capability| capability == "BF16");
         let processor = format!("{}: {capabilities}", core.property(c"FULL_DEVICE_NAME")?.trim());
-        Ok(Self { core, version, processor, computes_bf16, open: Mutex::default() })
+        let opens_compiled = path.parent().and_then(|folder| newest(folder, OPENVINO_GRAPHS)).is_some();
+        Ok(Self { core, version, processor, computes_bf16, opens_compiled, open: Mutex::default() })
     }
 
     /// The release, such as "2026.4.1".
@@ -124,7 +127,7 @@ impl OpenVino {
         if let Some(graph) = found {
             return Ok(graph);
         }
-        let graph = Arc::new(match cache {
+        let graph = Arc::new(match cache.filter(|_| self.opens_compiled) {
             Some(cache) => self.kept(&Store::at(cache.join(kept::FOLDER)), &key, compile)?,
             None => compile()?,
         });
@@ -142,7 +145,7 @@ impl OpenVino {
         };
         if let Some(bytes) = store.read(&facts) {
             match Compiled::import(&bytes, &key.properties) {
-                Ok(compiled) => return Ok(Graph { compiled, _weights: Box::new(()) }),
+                Ok(compiled) => return Ok(Graph { compiled, _weights: Box::new(bytes) }),
                 Err(message) => tracing::warn!("a graph that OpenVINO compiled before is compiled again: {message}"),
             }
         }
@@ -190,6 +193,11 @@ fn properties(options: &SessionOptions) -> Vec<(String, String)> {
 
 /// The name of the library's file in a folder: the one of the newest release; `None` if there is none.
 pub(crate) fn file_in(folder: &Path) -> Option<String> {
+    newest(folder, OPENVINO)
+}
+
+/// The name of a library's file in a folder, of those with a release behind it the newest.
+fn newest(folder: &Path, library: &str) -> Option<String> {
     let names = std::fs::read_dir(folder).ok()?.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-    names.filter(|name| name.strip_prefix(OPENVINO).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))).max()
+    names.filter(|name| name.strip_prefix(library).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))).max()
 }

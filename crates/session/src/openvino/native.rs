@@ -198,7 +198,7 @@ fn with_pairs<R>(properties: &[(String, String)], call: impl FnOnce(&[sys::ov_pr
 
 impl Compiled {
     /// Opens what [`Compiled::export`] wrote, which has to be trusted: it is as a program. It computes as it did with the
-    /// same properties.
+    /// same properties. Its weights stay in these bytes, which have to be there as long as it is.
     pub(crate) fn import(bytes: &[u8], properties: &[(String, String)]) -> Result<Self> {
         // The call takes no properties, and the file has none: without them it would compute in BF16. So they are set for
         // an entrance of its own, and for no other graph.
@@ -207,7 +207,7 @@ impl Compiled {
             // SAFETY: the object is alive; the strings live until the call returns.
             succeeded(unsafe { sys::ov_core_set_properties(core.0, DEVICE.as_ptr(), pairs.len(), pairs.as_ptr()) })
         })?;
-        // SAFETY: pointer and length are those of the bytes, which the library copies.
+        // SAFETY: pointer and length are those of the bytes, which the caller keeps.
         Self::made(|compiled| unsafe {
             sys::ov_core_import_model(core.0, bytes.as_ptr().cast(), bytes.len(), DEVICE.as_ptr(), compiled)
         })

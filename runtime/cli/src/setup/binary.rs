@@ -44,13 +44,13 @@ fn head(file: &mut File) -> io::Result<Option<(&'static str, &'static str)>> {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use std::io::Write;
 
     use super::*;
 
     /// The head of a library.
-    pub(in crate::setup) fn library(system: &str, machine: &str) -> Vec<u8> {
+    pub(crate) fn library(system: &str, machine: &str) -> Vec<u8> {
         let mut bytes = vec![0; 80];
         if system == "linux" {
             bytes[..6].copy_from_slice(b"\x7fELF\x02\x01");

@@ -119,7 +119,7 @@ pub(super) fn not_written(path: &str, error: &io::Error) -> String {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use std::io::Write;
 
     use zip::write::SimpleFileOptions;
@@ -129,7 +129,7 @@ pub(super) mod tests {
     use super::*;
 
     /// A table with one wheel for this machine.
-    pub(in crate::setup) fn table(sha256: &str, installed_bytes: u64) -> Table {
+    pub(crate) fn table(sha256: &str, installed_bytes: u64) -> Table {
         let text = serde_json::json!({
             "licences": ["licen[sc]e*"],
             "wheels": [{
@@ -144,7 +144,7 @@ pub(super) mod tests {
     }
 
     /// A wheel with these members.
-    pub(in crate::setup) fn wheel(path: &Path, members: &[(&str, &[u8])]) {
+    pub(crate) fn wheel(path: &Path, members: &[(&str, &[u8])]) {
         let mut archive = ZipWriter::new(File::create(path).unwrap());
         let options = SimpleFileOptions::default().compression_method(CompressionMethod::Deflated);
         for (name, content) in members {

@@ -6,6 +6,8 @@ use std::path::Path;
 pub(crate) const ONNXRUNTIME: &str = "libonnxruntime";
 /// How the names of OpenVINO's file begin. A release number may follow.
 pub(crate) const OPENVINO: &str = "libopenvino_c.so";
+/// What opens the graphs that OpenVINO has compiled.
+pub(crate) const OPENVINO_GRAPHS: &str = "libopenvino_ir_frontend.so";
 /// The provider of TensorRT for RTX: a plugin, which runs on any ONNX Runtime.
 pub(crate) const TENSORRT_RTX_PLUGIN: &str = "libonnxruntime_providers_nv_tensorrt_rtx.so";
 pub(crate) const CUDA_DRIVER: &str = "libcuda.so.1";

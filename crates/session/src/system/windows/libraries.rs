@@ -8,6 +8,8 @@ use super::calls;
 pub(crate) const ONNXRUNTIME: &str = "onnxruntime.dll";
 /// How the names of OpenVINO's file begin.
 pub(crate) const OPENVINO: &str = "openvino_c.dll";
+/// What opens the graphs that OpenVINO has compiled.
+pub(crate) const OPENVINO_GRAPHS: &str = "openvino_ir_frontend.dll";
 /// The provider of TensorRT for RTX: a plugin, which runs on any ONNX Runtime.
 pub(crate) const TENSORRT_RTX_PLUGIN: &str = "onnxruntime_providers_nv_tensorrt_rtx.dll";
 pub(crate) const CUDA_DRIVER: &str = "nvcuda.dll";
