@@ -1,6 +1,6 @@
 //! Convolutions whose kernels differ from pixel to pixel.
 
-use super::{Scope, channels};
+use super::{Scope, channels, sum_of_rows};
 use tileforge_graph::{ConvOptions, DataType, Value};
 
 /// Side of the kernels. Upstream has no other.
@@ -30,8 +30,7 @@ pub fn kernel_basis_attention(w: &Scope<'_>, x: &Value, mixture: &Value, group: 
         let part = |i: usize, dims: &[usize]| {
             let stored = stored[i].as_ref().map_err(Clone::clone)?;
             let factors = factors.as_ref().map_err(Clone::clone)?;
-            // The mean over the kernels below is a sum that is divided by their number.
-            let of_filter = |filter: usize| factors[filter / (count * group) * group + filter % group] * count as f32;
+            let of_filter = |filter: usize| factors[filter / (count * group) * group + filter % group];
             let rows: Vec<u32> = (first as u32..(first + count) as u32).collect();
             let made = stored.rows(rows)?.transposed(&[1, 0, 2, 3])?.reshaped(dims.to_vec())?;
             made.rows_scaled(&(0..count * groups * group).map(of_filter).collect::<Vec<_>>())
@@ -44,7 +43,7 @@ pub fn kernel_basis_attention(w: &Scope<'_>, x: &Value, mixture: &Value, group: 
             |x: &Value, groups: usize, group: usize| x.reshape(&[0, groups as i64, count as i64, group as i64, -1]);
         let convolved = split(&x.conv(&weight, Some(&bias), &options), groups, group);
         let weights = if count == kernels { mixture.clone() } else { mixture.slice(1, first, first + count) };
-        let mixed = (convolved * split(&weights, 1, 1)).mean(2);
+        let mixed = sum_of_rows(w, count, &(convolved * split(&weights, 1, 1)).reshape(&[0, 0, 0, -1]));
         sum = Some(match sum {
             Some(sum) => sum + mixed,
             None => mixed,

@@ -1,6 +1,6 @@
 //! Upsampling by attention to learned positions.
 
-use super::{Conv2d, Scope, channels, conv2d, conv2d_unbiased, layer_norm_of_channels};
+use super::{Conv2d, Scope, channels, conv2d, conv2d_unbiased, layer_norm_of_channels, sum_of_rows};
 use tileforge_graph::{Constant, Value};
 
 /// Upstream's numbers: queries and keys have a quarter of the channels, each half of the channels has its own
@@ -32,10 +32,10 @@ pub fn lda_aqu(w: &Scope<'_>, x: &Value, scale: usize) -> Value {
     let biases = w.computed_from("relative_position_bias_table", &[1, 1, 1, TAPS, hidden], "tap_bias", |table| {
         table.reshaped(vec![TAPS, hidden])?.transposed(&[1, 0])?.reshaped(vec![1, hidden, TAPS, 1])
     });
-    // A mean times the number of its elements is their sum.
     let products = (sampled(&keys) + biases) * queries.reshape(&[batch as i64, hidden as i64, 1, -1]);
-    let weights = products.mean(1).scale((hidden as f32).sqrt()).softmax(2);
-    let attended = (sampled(x) * weights).mean(2).scale(TAPS as f32);
+    let scores = sum_of_rows(w, hidden, &products.reshape(&[0, 0, -1])).reshape(&[0, 0, TAPS as i64, -1]);
+    let weights = scores.scale((hidden as f32).sqrt().recip()).softmax(2);
+    let attended = sum_of_rows(w, TAPS, &(sampled(x) * weights));
     attended.reshape(&[batch as i64, channels_of_x as i64, height as i64, width as i64])
 }
 

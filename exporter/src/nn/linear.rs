@@ -1,7 +1,7 @@
 //! Linear layers and normalisation of tokens: rows of a matrix `[tokens, width]`.
 
 use super::Scope;
-use tileforge_graph::{DataType, Value};
+use tileforge_graph::{Constant, DataType, Value};
 
 /// The width of tokens: the size of the last dimension; the trace fails where it is dynamic.
 pub fn width(x: &Value) -> usize {
@@ -22,6 +22,12 @@ pub fn linear_unbiased(w: &Scope<'_>, x: &Value, outputs: usize) -> Value {
 /// cast.
 pub fn embedding(w: &Scope<'_>, numbers: &Value, entries: usize, width: usize) -> Value {
     w.tensor_stored("weight", &[entries, width]).gather_by(numbers, 0).cast(DataType::F32)
+}
+
+/// The sum of the `count` rows of matrices, `[…, count, width]` → `[…, 1, width]`, as a product with ones: ONNX Runtime
+/// reduces the rows of one matrix in another order than those of several, so a batch would round otherwise.
+pub fn sum_of_rows(w: &Scope<'_>, count: usize, x: &Value) -> Value {
+    w.trace().constant("ones", &[1, count], Constant::F32(&vec![1.0; count])).matmul(x)
 }
 
 /// Vectors of length 1 along the last dimension. Those shorter than 1e-12 are divided by that, as PyTorch does.

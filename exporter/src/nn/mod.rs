@@ -50,7 +50,7 @@ pub use dysample::dysample;
 pub use gated::{gated_convolution, gated_depthwise};
 pub use kernel_basis::kernel_basis_attention;
 pub use lda_aqu::lda_aqu;
-pub use linear::{embedding, layer_norm, linear, linear_unbiased, rms_norm, unit, width};
+pub use linear::{embedding, layer_norm, linear, linear_unbiased, rms_norm, sum_of_rows, unit, width};
 pub use norm::{group_norm, layer_norm_of_channels};
 pub use rectangles::{Rectangles, is_rolled};
 pub use resize::{
