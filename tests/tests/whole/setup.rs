@@ -17,7 +17,7 @@ fn libraries(work: &Path) -> PathBuf {
     let (from, folder) = (repository(".onnxruntime/lib"), work.join("libraries"));
     fs::create_dir(&folder).unwrap();
     let numbered = |name: &String| name.starts_with("libonnxruntime.so.");
-    let main = names_in(&from).into_iter().find(numbered).expect("run `make setup`");
+    let main = names_in(&from).into_iter().find(numbered).unwrap();
     for name in [&main, "libonnxruntime_providers_shared.so"] {
         fs::copy(from.join(name), folder.join(name)).unwrap();
     }
