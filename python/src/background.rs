@@ -1,12 +1,18 @@
 //! Two threads of this package: one calls Python when requests are finished, one drops what takes time to drop. Each
 //! starts when it is needed.
 
+use std::cell::Cell;
 use std::sync::mpsc::{Sender, channel};
 use std::thread::{Builder, JoinHandle};
 
 use parking_lot::Mutex;
 
 type Job = Box<dyn FnOnce() + Send>;
+
+thread_local! {
+    /// Whether this is one of these threads.
+    static IS_OWN: Cell<bool> = const { Cell::new(false) };
+}
 
 /// A thread that does one job after the other.
 struct Worker {
@@ -23,7 +29,11 @@ impl Worker {
         let mut running = self.running.lock();
         if running.is_none() {
             let (sender, jobs) = channel::<Job>();
-            let thread = Builder::new().name(self.name.into()).spawn(move || jobs.into_iter().for_each(|job| job()));
+            let work = move || {
+                IS_OWN.set(true);
+                jobs.into_iter().for_each(|job| job());
+            };
+            let thread = Builder::new().name(self.name.into()).spawn(work);
             *running = thread.ok().map(|thread| (sender, thread));
         }
         let refused = match running.as_ref() {
@@ -45,6 +55,11 @@ impl Worker {
             let _ = thread.join();
         }
     }
+}
+
+/// Whether this is one of these threads, for which the end of the interpreter waits.
+pub(crate) fn is_own_thread() -> bool {
+    IS_OWN.get()
 }
 
 /// Calls Python, on a thread that waits for nothing else.

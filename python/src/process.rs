@@ -78,13 +78,15 @@ pub(crate) fn check(py: Python<'_>) -> PyResult<()> {
 
 /// Works without the interpreter's lock.
 ///
-/// Once the interpreter ends, only the thread that ends it comes back. Python would end the others where they take the
-/// lock, by unwinding their stacks, and frames of Rust abort the process at that.
+/// Once the interpreter ends, only the thread that ends it comes back, and those of this package, for which it waits.
+/// Python would end the others where they take the lock, by unwinding their stacks, and frames of Rust abort the process
+/// at that.
 pub(crate) fn apart<R: Send>(py: Python<'_>, work: impl FnOnce() -> R + Send) -> R {
     let made = py.detach(|| {
         let made = work();
         RETURNING.fetch_add(1, Ordering::SeqCst);
-        if ENDING.load(Ordering::SeqCst) && ENDED_BY.get() != Some(&thread::current().id()) {
+        let ends = || ENDED_BY.get() == Some(&thread::current().id());
+        if ENDING.load(Ordering::SeqCst) && !ends() && !background::is_own_thread() {
             RETURNING.fetch_sub(1, Ordering::SeqCst);
             loop {
                 thread::park();

@@ -291,6 +291,10 @@ def test_other_tasks(pack: Any, server: Server, engines: Path, photo: np.ndarray
     (made,) = generate(opened["sd"], "a fox", batch_size=2, preview_every=1, **settings)
     several = pipeline.generate_several("a fox", 2, seed=5, steps=4)
     assert all(np.array_equal(one, other) for one, other in zip(levels(made), several, strict=True))
+    # A short one may end between two looks.
+    for _ in range(20):
+        if not server.previews:
+            generate(opened["sd"], "a fox", batch_size=1, preview_every=1, **settings | {"steps": 100})
     assert server.previews > 0
     mask = np.zeros((1, *several[0].shape[:2]), np.float32)
     mask[..., :20] = 1
