@@ -2,7 +2,8 @@
 """Puts ONNX Runtime, OpenVINO, and for --gpu and --rtx NVIDIA's libraries, into .onnxruntime/ of the repository.
 
 The libraries come from Python wheels, because pip can get those in most networks. Each wheel is pinned by its SHA-256,
-in the table of `runtime setup`, which does the same for the programs of a release. It does not depend on the Python that runs this script. The product contains no Python.
+in the table of `runtime setup`, which does the same for the programs of a release. It does not depend on the Python
+that runs this script. The product contains no Python.
 
     .onnxruntime/lib/libonnxruntime.so      what `runtime` loads, with all that it needs beside it
     .onnxruntime/lib/libopenvino_c.so.*     what runs graphs on the processor faster than ONNX Runtime does

@@ -103,7 +103,8 @@ class UseAsUpscaleModel(io.ComfyNode):
 class UpscaleModel(torch.nn.Module):
     """An engine in the form of an upscale model: a module from `[pictures, 3, height, width]` to the same, enlarged.
 
-    A fourth channel is left out: callers expect three. It has no weights of PyTorch: moving it to a device, or asking for the size of its weights, changes nothing.
+    A fourth channel is left out: callers expect three. It has no weights of PyTorch: moving it to a device, or asking for
+    the size of its weights, changes nothing.
     """
 
     def __init__(self, engine: "engines.OpenEngine") -> None:

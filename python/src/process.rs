@@ -21,7 +21,7 @@ use crate::opened::Opened;
 /// The process that loads ONNX Runtime; 0 before.
 static LOADED_IN: AtomicU32 = AtomicU32::new(0);
 
-/// Set when the interpreter ends.
+/// Set when the interpreter ends, after [`ENDED_BY`]. Its order with [`RETURNING`] matters.
 static ENDING: AtomicBool = AtomicBool::new(false);
 
 /// The thread that ends it.

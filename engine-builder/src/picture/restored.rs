@@ -21,11 +21,11 @@ pub(super) const NETWORKS_DB: f64 = 10.0;
 /// Restores the test image in the smallest size of a pipeline. Its colours stay what the networks make of it: correcting
 /// them would hide errors.
 pub(super) fn make(making: &Making<'_>, host: &Host, pipeline: &Pipeline, placement: Placement) -> Result<Pixels> {
-    let fitting = Fitting::new(pipeline, Wanted::Largest).map_err(of_runtime)?;
-    let size = fitting.sizes().iter().copied().min_by_key(|size| size.pixels());
-    let size = size.ok_or_else(|| Error::input(making.folder, "expected a size to restore, and it has none"))?;
     let options = CodingOptions { placement, ..CodingOptions::default() };
     let restorer = Restorer::new(host, pipeline, options).map_err(of_runtime)?;
+    let fitting = restorer.fitting(Wanted::Largest);
+    let size = fitting.sizes().iter().copied().min_by_key(|size| size.pixels());
+    let size = size.ok_or_else(|| Error::input(making.folder, "expected a size to restore, and it has none"))?;
     let settings = Settings { wanted: Wanted::Exactly(size), colour: ColourCorrection::None, ..Settings::default() };
     // Floats, in files: a restorer reads and writes rows.
     let [given, made] = ["given.tiff", "made.tiff"].map(|name| making.scratch.join(name));

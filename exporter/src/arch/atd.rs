@@ -153,7 +153,6 @@ impl Architecture for Atd {
     }
 
     fn presets() -> Vec<(&'static str, Self)> {
-        let shuffle = |filters, factors: &[usize]| Upsampler::PixelShuffle { filters, factors: factors.to_vec() };
         let tiny = Atd {
             channels: 3,
             dim: 8,
@@ -169,7 +168,7 @@ impl Architecture for Atd {
             normalised: true,
             centred: true,
             residual: Residual::One,
-            upsampler: shuffle(8, &[2]),
+            upsampler: Upsampler::shuffle(8, &[2]),
         };
         let bare = Atd { biased: false, normalised: false, centred: false, ..tiny.clone() };
         let published = Atd {
@@ -180,7 +179,7 @@ impl Architecture for Atd {
             tokens: 128,
             reduced: 20,
             hidden: 420,
-            upsampler: shuffle(64, &[2, 2]),
+            upsampler: Upsampler::shuffle(64, &[2, 2]),
             ..tiny.clone()
         };
         let light = Atd {
@@ -221,7 +220,7 @@ impl Architecture for Atd {
                 Atd { upsampler: Upsampler::NearestConv { filters: 4, doublings: 2 }, kernel: 3, ..tiny.clone() },
             ),
             ("tiny-grey-x1", Atd { channels: 1, upsampler: Upsampler::None, ..tiny }),
-            ("atd-x2", Atd { upsampler: shuffle(64, &[2]), ..published.clone() }),
+            ("atd-x2", Atd { upsampler: Upsampler::shuffle(64, &[2]), ..published.clone() }),
             ("atd-x4", published),
             ("atd-light-x2", Atd { upsampler: Upsampler::PixelShuffleDirect { factor: 2 }, ..light.clone() }),
             ("atd-light-x4", light),

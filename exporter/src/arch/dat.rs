@@ -114,7 +114,7 @@ impl Architecture for Dat {
     }
 
     fn presets() -> Vec<(&'static str, Self)> {
-        let shuffle = |factors: &[usize]| Upsampler::PixelShuffle { filters: 64, factors: factors.to_vec() };
+        let shuffle = |factors: &[usize]| Upsampler::shuffle(64, factors);
         let tiny = Dat {
             channels: 3,
             dim: 32,
@@ -124,7 +124,7 @@ impl Architecture for Dat {
             hidden: 32,
             biased: true,
             residual: Residual::One,
-            upsampler: Upsampler::PixelShuffle { filters: 8, factors: vec![2] },
+            upsampler: Upsampler::shuffle(8, &[2]),
         };
         let published = Dat {
             dim: 180,

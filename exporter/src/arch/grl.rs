@@ -171,7 +171,6 @@ impl Architecture for Grl {
     }
 
     fn presets() -> Vec<(&'static str, Self)> {
-        let shuffle = |filters, factors: &[usize]| Upsampler::PixelShuffle { filters, factors: factors.to_vec() };
         let tiny = Grl {
             channels: 3,
             dim: 8,
@@ -188,7 +187,7 @@ impl Architecture for Grl {
             hidden: 16,
             local: false,
             residual: Residual::One,
-            upsampler: shuffle(8, &[2]),
+            upsampler: Upsampler::shuffle(8, &[2]),
         };
         let with = |anchors, residual, upsampler| Grl { anchors, residual, upsampler, depths: vec![1], ..tiny.clone() };
         let direct = |factor| Upsampler::PixelShuffleDirect { factor };
@@ -202,7 +201,7 @@ impl Architecture for Grl {
             side: SIDE,
             positions: 512,
             hidden: 256,
-            upsampler: shuffle(64, &[2, 2]),
+            upsampler: Upsampler::shuffle(64, &[2, 2]),
             ..tiny.clone()
         };
         let base = Grl {

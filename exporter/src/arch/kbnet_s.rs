@@ -5,10 +5,7 @@
 
 use super::restoration::{SummedUnet, levels};
 use super::{Architecture, Keys, Mismatch, odd, picture};
-use crate::nn::{
-    Conv2d, Scope, channels, conv2d, crop_to_image, image_input_of_multiples, kernel_basis_attention,
-    layer_norm_of_channels, pad_with_zeros_to_multiple, split_channels,
-};
+use crate::nn::{Conv2d, Scope, channels, conv2d, kernel_basis_attention, layer_norm_of_channels, split_channels};
 use crate::{Contract, Result, Shapes};
 use serde::Serialize;
 use tileforge_contract::{Precision, Upscale};
@@ -89,7 +86,7 @@ impl Architecture for KbNetS {
     fn contract(&self) -> Contract {
         // Means over the picture weight its channels, so the receptive field is unbounded.
         Upscale {
-            size_multiple: self.multiple(),
+            size_multiple: self.unet().multiple(),
             // Products of products of features overflow half precision.
             safe_precisions: vec![Precision::Fp32, Precision::Bf16],
             ..picture(1, self.channels)
@@ -98,17 +95,7 @@ impl Architecture for KbNetS {
     }
 
     fn build(&self, w: &Scope<'_>, shapes: &Shapes) -> Result<()> {
-        let image = image_input_of_multiples(w, "image", self.channels, self.multiple(), shapes)?;
-        let padded = pad_with_zeros_to_multiple(&image, self.multiple());
-        let unet = SummedUnet {
-            filters: self.filters,
-            encoders: &self.encoders,
-            middle: self.middle,
-            decoders: &self.decoders,
-        };
-        let restored = unet.apply(w, &padded, |w, x| self.block(w, x));
-        w.trace().output("upscaled", &crop_to_image(&restored, &image, self.multiple(), 1));
-        Ok(())
+        self.unet().build(w, shapes, self.channels, |w, x| self.block(w, x))
     }
 
     fn presets() -> Vec<(&'static str, Self)> {
@@ -154,8 +141,9 @@ impl Architecture for KbNetS {
 }
 
 impl KbNetS {
-    fn multiple(&self) -> usize {
-        1 << self.encoders.len()
+    fn unet(&self) -> SummedUnet<'_> {
+        let Self { filters, middle, .. } = *self;
+        SummedUnet { filters, encoders: &self.encoders, middle, decoders: &self.decoders }
     }
 
     /// y = x + features of its own kernels for each pixel, times plain features and weights of the channels, then y +

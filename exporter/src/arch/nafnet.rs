@@ -5,10 +5,7 @@
 
 use super::restoration::{SummedUnet, levels};
 use super::{Architecture, Keys, Mismatch, picture};
-use crate::nn::{
-    Conv2d, Scope, channels, conv2d, crop_to_image, image_input_of_multiples, layer_norm_of_channels,
-    pad_with_zeros_to_multiple, split_channels,
-};
+use crate::nn::{Conv2d, Scope, channels, conv2d, layer_norm_of_channels, split_channels};
 use crate::{Contract, Result, Shapes};
 use serde::Serialize;
 use tileforge_contract::{Precision, Upscale};
@@ -66,7 +63,7 @@ impl Architecture for NafNet {
 
     fn contract(&self) -> Contract {
         Upscale {
-            size_multiple: self.multiple(),
+            size_multiple: self.unet().multiple(),
             // Products of products of features overflow half precision.
             safe_precisions: vec![Precision::Fp32, Precision::Bf16],
             ..picture(1, self.channels)
@@ -75,16 +72,7 @@ impl Architecture for NafNet {
     }
 
     fn build(&self, w: &Scope<'_>, shapes: &Shapes) -> Result<()> {
-        let image = image_input_of_multiples(w, "image", self.channels, self.multiple(), shapes)?;
-        let padded = pad_with_zeros_to_multiple(&image, self.multiple());
-        let unet = SummedUnet {
-            filters: self.filters,
-            encoders: &self.encoders,
-            middle: self.middle,
-            decoders: &self.decoders,
-        };
-        w.trace().output("upscaled", &crop_to_image(&unet.apply(w, &padded, block), &image, self.multiple(), 1));
-        Ok(())
+        self.unet().build(w, shapes, self.channels, block)
     }
 
     fn presets() -> Vec<(&'static str, Self)> {
@@ -105,8 +93,9 @@ impl Architecture for NafNet {
 }
 
 impl NafNet {
-    fn multiple(&self) -> usize {
-        1 << self.encoders.len()
+    fn unet(&self) -> SummedUnet<'_> {
+        let Self { filters, middle, .. } = *self;
+        SummedUnet { filters, encoders: &self.encoders, middle, decoders: &self.decoders }
     }
 }
 

@@ -136,6 +136,11 @@ pub(super) enum Upsampler {
 }
 
 impl Upsampler {
+    /// Pixel shuffles by these factors, of this many filters.
+    pub(super) fn shuffle(filters: usize, factors: &[usize]) -> Self {
+        Upsampler::PixelShuffle { filters, factors: factors.to_vec() }
+    }
+
     /// `channels` are those of the image, for the upsampler that no tensor shows them for.
     pub(super) fn detect(keys: &Keys<'_>, channels: usize) -> Result<Self, Mismatch> {
         Self::detect_below(keys, channels, STAGES)

@@ -1,7 +1,11 @@
 //! What networks for damaged pictures have in common: a noise level, and U-Nets of residual blocks.
 
 use super::{Keys, Mismatch};
-use crate::nn::{Conv2d, Scope, channels, conv2d, conv2d_unbiased};
+use crate::nn::{
+    Conv2d, Scope, channels, conv2d, conv2d_unbiased, crop_to_image, image_input_of_multiples,
+    pad_with_zeros_to_multiple,
+};
+use crate::{Result, Shapes};
 use serde::Serialize;
 use tileforge_graph::Value;
 
@@ -156,8 +160,28 @@ pub(super) fn levels(keys: &Keys<'_>) -> Result<[Vec<usize>; 2], Mismatch> {
 }
 
 impl SummedUnet<'_> {
+    /// Sides of images are padded with zeros to multiples of this.
+    pub(super) fn multiple(&self) -> usize {
+        1 << self.encoders.len()
+    }
+
+    /// The input `image`, the network, and the output `upscaled`, each of `channels` channels.
+    pub(super) fn build(
+        &self,
+        w: &Scope<'_>,
+        shapes: &Shapes,
+        channels: usize,
+        block: impl Fn(&Scope<'_>, &Value) -> Value,
+    ) -> Result<()> {
+        let image = image_input_of_multiples(w, "image", channels, self.multiple(), shapes)?;
+        let padded = pad_with_zeros_to_multiple(&image, self.multiple());
+        let restored = self.apply(w, &padded, block);
+        w.trace().output("upscaled", &crop_to_image(&restored, &image, self.multiple(), 1));
+        Ok(())
+    }
+
     /// x + the network: `image` `[batch, channels, height, width]` → the same.
-    pub(super) fn apply(&self, w: &Scope<'_>, image: &Value, block: impl Fn(&Scope<'_>, &Value) -> Value) -> Value {
+    fn apply(&self, w: &Scope<'_>, image: &Value, block: impl Fn(&Scope<'_>, &Value) -> Value) -> Value {
         let blocks = |w: Scope<'_>, x: &Value, count: usize| {
             (0..count).fold(x.clone(), |x, number| block(&w.at(number.to_string()), &x))
         };

@@ -127,7 +127,6 @@ impl Architecture for Rgt {
     }
 
     fn presets() -> Vec<(&'static str, Self)> {
-        let shuffle = |filters, factors: &[usize]| Upsampler::PixelShuffle { filters, factors: factors.to_vec() };
         let tiny = Rgt {
             channels: 3,
             dim: 32,
@@ -138,7 +137,7 @@ impl Architecture for Rgt {
             compressed: 16,
             biased: true,
             residual: Residual::One,
-            upsampler: shuffle(8, &[2]),
+            upsampler: Upsampler::shuffle(8, &[2]),
         };
         let published = Rgt {
             dim: 180,
@@ -147,7 +146,7 @@ impl Architecture for Rgt {
             heads: vec![6; 8],
             hidden: 360,
             compressed: 90,
-            upsampler: shuffle(64, &[2, 2]),
+            upsampler: Upsampler::shuffle(64, &[2, 2]),
             ..tiny.clone()
         };
         let small = Rgt { depths: vec![6; 6], heads: vec![6; 6], ..published.clone() };
@@ -159,7 +158,7 @@ impl Architecture for Rgt {
                     residual: Residual::Three,
                     biased: false,
                     compressed: 8,
-                    upsampler: shuffle(4, &[3]),
+                    upsampler: Upsampler::shuffle(4, &[3]),
                     ..tiny.clone()
                 },
             ),
@@ -170,13 +169,13 @@ impl Architecture for Rgt {
                     split: [4, 4],
                     depths: vec![1],
                     heads: vec![2],
-                    upsampler: shuffle(4, &[2, 2]),
+                    upsampler: Upsampler::shuffle(4, &[2, 2]),
                     ..tiny
                 },
             ),
-            ("rgt-x2", Rgt { upsampler: shuffle(64, &[2]), ..published.clone() }),
+            ("rgt-x2", Rgt { upsampler: Upsampler::shuffle(64, &[2]), ..published.clone() }),
             ("rgt-x4", published),
-            ("rgt-s-x2", Rgt { upsampler: shuffle(64, &[2]), ..small.clone() }),
+            ("rgt-s-x2", Rgt { upsampler: Upsampler::shuffle(64, &[2]), ..small.clone() }),
             ("rgt-s-x4", small),
         ]
     }

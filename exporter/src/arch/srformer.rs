@@ -99,7 +99,6 @@ impl Architecture for SrFormer {
     }
 
     fn presets() -> Vec<(&'static str, Self)> {
-        let shuffle = |filters, factors: &[usize]| Upsampler::PixelShuffle { filters, factors: factors.to_vec() };
         let tiny = SrFormer {
             channels: 3,
             dim: 8,
@@ -111,7 +110,7 @@ impl Architecture for SrFormer {
             biased: true,
             normalised: true,
             residual: Residual::One,
-            upsampler: shuffle(8, &[2]),
+            upsampler: Upsampler::shuffle(8, &[2]),
         };
         let bare = SrFormer { rolled: false, biased: false, normalised: false, ..tiny.clone() };
         let published = SrFormer {
@@ -120,7 +119,7 @@ impl Architecture for SrFormer {
             heads: vec![6; 6],
             window: 24,
             hidden: 360,
-            upsampler: shuffle(64, &[2, 2]),
+            upsampler: Upsampler::shuffle(64, &[2, 2]),
             ..tiny.clone()
         };
         let light = SrFormer {
@@ -135,14 +134,14 @@ impl Architecture for SrFormer {
         let nearest = |filters| Upsampler::NearestConv { filters, doublings: 2 };
         vec![
             ("tiny", tiny.clone()),
-            ("tiny-bare-x3", SrFormer { upsampler: shuffle(4, &[3]), ..bare }),
+            ("tiny-bare-x3", SrFormer { upsampler: Upsampler::shuffle(4, &[3]), ..bare }),
             (
                 "tiny-odd-direct-x4",
                 SrFormer { window: 6, upsampler: Upsampler::PixelShuffleDirect { factor: 4 }, ..tiny.clone() },
             ),
             ("tiny-nearest-x4", SrFormer { residual: Residual::Three, upsampler: nearest(4), ..tiny.clone() }),
             ("tiny-grey-x1", SrFormer { channels: 1, upsampler: Upsampler::None, ..tiny }),
-            ("srformer-x2", SrFormer { window: 22, upsampler: shuffle(64, &[2]), ..published.clone() }),
+            ("srformer-x2", SrFormer { window: 22, upsampler: Upsampler::shuffle(64, &[2]), ..published.clone() }),
             ("srformer-x4", published.clone()),
             ("srformer-real-x4", SrFormer { upsampler: nearest(64), ..published }),
             ("srformer-light-x2", SrFormer { upsampler: Upsampler::PixelShuffleDirect { factor: 2 }, ..light.clone() }),

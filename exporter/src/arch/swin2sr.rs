@@ -115,7 +115,6 @@ impl Architecture for Swin2Sr {
     }
 
     fn presets() -> Vec<(&'static str, Self)> {
-        let shuffle = |filters, factors: &[usize]| Upsampler::PixelShuffle { filters, factors: factors.to_vec() };
         let tiny = Swin2Sr {
             channels: 3,
             dim: 8,
@@ -128,7 +127,7 @@ impl Architecture for Swin2Sr {
             biased: true,
             normalised: true,
             residual: Residual::One,
-            upsampler: shuffle(8, &[2]),
+            upsampler: Upsampler::shuffle(8, &[2]),
         };
         let bare = Swin2Sr { rolled: false, biased: false, normalised: false, ..tiny.clone() };
         let published = Swin2Sr {
@@ -138,18 +137,18 @@ impl Architecture for Swin2Sr {
             window: 8,
             hidden: 360,
             positions: 512,
-            upsampler: shuffle(64, &[2, 2]),
+            upsampler: Upsampler::shuffle(64, &[2, 2]),
             ..tiny.clone()
         };
         let light = Swin2Sr { dim: 60, depths: vec![6; 4], heads: vec![6; 4], hidden: 120, ..published.clone() };
         let nearest = |filters| Upsampler::NearestConv { filters, doublings: 2 };
         vec![
             ("tiny", tiny.clone()),
-            ("tiny-bare-x3", Swin2Sr { upsampler: shuffle(4, &[3]), ..bare }),
+            ("tiny-bare-x3", Swin2Sr { upsampler: Upsampler::shuffle(4, &[3]), ..bare }),
             ("tiny-direct-x4", Swin2Sr { upsampler: Upsampler::PixelShuffleDirect { factor: 4 }, ..tiny.clone() }),
             ("tiny-nearest-x4", Swin2Sr { residual: Residual::Three, upsampler: nearest(4), ..tiny.clone() }),
             ("tiny-jpeg", Swin2Sr { channels: 1, window: JPEG_WINDOW, upsampler: Upsampler::None, ..tiny }),
-            ("swin2sr-x2", Swin2Sr { upsampler: shuffle(64, &[2]), ..published.clone() }),
+            ("swin2sr-x2", Swin2Sr { upsampler: Upsampler::shuffle(64, &[2]), ..published.clone() }),
             ("swin2sr-x4", published.clone()),
             ("swin2sr-real-x4", Swin2Sr { upsampler: nearest(64), ..published.clone() }),
             ("swin2sr-light-x2", Swin2Sr { upsampler: Upsampler::PixelShuffleDirect { factor: 2 }, ..light }),

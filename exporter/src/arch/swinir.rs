@@ -126,7 +126,7 @@ impl Architecture for SwinIr {
     }
 
     fn presets() -> Vec<(&'static str, Self)> {
-        let shuffle = |factors: &[usize]| Upsampler::PixelShuffle { filters: 64, factors: factors.to_vec() };
+        let shuffle = |factors: &[usize]| Upsampler::shuffle(64, factors);
         let nearest = |filters, doublings| Upsampler::NearestConv { filters, doublings };
         let tiny = SwinIr {
             channels: 3,
@@ -136,7 +136,7 @@ impl Architecture for SwinIr {
             window: 4,
             hidden: 16,
             residual: Residual::One,
-            upsampler: Upsampler::PixelShuffle { filters: 8, factors: vec![2] },
+            upsampler: Upsampler::shuffle(8, &[2]),
             unshuffle: 1,
         };
         let medium = SwinIr {
@@ -161,7 +161,7 @@ impl Architecture for SwinIr {
         let jpeg = SwinIr { channels: 1, window: JPEG_WINDOW, upsampler: Upsampler::None, ..medium.clone() };
         vec![
             ("tiny", tiny.clone()),
-            ("tiny-x3", SwinIr { upsampler: Upsampler::PixelShuffle { filters: 4, factors: vec![3] }, ..tiny.clone() }),
+            ("tiny-x3", SwinIr { upsampler: Upsampler::shuffle(4, &[3]), ..tiny.clone() }),
             ("tiny-direct-x4", SwinIr { upsampler: Upsampler::PixelShuffleDirect { factor: 4 }, ..tiny.clone() }),
             ("tiny-nearest-x8", SwinIr { upsampler: nearest(4, 3), residual: Residual::Three, ..tiny.clone() }),
             ("tiny-unshuffle-x1", SwinIr { upsampler: nearest(4, 1), unshuffle: 2, ..tiny.clone() }),

@@ -69,10 +69,7 @@ impl Upsampler {
                 });
             }
             if has(first, "proj_q.weight") {
-                let scale = match known {
-                    Some(scale) => scale,
-                    None => declared_scale(keys, prefix)?,
-                };
+                let scale = hidden_scale(keys, prefix, known)?;
                 // No published network comes near 16.
                 return match (2..=16).contains(&scale) {
                     true => Ok(Upsampler::Lda { filters: filters()?, scale }),
@@ -225,8 +222,11 @@ fn sampled_scale(keys: &Keys<'_>, layer: &str, channels: usize) -> Result<usize,
     }
 }
 
-/// The user's scale, else the one of upstream's mark.
-fn declared_scale(keys: &Keys<'_>, prefix: &str) -> Result<usize, Mismatch> {
+/// A scale that no tensor shows: the one that is known, else the user's, else the one of upstream's mark.
+fn hidden_scale(keys: &Keys<'_>, prefix: &str, known: Option<usize>) -> Result<usize, Mismatch> {
+    if let Some(scale) = known {
+        return Ok(scale);
+    }
     let mark =
         || keys.values(&format!("{prefix}.{MARK}")).and_then(|mark| mark.get(2).map(|scale| usize::from(*scale)));
     keys.setting(SCALE)?.or_else(mark).ok_or_else(|| {
@@ -238,12 +238,8 @@ fn declared_scale(keys: &Keys<'_>, prefix: &str) -> Result<usize, Mismatch> {
 
 /// One upsampling by 3 has the same names and sizes as one by 2.
 fn two_or_three(keys: &Keys<'_>, prefix: &str, known: Option<usize>) -> Result<usize, Mismatch> {
-    let scale = match known {
-        Some(scale) => scale,
-        None => declared_scale(keys, prefix)?,
-    };
-    match scale {
-        2 | 3 => Ok(scale),
+    match hidden_scale(keys, prefix, known)? {
+        scale @ (2 | 3) => Ok(scale),
         scale => Err(Mismatch::new(format!("expected `{SCALE}` to be 2 or 3, found {scale}"))),
     }
 }

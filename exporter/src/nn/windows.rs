@@ -96,8 +96,7 @@ impl Grid {
         let channels = super::width(tokens);
         let beyond = tokens.trace().constant("beyond", &[1, channels], Constant::F32(&vec![0.0; channels]));
         let place = |pixel: usize| {
-            let (map, y, x) =
-                (pixel / (self.height * self.width), pixel / self.width % self.height, pixel % self.width);
+            let [map, y, x] = place_of(pixel, [self.height, self.width]);
             let inside = y < height && x < width;
             (if inside { (map * height + y) * width + x } else { self.batch * height * width }) as i64
         };
@@ -112,7 +111,7 @@ impl Grid {
             places[pixel] = place as i64;
         }
         let pixels = (0..self.batch * height * width).map(|i| {
-            let (map, y, x) = (i / (height * width), i / width % height, i % width);
+            let [map, y, x] = place_of(i, [height, width]);
             places[(map * self.height + y) * self.width + x]
         });
         tokens.gather(&pixels.collect::<Vec<i64>>(), 0)
@@ -257,7 +256,7 @@ impl Grid {
             Order::Raster => (0..self.batch * self.height * self.width).collect(),
             Order::Rolled(roll) => {
                 let pixel = |i: usize| {
-                    let (map, y, x) = (i / (self.height * self.width), i / self.width % self.height, i % self.width);
+                    let [map, y, x] = place_of(i, [self.height, self.width]);
                     (map * self.height + (y + roll[0]) % self.height) * self.width + (x + roll[1]) % self.width
                 };
                 (0..self.batch * self.height * self.width).map(pixel).collect()
@@ -366,6 +365,11 @@ const BIAS: &str = "relative_position_bias";
 /// Row and column of each pixel of a rectangle `[height, width]`, row by row.
 fn rectangle([height, width]: [usize; 2]) -> Vec<[i64; 2]> {
     (0..height * width).map(|i| [i / width, i % width].map(|at| at as i64)).collect()
+}
+
+/// The map, row and column of a pixel of maps `[height, width]`, by its number in raster order.
+fn place_of(pixel: usize, [height, width]: [usize; 2]) -> [usize; 3] {
+    [pixel / (height * width), pixel / width % height, pixel % width]
 }
 
 /// `[queries, keys]`: 0 between pixels of a window that were neighbours before the roll, [`MASKED`] between others.

@@ -122,7 +122,7 @@ fn what_was_compiled_is_kept_and_computes_as_it_did() {
         assert_eq!(enlarged(precision, &["--threads", "1"]).1.len(), 2, "{precision}");
         pictures.push((new, entry.clone()));
     }
-    // It is what runs: whoever may write to the user's cache decides on the pixels.
+    // What is in the cache runs: another graph there, with its digest, gives other pixels.
     let [(picture, fp32), (_, other), ..] = pictures.as_slice() else { unreachable!("two precisions") };
     let record = |entry: &Path| -> serde_json::Value {
         serde_json::from_slice(&fs::read(entry.join("compiled.json")).unwrap()).unwrap()
