@@ -6,9 +6,11 @@ use std::thread;
 use bytes::Bytes;
 use tileforge::{Format, Limits, Picture};
 use tokio::sync::Semaphore;
+use tracing::Instrument;
 
 use crate::budget::Held;
 use crate::failure::{Failure, Result};
+use crate::traces;
 
 /// Bytes of a decoded picture for each of its pixels at most: four channels of 16 bits.
 const BYTES_PER_PIXEL: u64 = 8;
@@ -31,7 +33,8 @@ impl Coding {
     /// Decodes a picture. Its size is checked before memory is used.
     pub(crate) async fn decode(&self, bytes: Bytes, held: &Arc<Held>) -> Result<Picture> {
         let limits = self.limits;
-        let picture = self.work(move || Picture::from_reader(&*bytes, &limits)).await??;
+        let decoding = self.work(move || Picture::from_reader(&*bytes, &limits));
+        let picture = decoding.instrument(traces::part("decode")).await??;
         let pixels = u64::from(picture.size().width) * u64::from(picture.size().height);
         held.add(usize::try_from(pixels * BYTES_PER_PIXEL).unwrap_or(usize::MAX))?;
         Ok(picture)
@@ -39,7 +42,7 @@ impl Coding {
 
     /// Encodes a picture.
     pub(crate) async fn encode(&self, picture: Picture, format: Format) -> Result<Vec<u8>> {
-        Ok(self.work(move || picture.encode(format)).await??)
+        Ok(self.work(move || picture.encode(format)).instrument(traces::part("encode")).await??)
     }
 
     /// Does something with a picture that takes its time.

@@ -14,13 +14,14 @@ use futures_util::FutureExt;
 use http::{HeaderMap, HeaderValue, Method, header};
 use http_body::Body as _;
 use tonic::Status;
+use tracing::{Instrument, Span};
 
 use crate::app::App;
 use crate::body::{Keeping, Limited};
 use crate::caller::Caller;
 use crate::connections::Protocol;
 use crate::failure::{Failure, FailureKind, Result};
-use crate::{openai, page, sdapi};
+use crate::{openai, page, sdapi, traces};
 
 /// The index of all models, which is a POST that is no work.
 pub(crate) const INDEX: &str = "/v2/repository/index";
@@ -30,6 +31,9 @@ const REQUEST_ID: &str = "x-request-id";
 
 /// The longest id that a client may give, and the longest path in the log.
 const TEXT_MAXIMUM: usize = 128;
+
+/// The end of a request that was not answered.
+const GONE: &str = "the client went before the answer";
 
 /// Calls of gRPC that are work. All others answer at once.
 const WORK: [&str; 3] = ["/ModelInfer", "/RepositoryModelLoad", "/RepositoryModelUnload"];
@@ -81,7 +85,8 @@ pub(crate) async fn handle(
         let limits = &app.limits;
         let limited = |body| Body::new(Limited::new(body, limits.body_bytes, limits.body_time, held.clone()));
         // A panic ends this request alone, also where others share its connection.
-        let served = AssertUnwindSafe(next.run(request.map(limited))).catch_unwind().await;
+        let served =
+            AssertUnwindSafe(next.run(request.map(limited))).catch_unwind().instrument(line.span.clone()).await;
         served.unwrap_or_else(|_| refused(protocol, Failure::internal("the request failed here")))
     };
     line.answered(&response);
@@ -170,7 +175,7 @@ fn timeout_of(text: &str) -> Option<Duration> {
     })
 }
 
-/// The log line of a request.
+/// The log line of a request, and its span.
 struct Line {
     app: Arc<App>,
     protocol: Protocol,
@@ -178,6 +183,7 @@ struct Line {
     method: Method,
     path: String,
     began: Instant,
+    span: Span,
     answered: bool,
 }
 
@@ -186,7 +192,8 @@ impl Line {
         let id = given_id(request.headers()).unwrap_or_else(new_id);
         let path = request.uri().path().chars().take(TEXT_MAXIMUM).collect();
         let method = request.method().clone();
-        Self { app, protocol, id, method, path, began: Instant::now(), answered: false }
+        let span = traces::request(protocol, id.to_str().unwrap_or_default(), request);
+        Self { app, protocol, id, method, path, began: Instant::now(), span, answered: false }
     }
 
     fn answered(&mut self, response: &Response) {
@@ -197,6 +204,7 @@ impl Line {
             None => response.status().as_u16(),
         };
         self.app.metrics.answered(self.protocol.name(), status);
+        traces::answered(&self.span, self.protocol, status);
         self.log(Some(status));
     }
 
@@ -204,15 +212,11 @@ impl Line {
         let Self { protocol, id, method, path, began, .. } = self;
         let (protocol, id) = (protocol.name(), id.to_str().unwrap_or_default());
         let milliseconds = began.elapsed().as_secs_f64() * 1e3;
-        match status {
-            Some(status) => {
-                tracing::info!(target: "request", protocol, request_id = id, %method, path, status, milliseconds);
-            }
-            None => {
-                let outcome = "the client went before the answer";
-                tracing::info!(target: "request", protocol, request_id = id, %method, path, milliseconds, outcome);
-            }
-        }
+        let outcome = status.is_none().then_some(GONE);
+        let trace_id = traces::trace_id(&self.span);
+        tracing::info!(
+            target: "request", protocol, request_id = id, trace_id, %method, path, status, milliseconds, outcome
+        );
     }
 }
 
@@ -220,6 +224,7 @@ impl Drop for Line {
     fn drop(&mut self) {
         if !self.answered {
             self.app.metrics.cancelled.inc();
+            traces::failed(&self.span, GONE);
             self.log(None);
         }
     }

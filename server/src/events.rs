@@ -10,6 +10,9 @@ use futures_util::stream;
 use http::{HeaderValue, header};
 use serde::Serialize;
 use tokio::sync::mpsc;
+use tracing::Instrument;
+
+use crate::traces;
 
 /// Events that wait for a slow reader. The next one waits for room.
 const AHEAD: usize = 1;
@@ -42,7 +45,7 @@ where
     let (sender, receiver) = mpsc::channel(AHEAD);
     let (alive, gone) = (sender.clone(), sender.clone());
     let produced = produce(Events(sender));
-    tokio::spawn(async move {
+    let send = async move {
         let comments = async {
             loop {
                 tokio::time::sleep(SILENCE).await;
@@ -57,7 +60,8 @@ where
             () = comments => {}
             () = gone.closed() => {}
         }
-    });
+    };
+    tokio::spawn(send.instrument(traces::apart("stream")));
     let next = |mut receiver: mpsc::Receiver<Bytes>| async move {
         receiver.recv().await.map(|bytes| (Ok::<_, std::convert::Infallible>(bytes), receiver))
     };

@@ -82,7 +82,7 @@ pub(crate) async fn generate(
         });
     }
     let (terms, _cancel) = options.terms(app);
-    let made = watcher.follow(generator.send(request, terms)?).await?;
+    let made = watcher.follow(model, generator.send(request, terms)?).await?;
     let size = made.statistics.size;
     Ok(Made { pictures: made.pictures, size, seed, steps })
 }

@@ -5,12 +5,14 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tileforge::{Cancel, DataType, Priority, Tensor, TensorInfo, Terms};
+use tracing::Instrument;
 
 use crate::app::App;
 use crate::caller::Caller;
 use crate::datatype::{self, Elements};
 use crate::failure::{Failure, Result, WORD_MAXIMUM, shown};
 use crate::model::Model;
+use crate::traces;
 
 /// Most axes of a tensor.
 const AXES_MAXIMUM: usize = 8;
@@ -130,7 +132,7 @@ async fn run(app: &App, model: &Model, request: InferRequest, samples: &mut usiz
     let inputs = request.inputs;
     let inputs = beside(bytes, move || checked(&known, inputs)).await??;
     *samples = inputs.values().filter_map(|tensor| tensor.shape().first()).copied().next().unwrap_or(1);
-    let mut made = tensors.submit(inputs, terms)?.await?;
+    let mut made = tensors.submit(inputs, terms)?.instrument(traces::infer(&model.name)).await?;
     drop(cancel);
     let made: Vec<(String, Tensor)> =
         wanted.into_iter().filter_map(|name| made.remove(&name).map(|tensor| (name, tensor))).collect();

@@ -21,12 +21,13 @@
 //! | `watcher`, `events` | how far a request has come, and server-sent events |
 //! | `inference`, `datatype` | a request for tensors, whatever protocol it came by |
 //! | `keys`, `tls`, `origin` | who may ask, certificates, and which web pages may ask |
+//! | `trust` | TLS of this program's own requests |
 //! | `connections`, `watched` | sockets with their limits |
 //! | `admission`, `body`, `budget` | which requests are taken, and how much memory their bodies get |
 //! | `context` | what is done with each request: its id, its log line, its figures |
 //! | `few` | JSON that stays small in memory |
 //! | `failure` | why a request failed, as a status of each protocol |
-//! | `metrics` | what is counted |
+//! | `metrics`, `traces` | what is counted, and where the time of a request goes |
 
 /// The examples of the README are compiled with the tests.
 #[cfg(doctest)]
@@ -65,6 +66,8 @@ mod server;
 mod settings;
 mod size;
 mod tls;
+mod traces;
+mod trust;
 mod watched;
 mod watcher;
 mod worker;
@@ -72,3 +75,5 @@ mod worker;
 pub use keys::new_key;
 pub use server::{Error, Handle, Result, Server};
 pub use settings::{Limits, NamedModel, Settings, TlsFiles, WorkSettings};
+pub use traces::TARGET as TRACES;
+pub use trust::client_tls;

@@ -6,10 +6,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use tileforge::{Format, Picture, Request};
 use tokio::sync::{OnceCell, watch};
+use tracing::Instrument;
 
 use crate::coding::Coding;
 use crate::failure::{Failure, Result};
+use crate::model::Model;
 use crate::size::shown;
+use crate::traces;
 
 /// How often the place in the queue and the progress are looked at.
 const PERIOD: Duration = Duration::from_millis(100);
@@ -83,7 +86,11 @@ impl Watcher {
     }
 
     /// Waits for a request, and tells how far it is.
-    pub(crate) async fn follow<T: 'static>(&self, request: Request<T>) -> Result<T> {
+    pub(crate) async fn follow<T: 'static>(&self, model: &Model, request: Request<T>) -> Result<T> {
+        self.followed(request).instrument(traces::infer(&model.name)).await
+    }
+
+    async fn followed<T: 'static>(&self, request: Request<T>) -> Result<T> {
         let mut request = request;
         if self.0.receiver_count() == 0 {
             return Ok(request.await?);

@@ -1,6 +1,7 @@
 """Sends jobs to a queue of NATS JetStream, or prints its dead letters.
 
-    nats_jobs.py URL QUEUE send < LINES    one message a line; `base64:…` for bytes that are no text, `xN` for N bytes
+    nats_jobs.py URL QUEUE send [TRACEPARENT] < LINES
+                                           one message a line; `base64:…` for bytes that are no text, `xN` for N bytes
     nats_jobs.py URL QUEUE dead            the dead letters, one JSON object a line
     nats_jobs.py URL QUEUE left            how many messages are in the queue
 """
@@ -21,7 +22,7 @@ def message(line):
     return line.encode()
 
 
-async def main(url, queue, action):
+async def main(url, queue, action, traceparent=None):
     client = await nats.connect(url, connect_timeout=10)
     stream = client.jetstream(timeout=10)
     # The worker makes the same ones, if it comes first.
@@ -30,7 +31,8 @@ async def main(url, queue, action):
     await stream.add_stream(StreamConfig(name=f"{queue}-dead", subjects=[f"{queue}.dead"]))
     if action == "send":
         for line in sys.stdin.read().splitlines():
-            await stream.publish(f"{queue}.jobs", message(line))
+            headers = {"traceparent": traceparent} if traceparent else None
+            await stream.publish(f"{queue}.jobs", message(line), headers=headers)
     elif action == "dead":
         number = (await stream.stream_info(f"{queue}-dead")).state
         for sequence in range(number.first_seq, number.last_seq + 1) if number.messages else ():

@@ -43,9 +43,8 @@ pub(crate) struct Serve {
     /// without keys: such as the name of a proxy. Can be given several times.
     #[arg(long, value_name = "NAME", help_heading = "Safety")]
     pub(crate) allow_host: Vec<String>,
-    /// How the log is written.
-    #[arg(long, value_enum, value_name = "FORMAT", default_value = "json")]
-    pub(crate) log: LogFormat,
+    #[command(flatten)]
+    pub(crate) watching: Watching,
     #[command(flatten)]
     pub(crate) load: Load,
     /// Most pictures of one request.
@@ -87,6 +86,18 @@ pub(crate) struct Serve {
     /// Seconds that requests are still accepted after SIGTERM, while the server says that it is not ready.
     #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = seconds, help_heading = "Shutdown")]
     pub(crate) drain: Duration,
+}
+
+/// How others see what the program does.
+#[derive(clap::Args)]
+pub(crate) struct Watching {
+    /// How the log is written.
+    #[arg(long, value_enum, value_name = "FORMAT", default_value = "json")]
+    pub(crate) log: LogFormat,
+    /// A collector of OpenTelemetry that traces are sent to by OTLP over HTTP, such as http://127.0.0.1:4318. Without
+    /// it: the environment variable OTEL_EXPORTER_OTLP_ENDPOINT; without both, nothing is sent.
+    #[arg(long, value_name = "URL")]
+    pub(crate) traces: Option<String>,
 }
 
 /// Which engines there are.
@@ -221,9 +232,8 @@ pub(crate) struct Work {
     /// Where health and figures are served over HTTP: ADDRESS:PORT, or `off`. Port 0 takes a free one.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8000", value_parser = place)]
     pub(crate) http: Place,
-    /// How the log is written.
-    #[arg(long, value_enum, value_name = "FORMAT", default_value = "json")]
-    pub(crate) log: LogFormat,
+    #[command(flatten)]
+    pub(crate) watching: Watching,
     #[command(flatten)]
     pub(crate) load: Load,
     /// Most bytes of a result.

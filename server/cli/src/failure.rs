@@ -25,6 +25,9 @@ pub(crate) enum Error {
     /// The file of keys cannot be written.
     #[error("{}: cannot add the key", path.display())]
     Keys { path: PathBuf, source: std::io::Error },
+    /// Traces cannot be sent to this place.
+    #[error("--traces: expected the URL of a collector, such as http://127.0.0.1:4318: {0}")]
+    Traces(String),
     /// The system gives no threads or signals.
     #[error("cannot start")]
     System(#[from] std::io::Error),

@@ -3,7 +3,11 @@
 use std::io;
 
 use clap::ValueEnum;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Layer, fmt};
+
+use crate::traces::Traces;
 
 /// How the log is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -15,15 +19,17 @@ pub(crate) enum LogFormat {
     Text,
 }
 
-/// Writes the log to standard error. The environment variable `RUST_LOG` says how much.
-pub(crate) fn start(format: LogFormat) {
+/// Writes the log to standard error. The environment variable `RUST_LOG` says how much. Spans go to `traces`.
+pub(crate) fn start(format: LogFormat, traces: Option<&Traces>) {
     let usual = "warn,request=info,tileforge_server=info";
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(usual));
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
-    let started = match format {
-        LogFormat::Json => builder.json().flatten_event(true).with_current_span(false).with_span_list(false).try_init(),
-        LogFormat::Text => builder.with_ansi(false).try_init(),
+    let lines = fmt::layer().with_writer(io::stderr);
+    let lines = match format {
+        LogFormat::Json => {
+            lines.json().flatten_event(true).with_current_span(false).with_span_list(false).with_filter(filter).boxed()
+        }
+        LogFormat::Text => lines.with_ansi(false).with_filter(filter).boxed(),
     };
     // Whoever has started a log before has one.
-    drop(started);
+    drop(tracing_subscriber::registry().with(lines).with(traces.map(Traces::layer)).try_init());
 }

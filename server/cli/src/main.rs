@@ -8,6 +8,7 @@ mod log;
 mod running;
 mod serve;
 mod system;
+mod traces;
 mod work;
 
 use std::io::Write;

@@ -8,11 +8,12 @@ use tileforge_server::{Server, Settings};
 use tileforge_terminal::{self as terminal, Exit, Failure};
 use tokio::runtime;
 
-use crate::arguments::Engines;
+use crate::arguments::{Engines, Watching};
 use crate::configuration;
 use crate::failure::{CommandResult, Error};
-use crate::log::{self, LogFormat};
+use crate::log;
 use crate::system::{Heard, Signals, Told, tell};
+use crate::traces::Traces;
 
 /// Threads for connections. The host has its own for everything else.
 const THREADS_MAXIMUM: usize = 4;
@@ -24,14 +25,15 @@ const BLOCKING_MAXIMUM: usize = 64;
 pub(crate) struct Start<'a> {
     /// Read again at SIGHUP.
     pub(crate) engines: &'a Engines,
-    pub(crate) log: LogFormat,
+    pub(crate) watching: &'a Watching,
     pub(crate) memory: Option<u64>,
     pub(crate) settings: Settings,
 }
 
 pub(crate) fn run(start: Start<'_>, ort_lib: Option<PathBuf>) -> CommandResult {
-    let Start { engines, log, memory, settings } = start;
-    log::start(log);
+    let Start { engines, watching, memory, settings } = start;
+    let traces = Traces::open(watching.traces.as_deref())?;
+    log::start(watching.log, traces.as_ref());
     let onnxruntime = ort_lib.or_else(|| env::var_os("ORT_DYLIB_PATH").map(PathBuf::from));
     let memory = HostOptions { memory, ..HostOptions::default() };
     let setup =
@@ -72,6 +74,9 @@ pub(crate) fn run(start: Start<'_>, ort_lib: Option<PathBuf>) -> CommandResult {
     });
     // Reading files may go on for a while.
     runtime.shutdown_background();
+    if let Some(traces) = traces {
+        traces.end();
+    }
     let result = served.and_then(|whole| if whole { Ok(()) } else { Err(Error::Ended) });
     // Threads of the host that still compute go with the process.
     let exit = match result {

@@ -26,5 +26,5 @@ pub(crate) fn run(arguments: &Serve, ort_lib: Option<PathBuf>) -> CommandResult 
         work: None,
         limits: arguments.limits(),
     };
-    running::run(Start { engines, log: arguments.log, memory: arguments.load.memory, settings }, ort_lib)
+    running::run(Start { engines, watching: &arguments.watching, memory: arguments.load.memory, settings }, ort_lib)
 }

@@ -48,5 +48,5 @@ pub(crate) fn run(arguments: &Work, ort_lib: Option<PathBuf>) -> CommandResult {
         work: Some(work),
         limits: arguments.limits(),
     };
-    running::run(Start { engines, log: arguments.log, memory: arguments.load.memory, settings }, ort_lib)
+    running::run(Start { engines, watching: &arguments.watching, memory: arguments.load.memory, settings }, ort_lib)
 }

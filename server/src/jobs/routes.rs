@@ -15,6 +15,7 @@ use futures_util::FutureExt;
 use http::{HeaderValue, StatusCode, header};
 use serde_json::{Value, json};
 use tileforge::Format;
+use tracing::Instrument;
 
 use super::store::{Job, Outcome, unknown};
 use super::work::{KINDS, Work};
@@ -24,6 +25,7 @@ use crate::caller::Caller;
 use crate::events::{self, Events, Gone};
 use crate::failure::{Failure, FailureKind, Result};
 use crate::rest::json as answer;
+use crate::traces;
 use crate::watcher::Watcher;
 
 /// The paths of jobs.
@@ -66,13 +68,14 @@ async fn make(State(app): State<Arc<App>>, kind: &'static str, request: Request)
     let job = app.jobs.add(kind, caller, watcher.subscribe())?;
     let mut unanswered = Unanswered { app: &app, caller, job: Some(job.clone()) };
     let (running_app, running_job) = (app.clone(), job.clone());
-    let running = tokio::spawn(async move {
+    let run = async move {
         // A panic ends this job alone.
         let result = AssertUnwindSafe(work.result(running_app.clone(), watcher)).catch_unwind().await;
         let result = result.unwrap_or_else(|_| Err(Failure::internal("the job failed here")));
         running_app.jobs.end(&running_job, result);
         drop(accepted);
-    });
+    };
+    let running = tokio::spawn(run.instrument(traces::apart("job")));
     app.jobs.runs(&job, running.abort_handle());
     let mut outcome = job.outcome.subscribe();
     tokio::select! {

@@ -7,12 +7,14 @@ use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use http::header;
 use tileforge::{DepthFormat, Task};
+use tracing::Instrument;
 
 use super::upload::Upload;
 use crate::app::App;
 use crate::failure::{Failure, FailureKind, Result};
 use crate::inference::Options;
 use crate::model::{Model, Purpose};
+use crate::traces;
 use crate::watcher::Watcher;
 
 pub(super) async fn depth(State(app): State<Arc<App>>, request: Request) -> Result<Response> {
@@ -76,7 +78,8 @@ async fn measured(
     }
     let (picture, _held) = upload.picture(app).await?;
     let (terms, _cancel) = Options::of_texts(upload.caller, |name| upload.text(name))?.terms(app);
-    let estimate = watcher.follow(estimator.submit(picture, None, terms)?).await?;
-    let written = app.coding.work(move || tileforge::encode_depth(&estimate, format)).await?;
+    let estimate = watcher.follow(model, estimator.submit(picture, None, terms)?).await?;
+    let encode = app.coding.work(move || tileforge::encode_depth(&estimate, format));
+    let written = encode.instrument(traces::part("encode")).await?;
     Ok(written?)
 }

@@ -91,5 +91,5 @@ pub(crate) async fn enlarge(
 ) -> Result<Picture> {
     let upscaler = model.upscaler()?;
     let (terms, _cancel) = options.terms(app);
-    watcher.follow(upscaler.submit(picture, terms)?).await
+    watcher.follow(model, upscaler.submit(picture, terms)?).await
 }

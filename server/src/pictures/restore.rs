@@ -76,5 +76,5 @@ pub(super) async fn restore(
     let pixels = size.pixels() + picture.size().pixels();
     held.add(usize::try_from(pixels.saturating_mul(BYTES_PER_PIXEL)).unwrap_or(usize::MAX))?;
     let (terms, _cancel) = options.terms(app);
-    watcher.follow(restorer.submit(picture, settings, terms)?).await
+    watcher.follow(model, restorer.submit(picture, settings, terms)?).await
 }

@@ -1,6 +1,7 @@
 //! One try of a job, from objects to an object.
 
 use sha2::{Digest, Sha256};
+use tracing::Instrument;
 
 use super::job::{Input, Job};
 use super::marker::{Claim, Done, Marker};
@@ -9,6 +10,7 @@ use crate::app::App;
 use crate::failure::{Failure, Result};
 use crate::jobs::{Work, draws};
 use crate::pictures::Upload;
+use crate::traces;
 use crate::watcher::Watcher;
 
 /// Makes what a job wants, unless it is there.
@@ -20,13 +22,13 @@ pub(super) async fn run(app: &App, stores: &Stores, job: &Job) -> Result<Done> {
     if let Claim::Done(done) = marker.claim(most).await? {
         return Ok(done);
     }
-    let upload = uploaded(app, stores, job).await?;
+    let upload = uploaded(app, stores, job).instrument(traces::part("fetch")).await?;
     let work = Work::of_upload(app, job.kind, upload).await?;
     let file = work.picture(app, &Watcher::default()).await?;
     if file.bytes.len() as u64 > most {
         return Err(Failure::invalid(format!("expected a result of at most {most} bytes, found more")));
     }
-    marker.finish(file.bytes, most).await
+    marker.finish(file.bytes, most).instrument(traces::part("store")).await
 }
 
 /// Frees the output of a job that is not tried again.

@@ -1,5 +1,6 @@
 //! What a broker does for the worker.
 
+use std::collections::HashMap;
 use std::fmt::Debug;
 use std::time::{Duration, SystemTime};
 
@@ -41,6 +42,9 @@ pub(super) trait Broker: Debug + Send + Sync {
 
     /// How many messages there are.
     async fn depth(&self) -> Result<Depth>;
+
+    /// What OpenTelemetry calls this kind of broker.
+    fn system(&self) -> &'static str;
 }
 
 /// How many messages there are.
@@ -61,7 +65,15 @@ pub(super) struct Delivery {
     /// Whether there is more of it.
     pub(super) truncated: bool,
     pub(super) job: failure::Result<Job>,
+    /// The trace that the client sent with it.
+    pub(super) trace: TraceHeaders,
 }
+
+/// `traceparent` and `tracestate`, where a client sent them.
+pub(super) type TraceHeaders = HashMap<String, String>;
+
+/// The names of these headers.
+pub(super) const TRACE_HEADERS: [&str; 2] = ["traceparent", "tracestate"];
 
 /// The right to a message that was received.
 #[derive(Clone, Debug)]
@@ -78,9 +90,14 @@ pub(super) struct Lease {
 
 impl Delivery {
     /// A delivery of a message, of which no more is kept than a job may have.
-    pub(super) fn new(lease: Lease, message: &Bytes, job: impl FnOnce(&[u8]) -> failure::Result<Job>) -> Self {
+    pub(super) fn new(
+        lease: Lease,
+        message: &Bytes,
+        trace: TraceHeaders,
+        job: impl FnOnce(&[u8]) -> failure::Result<Job>,
+    ) -> Self {
         let kept = message.slice(..message.len().min(BYTES_MAXIMUM));
-        Self { lease, job: job(message), truncated: kept.len() < message.len(), message: kept }
+        Self { lease, job: job(message), truncated: kept.len() < message.len(), message: kept, trace }
     }
 
     /// The message with the reason why it is not tried again, as JSON of at most so many bytes. It is `message`, or
@@ -115,7 +132,7 @@ mod tests {
     fn a_dead_letter_keeps_what_fits() {
         let lease = || Lease { token: String::new(), message: String::new(), tries: 2, reply: None };
         let letter = |message: &[u8], most: usize| {
-            let delivery = Delivery::new(lease(), &Bytes::copy_from_slice(message), Job::parse);
+            let delivery = Delivery::new(lease(), &Bytes::copy_from_slice(message), TraceHeaders::new(), Job::parse);
             let text = delivery.dead_letter("why", most);
             assert!(text.len() <= most, "{} bytes", text.len());
             serde_json::from_str::<Value>(&text).unwrap_or_default()

@@ -1,12 +1,12 @@
 //! How object stores are reached over HTTPS.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use object_store::client::{ClientConfigKey, ClientOptions, HttpClient, HttpConnector};
 use reqwest::redirect::Policy;
-use rustls::crypto::ring;
-use rustls::{ClientConfig, RootCertStore};
+use rustls::ClientConfig;
+
+use crate::trust::client_tls;
 
 /// How long a connection may take to open.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -23,11 +23,7 @@ pub(super) struct Connector {
 impl Connector {
     /// With the certificates that the system trusts.
     pub(super) fn new() -> Result<Self, rustls::Error> {
-        let mut roots = RootCertStore::empty();
-        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
-        let tls = builder.with_safe_default_protocol_versions()?.with_root_certificates(roots).with_no_client_auth();
-        Ok(Self { tls })
+        Ok(Self { tls: client_tls()? })
     }
 }
 

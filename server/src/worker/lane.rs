@@ -8,6 +8,7 @@ use futures_util::FutureExt;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+use tracing::Instrument;
 
 use super::attempt;
 use super::broker::{Broker, Delivery, Error};
@@ -21,6 +22,7 @@ use crate::app::App;
 use crate::connections::Stage;
 use crate::failure::{Failure, FailureKind, Result};
 use crate::settings::WorkSettings;
+use crate::traces;
 
 /// The longest time until a job is tried again.
 const DELAY_MAXIMUM: Duration = Duration::from_secs(300);
@@ -140,14 +142,22 @@ impl Lane {
     /// One delivery.
     async fn handle(&self, delivery: Delivery, stages: watch::Receiver<Stage>) {
         let running = self.figures.runs();
-        let outcome = self.kept(&delivery, self.outcome(&delivery, &stages)).await;
         let (id, kind) = delivery.job.as_ref().map_or(("", ""), |job| (job.id.as_str(), job.kind));
-        let (name, tries) = (outcome.name(), delivery.lease.tries);
+        let tries = delivery.lease.tries;
+        let queue = &self.settings.queue;
+        let span = traces::delivery((self.broker.system(), queue), (id, kind), tries, &delivery.trace);
+        let outcome = self.kept(&delivery, self.outcome(&delivery, &stages)).instrument(span.clone()).await;
+        let name = outcome.name();
         let milliseconds = running.began.elapsed().as_secs_f64() * 1e3;
+        let trace_id = traces::trace_id(&span);
+        span.record("tileforge.job.outcome", name);
         match &outcome {
-            Outcome::Done(_) => tracing::info!(target: "request", job = id, kind, tries, milliseconds, outcome = name),
+            Outcome::Done(_) => {
+                tracing::info!(target: "request", job = id, kind, tries, milliseconds, trace_id, outcome = name);
+            }
             Outcome::GiveBack(_, reason) | Outcome::SetAside(reason) => {
-                tracing::warn!(target: "request", job = id, kind, tries, milliseconds, outcome = name, reason);
+                traces::failed(&span, name);
+                tracing::warn!(target: "request", job = id, kind, tries, milliseconds, trace_id, outcome = name, reason);
             }
         }
         if self.tell(&delivery, &outcome).await {

@@ -16,7 +16,7 @@ use futures_util::StreamExt;
 use tokio::sync::{Mutex, OnceCell};
 use tokio::time::timeout;
 
-use super::broker::{Broker, Delivery, Depth, Error, Lease, Result};
+use super::broker::{Broker, Delivery, Depth, Error, Lease, Result, TRACE_HEADERS};
 use super::job::Job;
 use super::marker::Done;
 use crate::failure::chain;
@@ -136,7 +136,9 @@ impl Broker for Nats {
             let token = message.reply.as_ref().map(ToString::to_string).unwrap_or_default();
             let number = format!("{}.{}", info.stream, info.stream_sequence);
             let lease = Lease { token, message: number, tries, reply: None };
-            Ok(Some(Delivery::new(lease, &message.payload, Job::parse)))
+            let header = |name: &str| Some((name.into(), message.headers.as_ref()?.get(name)?.to_string()));
+            let trace = TRACE_HEADERS.into_iter().filter_map(header).collect();
+            Ok(Some(Delivery::new(lease, &message.payload, trace, Job::parse)))
         };
         self.answered(receive).await
     }
@@ -174,6 +176,10 @@ impl Broker for Nats {
             Ok(Depth { waiting: info.num_pending, taken: u64::try_from(info.num_ack_pending).unwrap_or(0) })
         };
         self.answered(depth).await
+    }
+
+    fn system(&self) -> &'static str {
+        "nats"
     }
 }
 

@@ -3,6 +3,7 @@
 
 mod attacks;
 mod clients;
+mod collector;
 mod document;
 mod exchange;
 mod generate;
@@ -16,4 +17,5 @@ mod restoration;
 mod safety;
 mod sdapi;
 mod shutdown;
+mod traces;
 mod worker;

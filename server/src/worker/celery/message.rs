@@ -9,6 +9,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
+use super::super::broker::{TRACE_HEADERS, TraceHeaders};
 use super::super::job::{BYTES_MAXIMUM, Fields, Job};
 use super::super::marker::Done;
 use crate::failure::{Failure, Result};
@@ -24,6 +25,7 @@ pub(super) struct Task {
     /// Its client waits for an answer under this id.
     pub(super) id: Option<String>,
     pub(super) job: Result<Job>,
+    pub(super) trace: TraceHeaders,
 }
 
 /// The envelope of a message.
@@ -52,6 +54,10 @@ struct Headers {
     expires: Option<String>,
     #[serde(default)]
     compression: Option<String>,
+    #[serde(default)]
+    traceparent: Option<String>,
+    #[serde(default)]
+    tracestate: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -81,15 +87,23 @@ impl Task {
     pub(super) fn parse(message: &[u8], now: DateTime<Utc>) -> Self {
         if message.len() > BYTES_MAXIMUM {
             let failure = Failure::invalid(format!("expected a message of at most {BYTES_MAXIMUM} bytes, found more"));
-            return Self { id: None, job: Err(failure) };
+            return Self::refused(failure);
         }
         match few::object::<Envelope>(message) {
             Ok(envelope) => {
                 let id = envelope.headers.id.clone().filter(|id| is_name(id));
-                Self { id, job: envelope.job(now) }
+                let Headers { traceparent, tracestate, .. } = &envelope.headers;
+                let values = [traceparent.clone(), tracestate.clone()];
+                let headers = TRACE_HEADERS.into_iter().zip(values);
+                let trace = headers.filter_map(|(name, value)| Some((name.into(), value?))).collect();
+                Self { id, trace, job: envelope.job(now) }
             }
-            Err(failure) => Self { id: None, job: Err(failure) },
+            Err(failure) => Self::refused(failure),
         }
+    }
+
+    fn refused(failure: Failure) -> Self {
+        Self { id: None, job: Err(failure), trace: TraceHeaders::new() }
     }
 }
 

@@ -153,10 +153,11 @@ impl Celery {
         let mut connection = self.connection().await?;
         let found: Option<(String, u64, Vec<u8>)> = call.invoke_async(&mut connection).await.map_err(failed)?;
         let Some((token, tries, message)) = found else { return Ok(None) };
-        let Task { id, job } = Task::parse(&message, Utc::now());
+        let Task { id, job, trace } = Task::parse(&message, Utc::now());
         Ok(Some(Delivery::new(
             Lease { message: token.clone(), token, tries, reply: id },
             &Bytes::from(message),
+            trace,
             |_| job,
         )))
     }
@@ -226,6 +227,10 @@ impl Broker for Celery {
         let numbers: Vec<u64> = asked.query_async(&mut connection).await.map_err(failed)?;
         let (taken, lists) = numbers.split_last().ok_or_else(|| Error("no answer".into()))?;
         Ok(Depth { waiting: lists.iter().sum(), taken: *taken })
+    }
+
+    fn system(&self) -> &'static str {
+        "redis"
     }
 }
 

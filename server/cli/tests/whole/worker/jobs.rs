@@ -7,6 +7,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use super::parts::{Broker, Pictures, ended, worker};
+use crate::collector::{Collector, below, named};
 use crate::harness::{Server, engines, picture, pipelines, write_picture};
 
 /// Each job becomes what the server answers to the same request.
@@ -85,6 +86,37 @@ fn a_result_is_made_once() {
     assert!(reasons[0].contains("the output belongs to the job one"), "{reasons:?}");
     assert!(reasons[1].contains("there is an object at the output already"), "{reasons:?}");
     assert_eq!(worker.figure(r#"nv_inference_count{model="model"}"#), before);
+}
+
+/// A delivery goes on with the trace of its client, whichever broker brings it.
+#[test]
+fn a_job_goes_on_with_the_trace_of_its_client() {
+    let (engines, collector) = (engines(), Collector::start(&[]));
+    for (broker, trace) in [(Broker::nats(), "0af7651916cd43dd8448eb211c80319c"), (Broker::redis(), &"5".repeat(32))] {
+        let pictures = Pictures::new();
+        let worker = worker(engines.path(), &broker, &pictures.url(""), &["--traces", &collector.url]);
+        let parent = format!("00-{trace}-b7ad6b7169203331-01");
+        let mut job = pictures.job("one", "in.png", "out.png");
+        if broker.is_celery() {
+            let fields = job.as_object_mut().unwrap();
+            let (id, kind) = (fields.remove("id"), fields.remove("kind"));
+            job = json!({ "id": id, "kind": kind, "kwargs": job, "options": { "headers": { "traceparent": parent } } });
+            broker.send(&[job]);
+        } else {
+            broker.run(&["send", &parent], &job.to_string());
+        }
+        worker.wait_until("it is done", |worker| ended(worker, "done") == 1.0);
+        let spans = collector.trace(trace, "process tileforge");
+        let delivery = named(&spans, "process tileforge");
+        assert_eq!([&delivery["kind"], &delivery["parent"]], ["CONSUMER", "b7ad6b7169203331"]);
+        assert_eq!(below(&spans, delivery), ["decode", "encode", "fetch", "infer", "store"]);
+        let attributes = &delivery["attributes"];
+        let system = if broker.is_celery() { "redis" } else { "nats" };
+        assert_eq!([&attributes["messaging.system"], &attributes["messaging.message.id"]], [system, "one"]);
+        assert_eq!([&attributes["tileforge.job.kind"], &attributes["tileforge.job.outcome"]], ["upscale", "done"]);
+        let line = worker.events().into_iter().find(|event| event["job"] == "one").unwrap();
+        assert_eq!(line["trace_id"], trace);
+    }
 }
 
 /// What cannot be done is a dead letter with its reason, and the worker goes on.

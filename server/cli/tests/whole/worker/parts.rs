@@ -112,6 +112,11 @@ impl Broker {
         format!("{}://127.0.0.1:{}", self.scheme, self.program.port)
     }
 
+    /// Whether its jobs are Celery's tasks.
+    pub(super) fn is_celery(&self) -> bool {
+        self.scheme == "redis"
+    }
+
     /// Runs the client, and gives its lines.
     pub(super) fn run(&self, action: &[&str], lines: &str) -> Vec<String> {
         let mut command = Command::new(repository("target/server-venv/bin/python"));
