@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -140,19 +141,36 @@ pub fn shipped_facts(engine: &Engine) -> Vec<TensorRtFacts> {
     engine.files().filter_map(of_record).collect()
 }
 
+/// Bytes that the entries of a cache take before the oldest go.
+pub const CACHE_BYTES: u64 = 16 << 30;
+
+/// How long an entry stays after its last use, however many bytes there are: another process may be about to open it.
+const STAYS: Duration = Duration::from_secs(3600);
+
 /// A folder of compiled graphs.
 #[derive(Clone, Debug)]
-pub struct Store(PathBuf);
+pub struct Store {
+    folder: PathBuf,
+    /// Bytes of all entries together, which a new entry does not exceed while there are others to remove.
+    limit: u64,
+}
 
 impl Store {
     /// A store in this folder, which need not exist yet.
     pub fn at(folder: impl Into<PathBuf>) -> Self {
-        Self(folder.into())
+        Self { folder: folder.into(), limit: u64::MAX }
+    }
+
+    /// The same as a cache: where its entries take more than this many bytes together, a new one removes those that
+    /// were used least recently.
+    #[must_use]
+    pub fn with_limit(self, bytes: u64) -> Self {
+        Self { limit: bytes, ..self }
     }
 
     /// The file that a process locks while it makes the entry for these facts.
     pub fn lock_file(&self, facts: &impl Facts) -> PathBuf {
-        self.0.join(format!("{}.lock", facts.key()))
+        self.folder.join(format!("{}.lock", facts.key()))
     }
 
     /// Whether there is an entry for these facts. Only its record is read, not its files.
@@ -162,20 +180,27 @@ impl Store {
 
     /// The main file for these facts, if all files of the entry are whole.
     pub fn get<F: Facts>(&self, facts: &F) -> Option<PathBuf> {
-        let (record, folder) = (self.record(facts)?, self.0.join(facts.key()));
+        let (record, folder) = (self.record(facts)?, self.folder.join(facts.key()));
         let whole = record.files.iter().all(|(name, expected)| is_whole(&folder.join(name), expected));
-        whole.then(|| folder.join(F::MAIN))
+        whole.then(|| {
+            used(&folder);
+            folder.join(F::MAIN)
+        })
     }
 
     /// The bytes of the main file for these facts, if they are those that were written.
     pub fn read<F: Facts>(&self, facts: &F) -> Option<Vec<u8>> {
         let expected = self.record(facts)?.files.remove(F::MAIN)?;
-        let bytes = tileforge_files::read(&self.0.join(facts.key()).join(F::MAIN), expected.bytes).ok()?;
-        (sha256(&bytes) == expected.sha256).then_some(bytes)
+        let folder = self.folder.join(facts.key());
+        let bytes = tileforge_files::read(&folder.join(F::MAIN), expected.bytes).ok()?;
+        (sha256(&bytes) == expected.sha256).then(|| {
+            used(&folder);
+            bytes
+        })
     }
 
     fn record<F: Facts>(&self, facts: &F) -> Option<Record<F>> {
-        let record = self.0.join(facts.key()).join(RECORD);
+        let record = self.folder.join(facts.key()).join(RECORD);
         Record::parse(&tileforge_files::read(&record, TEXT_MAXIMUM_BYTES).ok()?, facts)
     }
 
@@ -189,8 +214,8 @@ impl Store {
         facts: &F,
         make: impl FnOnce(&Path) -> Result<(), E>,
     ) -> Result<PathBuf, E> {
-        let failed = |action: &'static str| move |source: io::Error| Error::file(&self.0, action, source);
-        fs::create_dir_all(&self.0).map_err(failed("create the folder"))?;
+        let failed = |action: &'static str| move |source: io::Error| Error::file(&self.folder, action, source);
+        fs::create_dir_all(&self.folder).map_err(failed("create the folder"))?;
         let key = facts.key();
         let lock = File::create(self.lock_file(facts)).map_err(failed("create a lock in"))?;
         if lock.try_lock().is_err() {
@@ -200,22 +225,83 @@ impl Store {
         if let Some(made) = self.get(facts) {
             return Ok(made);
         }
-        let staging = unfinished::folder_in(&self.0).map_err(failed("create a folder in"))?;
+        let staging = unfinished::folder_in(&self.folder).map_err(failed("create a folder in"))?;
         make(staging.path())?;
-        let files = checked::<F>(staging.path()).map_err(|error| error.relocated(staging.path(), &self.0))?;
+        let files = checked::<F>(staging.path()).map_err(|error| error.relocated(staging.path(), &self.folder))?;
         let record = Record { facts: facts.clone(), files };
         let text = serde_json::to_vec_pretty(&record)
             .map_err(|error| failed("describe what was compiled in")(error.into()))?;
         fs::write(staging.path().join(RECORD), text).map_err(failed("write to"))?;
-        let folder = self.0.join(&key);
+        let folder = self.folder.join(&key);
         if folder.exists() {
             // A whole entry would have been returned above, so this one is damaged.
             fs::remove_dir_all(&folder).map_err(failed("remove a damaged entry from"))?;
         }
-        let _finishing = unfinished::finishing();
+        let finishing = unfinished::finishing();
         fs::rename(staging.path(), &folder).map_err(failed("rename what was compiled in"))?;
+        drop(finishing);
+        self.make_room(&key);
         Ok(folder.join(F::MAIN))
     }
+
+    /// Removes entries that were used least recently until the others fit, but for this one.
+    fn make_room(&self, kept: &str) {
+        if self.limit == u64::MAX {
+            return;
+        }
+        let mut entries: Vec<Entry> = Entry::all(&self.folder);
+        entries.sort_by_key(|entry| entry.used);
+        let mut bytes: u64 = entries.iter().map(|entry| entry.bytes).sum();
+        for entry in entries {
+            let is_new = SystemTime::now().duration_since(entry.used).is_ok_and(|age| age < STAYS);
+            if bytes <= self.limit || is_new {
+                return;
+            }
+            if entry.key == kept {
+                continue;
+            }
+            // Another process makes it again, or waits for it.
+            let lock = self.folder.join(format!("{}.lock", entry.key));
+            let Some(lock) = File::create(&lock).ok().filter(|lock| lock.try_lock().is_ok()) else { continue };
+            match fs::remove_dir_all(self.folder.join(&entry.key)) {
+                Ok(()) => {
+                    tracing::info!(entry = entry.key, bytes = entry.bytes, "removed from the cache: not used for long");
+                    bytes -= entry.bytes;
+                }
+                Err(error) => {
+                    tracing::warn!(entry = entry.key, error = error.to_string(), "cannot be removed from the cache");
+                }
+            }
+            drop(lock);
+        }
+    }
+}
+
+/// What a folder of the store has.
+struct Entry {
+    key: String,
+    bytes: u64,
+    used: SystemTime,
+}
+
+impl Entry {
+    /// All entries that are whole. Of others, nothing is known.
+    fn all(folder: &Path) -> Vec<Self> {
+        let entry = |entry: fs::DirEntry| {
+            let record = tileforge_files::open(&entry.path().join(RECORD)).ok()?;
+            let used = record.metadata().and_then(|metadata| metadata.modified()).ok()?;
+            let size = |file: fs::DirEntry| file.metadata().map(|metadata| metadata.len()).ok();
+            let bytes = entry.path().read_dir().ok()?.flatten().filter_map(size).sum();
+            Some(Self { key: entry.file_name().into_string().ok()?, bytes, used })
+        };
+        folder.read_dir().map(|entries| entries.flatten().filter_map(entry).collect()).unwrap_or_default()
+    }
+}
+
+/// Notes that an entry was used just now. In a folder that cannot be written to, nothing is removed either.
+fn used(folder: &Path) {
+    let record = File::options().append(true).open(folder.join(RECORD));
+    let _ = record.and_then(|record| record.set_modified(SystemTime::now()));
 }
 
 fn is_whole(path: &Path, expected: &FileDigest) -> bool {
@@ -307,7 +393,7 @@ mod tests {
                     scope.spawn(|| {
                         store.get_or_make(&facts(), |folder| {
                             made.fetch_add(1, Ordering::SeqCst);
-                            thread::sleep(std::time::Duration::from_millis(50));
+                            thread::sleep(Duration::from_millis(50));
                             make(folder)
                         })
                     })
@@ -343,5 +429,36 @@ mod tests {
         assert_eq!((store.get(&facts()), store.has(&facts())), (None, true));
         store.get_or_make(&facts(), make).unwrap();
         assert_eq!(store.get(&facts()), Some(made));
+    }
+
+    #[test]
+    fn what_was_not_used_for_long_makes_room() {
+        let folder = tempfile::tempdir().unwrap();
+        let of = |gpu: &str| TensorRtFacts { gpu: gpu.into(), ..facts() };
+        let old = |gpu: &str, hours: u64| {
+            let record = folder.path().join(of(gpu).key()).join(RECORD);
+            let time = SystemTime::now() - Duration::from_secs(hours * 3600);
+            File::options().append(true).open(record).unwrap().set_modified(time).unwrap();
+        };
+        let all = Store::at(folder.path());
+        for (gpu, hours) in [("a", 5), ("b", 4), ("c", 3), ("d", 2)] {
+            all.get_or_make(&of(gpu), make).unwrap();
+            old(gpu, hours);
+        }
+        let bytes = Entry::all(folder.path()).iter().map(|entry| entry.bytes).max().unwrap();
+        let limited = all.with_limit(bytes * 3 + bytes / 2);
+        // It was used just now, and so "b" is the oldest. Another process makes "c" again.
+        assert!(limited.get(&of("a")).is_some());
+        let lock = File::create(limited.lock_file(&of("c"))).unwrap();
+        lock.lock().unwrap();
+        limited.get_or_make(&of("e"), make).unwrap();
+        let left = |store: &Store| ["a", "b", "c", "d", "e"].map(|gpu| store.has(&of(gpu)));
+        assert_eq!(left(&limited), [true, false, true, false, true]);
+        // What is being used stays, however many bytes there are.
+        limited.clone().with_limit(1).get_or_make(&of("f"), make).unwrap();
+        assert_eq!(left(&limited), [true, false, true, false, true]);
+        drop(lock);
+        limited.clone().with_limit(1).get_or_make(&of("g"), make).unwrap();
+        assert_eq!(left(&limited), [true, false, false, false, true]);
     }
 }

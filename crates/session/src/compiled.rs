@@ -45,7 +45,7 @@ pub fn facts(
 
 /// The store of graphs that were compiled on this machine, if the environment has a cache folder.
 fn store_here(environment: &Environment) -> Option<Store> {
-    environment.cache().map(|cache| Store::at(cache.join(store::FOLDER)))
+    environment.cache().map(|cache| Store::at(cache.join(store::FOLDER)).with_limit(store::CACHE_BYTES))
 }
 
 /// Whether a graph still has to be compiled for these facts: neither the engine nor this machine's store has it. Plans

@@ -6,7 +6,8 @@
 //! |---|---|
 //! | [`Verbosity`], [`is_quiet`], [`is_verbose`] | `-v` and `--quiet` |
 //! | [`start_log`] | shows warnings, or what `-v` or `RUST_LOG` asks for |
-//! | [`print()`], [`print_json`], [`report`], [`report_error`] | a result, a result for machines, a remark, an error |
+//! | [`print()`], [`print_json`], [`print_beside`] | a result, a result for machines, a result beside other ones |
+//! | [`report`], [`report_error`] | a remark, an error |
 //! | [`chain`] | an error with its causes, and with what the user can do |
 //! | [`Exit`] | the exit codes of all programs, and what help says about them |
 //! | [`Failure`], [`end`] | why a command failed, and how that ends the program |
@@ -61,7 +62,7 @@ pub use exit::Exit;
 pub use log::start_log;
 pub use manual::print_manual;
 pub use number::number;
-pub use output::{PrintError, print, print_json, report, report_error};
+pub use output::{PrintError, print, print_beside, print_json, report, report_error};
 pub use progress::Progress;
 pub use signals::{end_at_once, leave_signals_to_parent, on_first_signal, stop_on_signals};
 pub use signature::RequiredSignature;

@@ -22,6 +22,14 @@ pub fn print(text: &str) -> Result<(), PrintError> {
     Ok(write_line(&mut io::stdout().lock(), &visible(text))?)
 }
 
+/// Prints a result to standard error, where standard output is for something else.
+///
+/// # Errors
+/// As [`print()`].
+pub fn print_beside(text: &str) -> Result<(), PrintError> {
+    Ok(write_line(&mut io::stderr().lock(), &visible(text))?)
+}
+
 /// Prints a result for machines.
 ///
 /// # Errors

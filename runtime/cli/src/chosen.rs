@@ -233,9 +233,9 @@ pub(crate) struct Running {
     /// Pixels thrown away at each inner border of a tile [default: by the model's receptive field].
     #[arg(long, value_name = "N")]
     margin: Option<u32>,
-    /// How one tile hands over to the next: hann, cosine, linear or none.
-    #[arg(long, value_name = "CURVE", default_value = "hann", value_parser = str::parse::<Blend>)]
-    blend: Blend,
+    /// How one tile hands over to the next: hann, cosine, linear or none [default: hann].
+    #[arg(long, value_name = "CURVE", value_parser = str::parse::<Blend>)]
+    blend: Option<Blend>,
     /// How transparency is enlarged: bicubic, model (as a grey picture through the engine) or drop.
     #[arg(long, value_name = "HOW", default_value = "bicubic", value_parser = str::parse::<Alpha>)]
     alpha: Alpha,
@@ -268,7 +268,13 @@ impl Running {
     /// The first option about tiles that was given, for engines that cut nothing to refuse.
     pub(crate) fn tiling(&self) -> Option<&'static str> {
         let overlap = self.overlap.map(|_| "--overlap");
-        overlap.or(self.margin.map(|_| "--margin")).or(self.batch.map(|_| "--batch"))
+        overlap.or_else(|| self.tiling_of_networks())
+    }
+
+    /// The same without `--overlap`, which pipelines have for their autoencoders.
+    pub(crate) fn tiling_of_networks(&self) -> Option<&'static str> {
+        let margin = self.margin.map(|_| "--margin");
+        margin.or(self.blend.map(|_| "--blend")).or(self.batch.map(|_| "--batch"))
     }
 
     /// The tile that was asked for.
@@ -279,12 +285,16 @@ impl Running {
         }
     }
 
+    fn blend(&self) -> Blend {
+        self.blend.unwrap_or_default()
+    }
+
     /// The options that change an output, by their names. Where an engine runs changes rounding alone.
     pub(crate) fn making(&self) -> BTreeMap<String, String> {
         let all = [
             ("overlap", format!("{:?}", self.overlap)),
             ("margin", format!("{:?}", self.margin)),
-            ("blend", format!("{:?}", self.blend)),
+            ("blend", format!("{:?}", self.blend())),
             ("alpha", format!("{:?}", self.alpha)),
             ("tile", format!("{:?}", self.tile())),
         ];
@@ -298,7 +308,7 @@ impl Running {
             tile: self.tile(),
             overlap: self.overlap,
             margin: self.margin,
-            blend: self.blend,
+            blend: self.blend(),
             alpha: self.alpha,
         }
     }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use parking_lot::Mutex;
-use tileforge_engine::store::{Facts, Store};
+use tileforge_engine::store::{CACHE_BYTES, Facts, Store};
 use tileforge_engine::{Engine, Graph as Record};
 
 use crate::options::SessionOptions;
@@ -128,7 +128,7 @@ impl OpenVino {
             return Ok(graph);
         }
         let graph = Arc::new(match cache.filter(|_| self.opens_compiled) {
-            Some(cache) => self.kept(&Store::at(cache.join(kept::FOLDER)), &key, compile)?,
+            Some(cache) => self.kept(&Store::at(cache.join(kept::FOLDER)).with_limit(CACHE_BYTES), &key, compile)?,
             None => compile()?,
         });
         open.push((key, Arc::downgrade(&graph)));

@@ -25,14 +25,10 @@ use super::told::say;
 
 /// Refuses options that do not go with such an engine.
 pub(super) fn check(assignments: &[Assignment], arguments: &Arguments) -> CommandResult {
-    let tiling = arguments.running.options();
-    let given = [
-        (tiling.margin.is_some(), "--margin"),
-        (tiling.batch.is_some(), "--batch"),
-        (tiling.tile.is_some(), "--tile"),
-        (arguments.outscale.is_some(), "--outscale"),
-    ];
-    if let Some((_, option)) = given.into_iter().find(|(given, _)| *given) {
+    let running = &arguments.running;
+    let tile = running.tile().map(|_| "--tile");
+    let outscale = arguments.outscale.map(|_| "--outscale");
+    if let Some(option) = running.tiling_of_networks().or(tile).or(outscale) {
         return Err(Failure::Usage(format!("{option} does not go with an engine that restores; see --size")));
     }
     let stream = assignments.iter().find(|pair| has_frames(&pair.input, arguments.raw));

@@ -12,7 +12,7 @@ use tileforge_image::frames::FrameWriter;
 use tileforge_runtime::host::{Cancel, Handle};
 use tileforge_runtime::upscale::Statistics;
 use tileforge_runtime::{Error, Result};
-use tileforge_terminal::{PrintError, Progress, Unit, counted, print, report, report_error};
+use tileforge_terminal::{PrintError, Progress, Unit, counted, print, print_beside, report_error};
 
 use super::super::failure::error_text;
 use super::arguments::Arguments;
@@ -244,11 +244,7 @@ impl<'t> Told<'t> {
 
 /// Prints a result; on standard error where standard output is for frames.
 pub(crate) fn say(output: Option<&Path>, text: &str) -> Result<(), PrintError> {
-    if output.is_some_and(is_standard_stream) {
-        report(text);
-        return Ok(());
-    }
-    print(text)
+    if output.is_some_and(is_standard_stream) { print_beside(text) } else { print(text) }
 }
 
 fn line(assignment: &Assignment, statistics: &Statistics, frames: u64) -> String {
