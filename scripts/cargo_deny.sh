@@ -19,8 +19,9 @@ if ! is_pinned "$deny"; then
     if is_pinned cargo-deny; then
         deny=cargo-deny
     else
-        echo "installing cargo-deny $version into $tools (once, some minutes)" >&2
-        if ! cargo install --quiet --locked --root "$tools" --force --version "=$version" cargo-deny; then
+        # Without optimisation: that is quick to build, and it reads some files.
+        echo "installing cargo-deny $version into $tools (once, about a minute)" >&2
+        if ! cargo install --quiet --locked --debug --root "$tools" --force --version "=$version" cargo-deny; then
             echo "error: cargo-deny $version could not be installed, so dependencies are unchecked; cargo's message is above" >&2
             exit 1
         fi

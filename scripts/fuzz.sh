@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 tools=$PWD/target/tools
 if [ ! -x "$tools/bin/cargo-fuzz" ]; then
-    cargo install --quiet --locked --version 0.13.1 --root "$tools" cargo-fuzz
+    cargo install --quiet --locked --debug --version 0.13.1 --root "$tools" cargo-fuzz
 fi
 export PATH="$tools/bin:$PATH" RUSTC_BOOTSTRAP=1
 cargo fuzz build

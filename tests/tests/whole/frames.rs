@@ -57,7 +57,7 @@ fn largest_difference(one: &[u8], other: &[u8]) -> u8 {
 fn raw_frames_are_those_of_files() {
     let frames = [photo(100), photo(200), photo(300)];
     let input = frames.iter().flat_map(|frame| frame.as_raw()).copied().collect::<Vec<u8>>();
-    let (output, talk) = succeeded(piped(&input, &["--raw", "rgb24:60x44", "--json"]));
+    let (output, talk) = succeeded(piped(&input, &["--raw", "rgb24:60x44", "--json", "--quiet"]));
     let expected = frames.into_iter().flat_map(|frame| as_file(frame).into_rgb8().into_raw()).collect::<Vec<u8>>();
     assert!(output == expected);
     let report: serde_json::Value = serde_json::from_str(&talk).unwrap();

@@ -36,6 +36,7 @@ fn what_does_not_fit_is_refused_before_any_work() {
         ),
         (2, &["--size", "0"], "expected the length of the shorter side, or a size"),
         (2, &["--colour", "sepia"], "expected one of lab, wavelet"),
+        (2, &["--blend", "linear"], "--blend does not go with an engine that restores"),
         (2, &["--tile", "64x64"], "--tile does not go with an engine that restores"),
         (2, &["--resume"], "--resume does not go with a film"),
         (2, &["--seed", "1", "--noise", noise], "cannot be used with"),
