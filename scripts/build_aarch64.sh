@@ -36,7 +36,11 @@ if [ ! -e "$root/usr/lib/rustlib/aarch64-unknown-linux-gnu" ]; then
         rm -r /tmp/libraries'
 fi
 
+# Programs of a release do not look into the source tree that they were compiled in, as `cargo xtask dist` says.
+version=$(sed -n 's/^version = "\(.*\)"$/\1/p' "$here/../Cargo.toml" | head -n 1)
+
 "$here/in_unstable.sh" "$root" "$programs" \
+    TILEFORGE_RELEASE="$version" \
     CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \
     CC_aarch64_unknown_linux_gnu=aarch64-linux-gnu-gcc AR_aarch64_unknown_linux_gnu=aarch64-linux-gnu-ar \
     /usr/bin/cargo build --release --locked --offline --target aarch64-unknown-linux-gnu \

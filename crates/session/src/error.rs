@@ -50,6 +50,15 @@ pub enum Error {
         /// What is wrong with it.
         problem: String,
     },
+    /// The library cannot be loaded, and libraries are missing that it needs of the system.
+    #[error("ONNX Runtime: {} cannot be loaded: {} is missing, which is a part of Microsoft's Visual C++ \
+        runtime", path.display(), missing.join(", "))]
+    RuntimeMissing {
+        /// The library's file.
+        path: PathBuf,
+        /// The names of the missing libraries.
+        missing: Vec<&'static str>,
+    },
     /// Another library is already loaded, and a process can load only one.
     #[error("ONNX Runtime: {} is loaded already, and a process has one; {} cannot be loaded, \
         too", loaded.display(), wanted.display())]

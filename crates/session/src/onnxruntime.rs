@@ -20,6 +20,10 @@ use crate::system::libraries::{self, ONNXRUNTIME, TENSORRT_RTX_PLUGIN};
 /// the oldest release that has this API: 1.24.
 pub const OLDEST_MINOR_VERSION: u32 = ort::MINOR_VERSION;
 
+/// What to do about [`Error::RuntimeMissing`].
+pub const INSTALL_CPP_RUNTIME: &str = "install Microsoft's Visual C++ runtime for x64: `winget install \
+    Microsoft.VCRedist.2015+.x64`, or https://aka.ms/vs/17/release/vc_redist.x64.exe";
+
 /// The ONNX Runtime library of this process.
 #[derive(Debug)]
 pub struct Library {
@@ -162,8 +166,8 @@ impl Search {
 ///
 /// # Errors
 /// [`Error::NoLibraryAt`] or [`Error::LibraryNotFound`] if there is none; [`Error::Library`] if the file is not ONNX
-/// Runtime, or is older than 1.[`OLDEST_MINOR_VERSION`]; [`Error::LibraryLoaded`] if another library is loaded than the
-/// one named.
+/// Runtime, or is older than 1.[`OLDEST_MINOR_VERSION`]; [`Error::RuntimeMissing`] if it needs Microsoft's Visual C++
+/// runtime, which is not there; [`Error::LibraryLoaded`] if another library is loaded than the one named.
 pub fn load(search: &Search) -> Result<&'static Library> {
     load_with(search, &[])
 }
@@ -244,7 +248,7 @@ fn open(path: PathBuf, folders: &[PathBuf], named: bool) -> Result<Library> {
         Ok(OnnxRuntimeApi::Foreign) => {
             return Err(refused("is a library, but not ONNX Runtime (no OrtGetApiBase)".into()));
         }
-        Err(reason) => return Err(refused(format!("cannot be loaded: {reason}"))),
+        Err(reason) => return Err(not_loaded(&path, &reason, libraries::missing_cpp_runtime())),
     };
     let environment = ort::init_from(&path)
         .map_err(|error| refused(format!("cannot be loaded: {error}")))?
@@ -265,6 +269,15 @@ fn open(path: PathBuf, folders: &[PathBuf], named: bool) -> Result<Library> {
         tensorrt_rtx: OnceLock::new(),
         openvino: OnceLock::new(),
     })
+}
+
+/// Why the loader refused the library: its own reason, unless libraries of the system are missing, which it does not name.
+fn not_loaded(path: &Path, reason: &str, missing: Vec<&'static str>) -> Error {
+    if missing.is_empty() {
+        Error::Library { path: path.to_owned(), problem: format!("cannot be loaded: {reason}") }
+    } else {
+        Error::RuntimeMissing { path: path.to_owned(), missing }
+    }
 }
 
 /// Sends ONNX Runtime's log to our log.
@@ -293,6 +306,15 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         let error = open(file.path().to_owned(), &[], true).unwrap_err().to_string();
         assert!(error.contains("cannot be loaded"), "{error}");
+    }
+
+    #[test]
+    fn missing_libraries_of_the_system_are_named_instead_of_the_loaders_reason() {
+        let error = |missing| not_loaded(Path::new("onnxruntime.dll"), "module not found", missing).to_string();
+        let missing = error(vec!["msvcp140.dll", "vcruntime140.dll"]);
+        assert!(missing.contains("msvcp140.dll, vcruntime140.dll is missing"), "{missing}");
+        assert!(!missing.contains("module not found"), "{missing}");
+        assert_eq!(error(Vec::new()), "ONNX Runtime: onnxruntime.dll cannot be loaded: module not found");
     }
 
     #[test]

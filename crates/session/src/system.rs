@@ -4,7 +4,7 @@
 //! | module | does |
 //! |---|---|
 //! | `heap` | says when freed blocks of memory go back to the system |
-//! | `libraries` | the names of shared libraries, and where the loader looks for those that they link to |
+//! | `libraries` | the names of shared libraries, where the loader looks for those that they link to, and which it lacks |
 //! | `memory` | how much memory this process can get, and has had |
 //! | `processors` | physical cores, and the processor's model |
 

@@ -9,6 +9,7 @@ use tileforge_exporter::Error as ExportError;
 use tileforge_files::installation;
 use tileforge_registry::Error as RegistryError;
 use tileforge_session::Error as SessionError;
+use tileforge_session::onnxruntime::INSTALL_CPP_RUNTIME;
 use tileforge_tensorrt::{Error as PlanError, LibraryVersion};
 
 use super::RTX_LIB;
@@ -123,6 +124,7 @@ pub(super) fn on(error: &Error) -> Option<String> {
         Error::Session(SessionError::LibraryNotFound { .. }) => {
             format!("run `{}`, or pass --ort-lib PATH", setup())
         }
+        Error::Session(SessionError::RuntimeMissing { .. }) => INSTALL_CPP_RUNTIME.into(),
         Error::Session(SessionError::NoLibraryAt { .. }) => "give the path of the library or of its folder".into(),
         Error::Session(SessionError::Library { .. }) => format!("run `{}`, or pass --ort-lib PATH", setup()),
         Error::Engine(error) => return engine(error),

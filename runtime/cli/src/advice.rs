@@ -10,6 +10,7 @@ use tileforge_runtime::depth;
 use tileforge_runtime::diffusion::Error as DiffusionError;
 use tileforge_runtime::diffusion::prompt::Error as PromptError;
 use tileforge_runtime::diffusion::schedulers::Error as SchedulerError;
+use tileforge_session::onnxruntime::INSTALL_CPP_RUNTIME;
 use tileforge_session::{Error as SessionError, Jetson, OtherRelease, Probe};
 
 const REBUILD: &str = "`engine-builder rebuild` makes the engine again; or copy it again";
@@ -130,6 +131,7 @@ fn of_session(error: &SessionError) -> Option<String> {
         SessionError::LibraryNotFound { .. } | SessionError::Library { .. } => {
             return Some(format!("run `{}`, or pass --ort-lib PATH", setup()));
         }
+        SessionError::RuntimeMissing { .. } => INSTALL_CPP_RUNTIME,
         SessionError::NoLibraryAt { by, .. } => {
             return Some(format!("give {by} the library or the folder that holds it; `{}` downloads one", setup()));
         }
@@ -272,6 +274,13 @@ mod tests {
         let (probe, jetson) = jetson((39, 2), true, false);
         let contained = Probe { driver_problem: Some("libcuda.so.1: not found".into()), ..probe };
         assert!(on_jetson(&contained, &jetson)[0].contains("--runtime nvidia"));
+    }
+
+    #[test]
+    fn a_missing_cpp_runtime_is_not_mended_by_other_libraries() {
+        let error = SessionError::RuntimeMissing { path: "onnxruntime.dll".into(), missing: vec!["msvcp140.dll"] };
+        let told = advice(&Error::Session(error)).unwrap();
+        assert!(told.contains("Visual C++") && !told.contains("setup"), "{told}");
     }
 
     #[test]

@@ -27,6 +27,11 @@ pub(crate) fn provider(name: &str) -> String {
     format!("libonnxruntime_providers_{name}.so")
 }
 
+/// Nothing: ONNX Runtime needs only what the loader itself names where it is missing.
+pub(crate) fn missing_cpp_runtime() -> Vec<&'static str> {
+    Vec::new()
+}
+
 /// Does nothing: libraries say themselves where those are that they link to.
 pub(crate) fn search_in(_folder: &Path) -> io::Result<()> {
     Ok(())

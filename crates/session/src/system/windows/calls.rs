@@ -11,9 +11,9 @@ use std::os::windows::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr;
 
-use windows_sys::Win32::Foundation::ERROR_SUCCESS;
+use windows_sys::Win32::Foundation::{ERROR_SUCCESS, FreeLibrary};
 use windows_sys::Win32::System::LibraryLoader::{
-    AddDllDirectory, LOAD_LIBRARY_SEARCH_DEFAULT_DIRS, SetDefaultDllDirectories,
+    AddDllDirectory, LOAD_LIBRARY_SEARCH_DEFAULT_DIRS, LoadLibraryExW, SetDefaultDllDirectories,
 };
 use windows_sys::Win32::System::ProcessStatus::{GetProcessMemoryInfo, PROCESS_MEMORY_COUNTERS};
 use windows_sys::Win32::System::Registry::{HKEY_LOCAL_MACHINE, RRF_RT_REG_SZ, RegGetValueW};
@@ -53,6 +53,19 @@ pub(super) fn search_libraries_in(folder: &Path) -> io::Result<()> {
     unsafe {
         succeeded(SetDefaultDllDirectories(LOAD_LIBRARY_SEARCH_DEFAULT_DIRS))?;
         if AddDllDirectory(path.as_ptr()).is_null() { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+}
+
+/// Whether the loader finds a library of this name where it looks since [`search_libraries_in`].
+pub(super) fn is_library_found(name: &str) -> bool {
+    let name = wide(name.as_ref());
+    // SAFETY: see the module's text; a library that was opened is closed once.
+    unsafe {
+        let library = LoadLibraryExW(name.as_ptr(), ptr::null_mut(), LOAD_LIBRARY_SEARCH_DEFAULT_DIRS);
+        !library.is_null() && {
+            FreeLibrary(library);
+            true
+        }
     }
 }
 

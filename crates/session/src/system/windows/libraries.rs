@@ -29,6 +29,15 @@ pub(crate) fn provider(name: &str) -> String {
     format!("onnxruntime_providers_{name}.dll")
 }
 
+/// The libraries of Microsoft's Visual C++ runtime that ONNX Runtime and OpenVINO link to.
+const CPP_RUNTIME: [&str; 4] = ["msvcp140.dll", "msvcp140_1.dll", "vcruntime140.dll", "vcruntime140_1.dll"];
+
+/// Which libraries of Microsoft's Visual C++ runtime the loader does not find. Windows does not have that runtime by
+/// itself, and the loader's error does not name the library that is missing.
+pub(crate) fn missing_cpp_runtime() -> Vec<&'static str> {
+    CPP_RUNTIME.into_iter().filter(|name| !calls::is_library_found(name)).collect()
+}
+
 /// From now on, libraries are looked for beside the program, among those of the system and in this folder; never in the
 /// current folder or in those of `PATH`.
 pub(crate) fn search_in(folder: &Path) -> io::Result<()> {
