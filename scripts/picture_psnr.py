@@ -64,7 +64,8 @@ def main() -> int:
     error = sum((a - b) ** 2 for a, b in zip(one, other)) / len(one)
     psnr = 10 * math.log10(255**2 / error) if error else math.inf
     different = sum(a != b for a, b in zip(one, other))
-    print(f"PSNR {psnr:.2f} dB; {different} of {len(one)} samples differ")
+    largest = max((abs(a - b) for a, b in zip(one, other)), default=0)
+    print(f"PSNR {psnr:.2f} dB; {different} of {len(one)} samples differ, by {largest} at most")
     limit = float(sys.argv[3]) if len(sys.argv) == 4 else 0
     if psnr < limit:
         print(f"error: expected at least {limit} dB", file=sys.stderr)

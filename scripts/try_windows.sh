@@ -1,0 +1,197 @@
+#!/usr/bin/env bash
+# Runs the programs of a release for Windows under Wine, in the root file system of scripts/build_windows.sh, and compares
+# them with the programs of this machine:
+#   sudo LINUX=target/release WHEELS=wheels scripts/try_windows.sh target/dist/tileforge-0.1.0-x86_64-pc-windows-gnu.zip \
+#     /srv/unstable
+# LINUX: the folder of this machine's programs. WHEELS: a folder with the wheels for Windows of `runtime setup` without
+# --gpu; without it, `runtime setup` is left out. WORK: an empty folder that is kept; without it, nothing is.
+# Each command is printed with its exit code and seconds. The script ends with 1 if one of them is not as expected.
+set -uo pipefail
+
+if [ $# -ne 2 ]; then
+    echo "usage: LINUX=DIR [WHEELS=DIR] [WORK=DIR] scripts/try_windows.sh ARCHIVE ROOT" >&2
+    exit 2
+fi
+scripts=$(realpath "$(dirname "$0")")
+archive=$(realpath "$1")
+root=$(realpath "$2")
+linux=$(realpath "${LINUX:?expected the folder of the programs of this machine}")
+if [ -n "${WORK:-}" ]; then
+    mkdir -p "$WORK"
+    work=$(realpath "$WORK")
+else
+    work=$(mktemp --directory)
+    trap 'rm -rf "$work"' EXIT
+fi
+# shellcheck source=scripts/main_job.sh
+. "$scripts/main_job.sh"
+
+# Its parent has spaces and umlauts, too.
+name="Bild größer ✨"
+folder="$work/Über uns/$name"
+inside="/programs/Über uns/$name"
+mkdir -p "$folder"
+unzip -q "$archive" -d "$folder" || exit 1
+mv "$folder"/tileforge-*/* "$folder"
+failed=0
+
+# under_wine COMMAND …: in the folder of the release.
+under_wine() {
+    "$scripts/in_unstable.sh" "$root" "$work" WINEPREFIX=/programs/wine WINEDEBUG=-all HOME=/programs LC_ALL=C.UTF-8 \
+        env --chdir="$inside" "$@"
+}
+
+# expect CODE COMMAND …: its output goes to a file, whose end is printed if the exit code is another one.
+expect() {
+    local expected=$1 code seconds=$SECONDS
+    shift
+    "$@" >"$work/output.txt" 2>&1 </dev/null
+    code=$?
+    printf '%3d  %4d s  %s\n' "$code" $((SECONDS - seconds)) "$*"
+    if [ "$code" -ne "$expected" ]; then
+        echo "error: expected exit code $expected; the end of its output:"
+        tail -n 15 "$work/output.txt"
+        failed=1
+    fi
+}
+
+windows() {
+    local program=$1
+    shift
+    under_wine wine "bin/$program.exe" "$@"
+}
+
+here() {
+    local program=$1
+    shift
+    (cd "$folder" && "$linux/$program" "$@")
+}
+
+run() {
+    expect 0 windows "$@"
+}
+
+# check TEXT COMMAND …
+check() {
+    local text=$1
+    shift
+    if "$@"; then
+        echo "ok           $text"
+    else
+        echo "error: $text"
+        failed=1
+    fi
+}
+
+same_files() {
+    diff -r "$folder/$1" "$folder/$2"
+}
+
+share='share\tileforge'
+echo "Wine $(under_wine wine --version)"
+expect 0 under_wine wine wineboot -i
+
+echo "The demo's main job"
+main_job share/tileforge .
+expect 0 here runtime infer --engine engine --input share/tileforge/coffee.png --output linux-x4.png
+check "the picture is that of this machine's programs with the same engine" \
+    python3 "$scripts/picture_psnr.py" "$folder/coffee-x4.png" "$folder/linux-x4.png" 60
+
+echo "End to end"
+mkdir "$folder/Fotos für Oma"
+cp "$folder/share/tileforge/coffee.png" "$folder/Fotos für Oma/Kaffee ☕.png"
+cp "$folder/share/tileforge/coffee.png" "$folder/Fotos für Oma/zweites Bild.png"
+python3 - "$folder/tensor.npy" <<'PYTHON'
+import struct
+import sys
+
+header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (1, 3, 32, 32), }"
+header += b" " * (-(len(header) + 11) % 64) + b"\n"
+values = struct.pack("<3072f", *(i % 97 / 96 for i in range(3072)))
+with open(sys.argv[1], "wb") as file:
+    file.write(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + values)
+PYTHON
+run exporter export "$share\\models\\compact-x4.safetensors" -o "Graph für uns.onnx"
+run exporter inspect "$share\\models\\compact-x4.safetensors"
+run engine-builder build "$share\\models\\compact-x4.yaml" --profile cpu --precision fp32 -o "engines\\Größe 4"
+run runtime inspect --engine "engines\\Größe 4"
+run runtime infer --engine engine --input "Fotos für Oma" --output "Große Fotos"
+run runtime verify --engine engine
+run engine-builder keygen -o Schlüssel
+run engine-builder sign engine --key Schlüssel.key
+run runtime verify --engine engine --require-signature Schlüssel.pub
+run engine-builder pack engine -o "Paket für uns.tar"
+run runtime unpack "Paket für uns.tar" -o ausgepackt --require-signature Schlüssel.pub
+run runtime doctor --engine ausgepackt
+run runtime run --engine engine --input tensor.npy --output windows.npy
+expect 1 windows runtime verify --engine "engines\\Größe 4" --require-signature Schlüssel.pub
+expect 1 windows runtime infer --engine engine --input NUL --output nul.png
+
+echo "The same files on both systems"
+expect 0 here runtime verify --engine engine --require-signature Schlüssel.pub
+expect 0 here runtime unpack "Paket für uns.tar" -o hier-ausgepackt --require-signature Schlüssel.pub
+check "an archive is unpacked alike" same_files ausgepackt hier-ausgepackt
+expect 0 here engine-builder pack engine -o hier.tar
+check "an engine is packed alike" cmp "$folder/Paket für uns.tar" "$folder/hier.tar"
+expect 0 here runtime run --engine engine --input tensor.npy --output linux.npy
+check "runtime run gives the same bytes" cmp "$folder/windows.npy" "$folder/linux.npy"
+expect 0 here exporter export share/tileforge/models/compact-x4.safetensors -o hier.onnx
+check "a graph is exported alike" cmp "$folder/Graph für uns.onnx" "$folder/hier.onnx"
+expect 0 here engine-builder keygen -o hier
+expect 0 here engine-builder build share/tileforge/models/compact-x4.yaml --profile cpu -o hier-gebaut
+for file in "$folder"/hier-gebaut/*.onnx "$folder"/hier-gebaut/*.safetensors; do
+    if [ -e "$file" ]; then check "built alike: ${file##*/}" cmp "$file" "$folder/engine/${file##*/}"; fi
+done
+expect 0 here engine-builder sign hier-gebaut --key hier.key
+run runtime verify --engine hier-gebaut --require-signature hier.pub
+expect 0 here engine-builder pack hier-gebaut -o hier-gebaut.tar
+run runtime unpack hier-gebaut.tar -o von-hier --require-signature hier.pub
+run runtime infer --engine von-hier --input "$share\\coffee.png" --output von-hier.png
+
+echo "Interrupted, and exchanged"
+build=(windows engine-builder build "$share\\models\\compact-x4.yaml" --profile cpu -o abgebrochen)
+"${build[@]}" >"$work/interrupted.txt" 2>&1 &
+shell=$!
+sleep "${INTERRUPT_AFTER:-6}"
+programs=$(ps -eo pid=,args= | awk '/engine-builder\.exe/ && /abgebrochen/ && !/awk|in_unstable|wine bin|bash/ { print $1 }')
+echo "Ctrl-C for ${programs:-no process}"
+# shellcheck disable=SC2086 # one process, or several of them
+kill -INT $programs
+wait "$shell"
+check "Ctrl-C ends a build with 130" [ $? -eq 130 ]
+check "Ctrl-C leaves no engine and no unfinished folder" \
+    [ -z "$(find "$folder" -maxdepth 1 \( -name '*abgebrochen*' -o -name '.tileforge-*' \))" ]
+# Two programs put an engine of the same name, while a third one uses it.
+cp -r "$folder/engine" "$folder/geteilt"
+windows runtime infer --engine geteilt --input "Fotos für Oma" --output "Während des Tauschs" >"$work/third.txt" 2>&1 &
+third=$!
+windows runtime unpack "Paket für uns.tar" -o geteilt >"$work/first.txt" 2>&1 &
+first=$!
+windows runtime unpack hier-gebaut.tar -o geteilt >"$work/second.txt" 2>&1 &
+second=$!
+for process in first second third; do
+    wait "${!process}"
+    printf '%3d          %s of three programs at once: %s\n' $? "$process" "$(tail -n 1 "$work/$process.txt")"
+done
+run runtime verify --engine geteilt
+
+if [ -n "${WHEELS:-}" ]; then
+    echo "runtime setup"
+    mkdir "$folder/Räder"
+    cp "$WHEELS"/onnxruntime-[0-9]*-win_amd64.whl "$WHEELS"/openvino-*-win_amd64.whl "$folder/Räder"
+    run runtime setup --from Räder --destination "eigene Bibliotheken"
+    run runtime doctor --ort-lib "eigene Bibliotheken"
+    find "$folder/eigene Bibliotheken" -type f -printf '%10s %P\n' | sort -k 2
+    run runtime setup --from Räder
+    cat "$work/output.txt"
+    run runtime setup --from Räder
+    run runtime doctor
+    cat "$work/output.txt"
+    run runtime infer --engine engine --input "$share\\coffee.png" --output after-setup.png
+    check "the picture is as before" cmp "$folder/after-setup.png" "$folder/coffee-x4.png"
+    run engine-builder build "$share\\models\\compact-x4.yaml" --profile openvino -o openvino
+    run runtime infer --engine openvino --input "$share\\coffee.png" --output openvino.png
+fi
+# Nothing unfinished is left by any of them.
+find "$work" -path "$work/wine" -prune -o -name '.tileforge-*.partial' -print
+exit "$failed"
