@@ -17,6 +17,8 @@ unshare --mount bash -c '
     mount --bind --options ro "$3" "$root/cargo"
     mount --bind "$4" "$root/programs"
     mountpoint --quiet "$root/proc" || mount -t proc proc "$root/proc"
+    # Wine reads there which processors there are.
+    mountpoint --quiet "$root/sys" || mount -t sysfs --options ro sys "$root/sys"
     shift 4
     chroot "$root" env --chdir=/source CARGO_HOME=/cargo CARGO_TARGET_DIR=/programs/build "$@"
 ' bash "$root" "$source" "${CARGO_HOME:-$HOME/.cargo}" "$programs" "$@"
