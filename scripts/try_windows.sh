@@ -159,7 +159,7 @@ for command in doctor "infer --engine engine --input $share\\coffee.png --output
     # shellcheck disable=SC2086 # the words of a command
     expect 1 under_wine env WINEDLLOVERRIDES="$disabled" wine bin/runtime.exe $command
     check "its libraries are named, and what to install" \
-        grep -q 'msvcp140.dll.*vcruntime140.dll.*Visual C++.*winget install' <(tr '\n' ' ' <"$trial/output.txt")
+        grep -q 'Visual C++.*msvcp140.dll.*vcruntime140.dll.*winget install' <(tr '\n' ' ' <"$trial/output.txt")
 done
 
 echo "Interrupted, and exchanged"

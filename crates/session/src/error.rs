@@ -51,8 +51,8 @@ pub enum Error {
         problem: String,
     },
     /// The library cannot be loaded, and libraries are missing that it needs of the system.
-    #[error("ONNX Runtime: {} cannot be loaded: {} is missing, which is a part of Microsoft's Visual C++ \
-        runtime", path.display(), missing.join(", "))]
+    #[error("ONNX Runtime: {} cannot be loaded, because Microsoft's Visual C++ runtime is missing: expected {}",
+        path.display(), missing.join(", "))]
     RuntimeMissing {
         /// The library's file.
         path: PathBuf,

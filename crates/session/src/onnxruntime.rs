@@ -21,8 +21,8 @@ use crate::system::libraries::{self, ONNXRUNTIME, TENSORRT_RTX_PLUGIN};
 pub const OLDEST_MINOR_VERSION: u32 = ort::MINOR_VERSION;
 
 /// What to do about [`Error::RuntimeMissing`].
-pub const INSTALL_CPP_RUNTIME: &str = "install Microsoft's Visual C++ runtime for x64: `winget install \
-    Microsoft.VCRedist.2015+.x64`, or https://aka.ms/vs/17/release/vc_redist.x64.exe";
+pub const INSTALL_CPP_RUNTIME: &str = "install it: `winget install Microsoft.VCRedist.2015+.x64`, or \
+    https://aka.ms/vs/17/release/vc_redist.x64.exe";
 
 /// The ONNX Runtime library of this process.
 #[derive(Debug)]
@@ -312,7 +312,7 @@ mod tests {
     fn missing_libraries_of_the_system_are_named_instead_of_the_loaders_reason() {
         let error = |missing| not_loaded(Path::new("onnxruntime.dll"), "module not found", missing).to_string();
         let missing = error(vec!["msvcp140.dll", "vcruntime140.dll"]);
-        assert!(missing.contains("msvcp140.dll, vcruntime140.dll is missing"), "{missing}");
+        assert!(missing.contains("is missing: expected msvcp140.dll, vcruntime140.dll"), "{missing}");
         assert!(!missing.contains("module not found"), "{missing}");
         assert_eq!(error(Vec::new()), "ONNX Runtime: onnxruntime.dll cannot be loaded: module not found");
     }

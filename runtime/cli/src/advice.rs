@@ -280,7 +280,7 @@ mod tests {
     fn a_missing_cpp_runtime_is_not_mended_by_other_libraries() {
         let error = SessionError::RuntimeMissing { path: "onnxruntime.dll".into(), missing: vec!["msvcp140.dll"] };
         let told = advice(&Error::Session(error)).unwrap();
-        assert!(told.contains("Visual C++") && !told.contains("setup"), "{told}");
+        assert!(told.contains("winget install") && !told.contains("setup"), "{told}");
     }
 
     #[test]

@@ -80,6 +80,7 @@ pub(super) fn of(
     components: &Components,
     spoken: &Spoken,
     materials: &[u8],
+    seconds: u64,
 ) -> Result<Release, String> {
     let mut tree = spoken.of(target).clone();
     tree.0.retain(|path, _| {
@@ -98,6 +99,10 @@ pub(super) fn of(
     for name in target.programs() {
         let program = build::stripped(target, &programs.join(format!("{name}{ending}")))?;
         check(name, &program)?;
+        let program = match target.system {
+            System::Linux { .. } => program,
+            System::Windows => pe::with_date(name, program, target, seconds)?,
+        };
         tree.add(format!("bin/{name}{ending}"), Entry::Program(program));
     }
     for (name, content) in &library.libraries {

@@ -97,7 +97,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
         let library = OnnxRuntime::read(&library, target)?;
         let components = Components::of(target, arguments.rtx && target.has_rtx())?;
         let materials = materials::of(target, &components, &library, seconds)?;
-        let release = content::of(target, &programs, &library, &components, &spoken, &materials)?;
+        let release = content::of(target, &programs, &library, &components, &spoken, &materials, seconds)?;
         let name = format!("tileforge-{VERSION}-{}", target.triple);
         match target.system {
             System::Linux { debian } => {

@@ -1,4 +1,4 @@
-//! What a program for Windows needs of the system, from its PE headers.
+//! PE, the format of programs for Windows: what a program needs of the system, and the date in it.
 
 use object::LittleEndian;
 use object::pe::{IMAGE_FILE_MACHINE_AMD64, ImageNtHeaders64};
@@ -6,6 +6,10 @@ use object::read::pe::{ImageNtHeaders, PeFile};
 use std::collections::BTreeSet;
 
 use super::target::Target;
+
+/// Where the date is after the signature of the PE headers, and where the checksum of the optional header.
+const DATE: usize = 8;
+const CHECKSUM: usize = 88;
 
 /// The libraries that a program names, in lower-case letters.
 ///
@@ -28,6 +32,35 @@ pub(super) fn imports(name: &str, bytes: &[u8], target: &Target) -> Result<BTree
     Ok(libraries)
 }
 
+/// The program with this date, in seconds since 1970, and with the checksum that follows from it. Linkers and `strip`
+/// write the time of the day.
+///
+/// # Errors
+/// The date does not fit in the format.
+pub(super) fn with_date(name: &str, mut bytes: Vec<u8>, target: &Target, seconds: u64) -> Result<Vec<u8>, String> {
+    // The places below are those of the headers that are checked here.
+    imports(name, &bytes, target)?;
+    let date = u32::try_from(seconds).map_err(|_| format!("{name}: the date of its format ends in 2106"))?;
+    let headers = u32::from_le_bytes([bytes[60], bytes[61], bytes[62], bytes[63]]) as usize;
+    let mut set = |place: usize, value: u32| bytes[place..place + 4].copy_from_slice(&value.to_le_bytes());
+    set(headers + DATE, date);
+    set(headers + CHECKSUM, 0);
+    let checksum = checksum(&bytes);
+    bytes[headers + CHECKSUM..headers + CHECKSUM + 4].copy_from_slice(&checksum.to_le_bytes());
+    Ok(bytes)
+}
+
+/// Microsoft's checksum of a program in which that field is zero: the sum of its 16-bit words, with carries added at
+/// once, and its length.
+fn checksum(bytes: &[u8]) -> u32 {
+    let mut sum = 0;
+    for word in bytes.chunks(2) {
+        sum += u32::from(word[0]) | word.get(1).map_or(0, |high| u32::from(*high) << 8);
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    sum + bytes.len() as u32
+}
+
 /// Libraries that come with a compiler and not with Windows. A program that names one does not start elsewhere.
 pub(super) fn of_a_compiler(library: &str) -> bool {
     ["libgcc", "libstdc++", "libwinpthread", "libssp", "libgomp"].iter().any(|beginning| library.starts_with(beginning))
@@ -45,6 +78,40 @@ mod tests {
         let program = std::fs::read(std::env::current_exe().unwrap()).unwrap();
         let target = target::parse("x86_64-pc-windows-gnu").unwrap();
         assert!(imports("it", &program, target).unwrap_err().starts_with("it: "));
+    }
+
+    /// The smallest headers of a program that names no libraries.
+    fn program(date: u32) -> Vec<u8> {
+        let mut bytes = vec![0; 0x40];
+        bytes[..2].copy_from_slice(b"MZ");
+        bytes[60] = 0x40;
+        bytes.extend(b"PE\0\0\x64\x86\0\0");
+        bytes.extend(date.to_le_bytes());
+        // No symbols; the size of the optional header, and that it is a program.
+        bytes.extend([0, 0, 0, 0, 0, 0, 0, 0, 112, 0, 0x22, 0]);
+        let optional = bytes.len();
+        bytes.resize(optional + 112, 0);
+        bytes[optional..optional + 2].copy_from_slice(&[0x0b, 0x02]);
+        bytes
+    }
+
+    #[test]
+    fn a_program_has_the_date_of_the_release() {
+        let target = target::parse("x86_64-pc-windows-gnu").unwrap();
+        let of_a_day = |date| with_date("it", program(date), target, 7).unwrap();
+        assert_eq!(of_a_day(1), of_a_day(2));
+        let made = of_a_day(1);
+        assert_eq!(made[0x40 + DATE..][..4], [7, 0, 0, 0]);
+        let mut bare = made.clone();
+        bare[0x40 + CHECKSUM..][..4].fill(0);
+        assert_eq!(made[0x40 + CHECKSUM..][..4], checksum(&bare).to_le_bytes());
+        assert!(with_date("it", program(1), target, 1 << 32).unwrap_err().contains("2106"));
+        assert!(with_date("it", vec![0; 80], target, 7).is_err());
+    }
+
+    #[test]
+    fn a_checksum_adds_carries_and_the_length() {
+        assert_eq!(checksum(&[0xff, 0xff, 0x02, 0x00, 0x05]), 2 + 5 + 5);
     }
 
     #[test]
