@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Runs the programs of a release for Windows under Wine, in the root file system of scripts/build_windows.sh, and compares
-# them with the programs of this machine:
-#   sudo LINUX=target/release WHEELS=wheels scripts/try_windows.sh target/dist/tileforge-0.1.0-x86_64-pc-windows-gnu.zip \
-#     /srv/unstable
+# Runs the programs of a release for Windows under Wine, in the root file system of scripts/build_windows.sh, and
+# compares them with the programs of this machine:
+#   sudo LINUX=target/release WHEELS=wheels scripts/try_windows.sh \
+#     target/dist/tileforge-0.1.0-x86_64-pc-windows-gnu.zip /srv/unstable
 # LINUX: the folder of this machine's programs. WHEELS: a folder with the wheels for Windows of `runtime setup` without
 # --gpu; without it, `runtime setup` is left out. WORK: an empty folder that is kept; without it, nothing is.
 # Each command is printed with its exit code and seconds. The script ends with 1 if one of them is not as expected.
@@ -143,7 +143,7 @@ expect 0 here exporter export share/tileforge/models/compact-x4.safetensors -o "
 check "a graph is exported alike" cmp "$folder/Graph für uns.onnx" "$folder/hier/Graph für uns.onnx"
 expect 0 here engine-builder keygen -o hiesig
 expect 0 here engine-builder build share/tileforge/models/compact-x4.yaml --profile cpu -o hier-gebaut
-# The self-test is not compared: it has what this processor has computed, and Wine does not let programs use all of one.
+# The self-test is not compared: its values differ in their last bits.
 for file in "$folder"/hier-gebaut/*.onnx "$folder"/hier-gebaut/*.weights; do
     check "built alike: ${file##*/}" cmp "$file" "$folder/engine/${file##*/}"
 done
@@ -163,16 +163,21 @@ for command in doctor "infer --engine engine --input $share\\coffee.png --output
 done
 
 echo "Interrupted, and exchanged"
+# Wine raises SIGINT in a thread that runs, and not in one of its own as Windows does. Now and then a build ends by
+# `abort` (exit code 3) instead.
 build=(windows engine-builder build "$share\\models\\compact-x4.yaml" --profile cpu -o abgebrochen)
 "${build[@]}" >"$trial/interrupted.txt" 2>&1 &
 shell=$!
 sleep "${INTERRUPT_AFTER:-6}"
-programs=$(ps -eo pid=,args= | awk '/engine-builder\.exe/ && /abgebrochen/ && !/awk|in_unstable|wine bin|bash/ { print $1 }')
+# shellcheck disable=SC2016 # awk expands it
+of_the_build='/engine-builder\.exe/ && /abgebrochen/ && !/awk|in_unstable|wine bin|bash/ { print $1 }'
+programs=$(ps -eo pid=,args= | awk "$of_the_build")
 echo "Ctrl-C for ${programs:-no process}"
 # shellcheck disable=SC2086 # one process, or several of them
 kill -INT $programs
 wait "$shell"
-check "Ctrl-C ends a build with 130" [ $? -eq 130 ]
+code=$?
+check "Ctrl-C ends a build with 130: $code" [ "$code" -eq 130 ]
 check "Ctrl-C leaves no engine and no unfinished folder" \
     [ -z "$(find "$folder" -maxdepth 1 \( -name '*abgebrochen*' -o -name '.tileforge-*' \))" ]
 # Two programs put an engine of the same name, while a third one uses it.
