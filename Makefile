@@ -125,6 +125,8 @@ AS_ROOT := $(if $(filter-out 0,$(shell id -u)),unshare --user --map-auto --map-r
 
 # The tests of the builder need its library.
 test: RTX := $(if $(RTX_FEATURE),1)
+# Tests wait for programs and clocks, too: one more of them at the same time than there are processors.
+test: export RUST_TEST_THREADS ?= $(shell echo $$(($$(nproc) + 1)))
 test: setup $(ORAS) $(SERVER_CLIENTS) $(SERVER_NPM) $(PYTHON_CLIENTS) ## Run all tests; with the GPU library set up, also `conformance`
 	$(AS_ROOT) cargo test --release --locked --workspace $(RTX_FEATURE)
 	scripts/test_vapoursynth.sh $(BIN)
