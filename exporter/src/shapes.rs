@@ -51,6 +51,16 @@ impl Shapes {
         Ok(dims.by_ref().take(2).collect::<Vec<_>>().into_iter().chain(dims.map(multiples)).collect())
     }
 
+    /// As [`Shapes::image`], where height and width are `side`.
+    ///
+    /// # Errors
+    /// As [`Shapes::image`].
+    pub fn image_of_side(&self, input: &str, channels: usize, side: usize) -> Result<Vec<Dim>> {
+        let dims = [Dim::symbol("batch"), Dim::Fixed(channels), Dim::Fixed(side), Dim::Fixed(side)];
+        let [image] = self.resolve([(input, &dims)])?;
+        Ok(image)
+    }
+
     /// The shapes of all inputs of a network, each given with its dynamic sizes. A size that is fixed for one input is
     /// fixed for all inputs that have it.
     ///

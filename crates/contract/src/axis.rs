@@ -25,7 +25,7 @@ pub enum Axis {
 }
 
 /// The length of an axis as a function of a size `n` of [`Sizes`]: `step · n + offset`, for every `n` from `minimum`
-/// on.
+/// to `maximum`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Extent {
@@ -37,6 +37,9 @@ pub struct Extent {
     /// The least size, at least 1.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub minimum: usize,
+    /// The largest size, if there is a limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub maximum: Option<usize>,
 }
 
 fn is_zero(value: &isize) -> bool {
@@ -52,9 +55,14 @@ fn is_one(value: &usize) -> bool {
 }
 
 impl Extent {
+    /// This length and no other.
+    pub const fn exactly(length: usize) -> Self {
+        Self { step: length, offset: 0, minimum: 1, maximum: Some(1) }
+    }
+
     /// `step · n` for every `n` from 1 on.
     pub const fn multiple_of(step: usize) -> Self {
-        Self { step, offset: 0, minimum: 1 }
+        Self { step, offset: 0, minimum: 1, maximum: None }
     }
 
     /// The same with another offset.
@@ -76,22 +84,32 @@ impl Extent {
         Self { step: self.step.saturating_mul(factor), offset, ..self }
     }
 
+    /// The length, if there is only one.
+    pub fn only(self) -> Option<usize> {
+        (self.maximum == Some(self.minimum)).then(|| self.length(self.minimum)).flatten()
+    }
+
+    /// Whether a size is from the minimum to the maximum.
+    fn allows(self, size: usize) -> bool {
+        size >= self.minimum && self.maximum.is_none_or(|most| size <= most)
+    }
+
     /// The length for a size; `None` if it is not at least 1.
     pub fn length(self, size: usize) -> Option<usize> {
         self.step.checked_mul(size)?.checked_add_signed(self.offset).filter(|length| *length > 0)
     }
 
-    /// The size that gives exactly this length; `None` if no size from the minimum on does.
+    /// The size that gives exactly this length; `None` if no size from the minimum to the maximum does.
     pub fn size(self, length: usize) -> Option<usize> {
         let multiple = length.checked_add_signed(self.offset.checked_neg()?)?;
         let size = multiple.checked_div(self.step).filter(|_| multiple.is_multiple_of(self.step))?;
-        (size >= self.minimum).then_some(size)
+        self.allows(size).then_some(size)
     }
 
-    /// The least size whose length is at least this.
+    /// The least size whose length is at least this; the largest size if there is none.
     pub fn size_for(self, length: usize) -> usize {
         let multiple = length.saturating_add_signed(self.offset.saturating_neg());
-        multiple.div_ceil(self.step.max(1)).max(self.minimum)
+        multiple.div_ceil(self.step.max(1)).max(self.minimum).min(self.maximum.unwrap_or(usize::MAX))
     }
 
     /// The least length.
@@ -101,15 +119,22 @@ impl Extent {
 }
 
 impl std::fmt::Display for Extent {
-    /// "a multiple of 8", "4 · n − 3", "a multiple of 2 from 16 on".
+    /// "a multiple of 8", "4 · n − 3", "a multiple of 2 from 16 on", "exactly 512".
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if let Some(only) = self.only() {
+            return write!(formatter, "exactly {only}");
+        }
         match (self.step, self.offset) {
             (1, 0) => formatter.write_str("any length")?,
             (step, 0) => write!(formatter, "a multiple of {step}")?,
             (step, offset @ ..0) => write!(formatter, "{step} · n − {}", offset.unsigned_abs())?,
             (step, offset) => write!(formatter, "{step} · n + {offset}")?,
         }
-        if self.minimum > 1 { write!(formatter, " from {} on", self.least()) } else { Ok(()) }
+        match self.maximum.map(|most| self.length(most).unwrap_or(0)) {
+            Some(most) => write!(formatter, " from {} to {most}", self.least()),
+            None if self.minimum > 1 => write!(formatter, " from {} on", self.least()),
+            None => Ok(()),
+        }
     }
 }
 
@@ -140,9 +165,9 @@ impl Axis {
         match self {
             Self::Batch => Some(sizes.batch).filter(|batch| *batch > 0),
             Self::Channels(length) | Self::Fixed(length) => Some(length),
-            Self::Height(extent) => extent.length(sizes.height).filter(|_| sizes.height >= extent.minimum),
-            Self::Width(extent) => extent.length(sizes.width).filter(|_| sizes.width >= extent.minimum),
-            Self::Frames(extent) => extent.length(sizes.frames).filter(|_| sizes.frames >= extent.minimum),
+            Self::Height(extent) => extent.length(sizes.height).filter(|_| extent.allows(sizes.height)),
+            Self::Width(extent) => extent.length(sizes.width).filter(|_| extent.allows(sizes.width)),
+            Self::Frames(extent) => extent.length(sizes.frames).filter(|_| extent.allows(sizes.frames)),
             Self::Tokens(most) => Some(sizes.tokens).filter(|tokens| (1..=most.unwrap_or(usize::MAX)).contains(tokens)),
         }
     }
@@ -166,7 +191,7 @@ impl std::fmt::Display for Axis {
     /// "batch", "3 channels", "height (a multiple of 8)".
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let with = |formatter: &mut std::fmt::Formatter<'_>, name: &str, extent: &Extent| match extent {
-            Extent { step: 1, offset: 0, minimum: 1 } => formatter.write_str(name),
+            Extent { step: 1, offset: 0, minimum: 1, maximum: None } => formatter.write_str(name),
             extent => write!(formatter, "{name} ({extent})"),
         };
         match self {
@@ -226,8 +251,20 @@ mod tests {
 
     #[test]
     fn an_extent_without_a_step_has_no_sizes() {
-        let broken = Extent { step: 0, offset: 0, minimum: 1 };
+        let broken = Extent { step: 0, offset: 0, minimum: 1, maximum: None };
         assert_eq!((broken.length(3), broken.size(0), broken.size(3)), (None, None, None));
+    }
+
+    #[test]
+    fn an_extent_may_be_one_length() {
+        let exact = Extent::exactly(512);
+        assert_eq!((exact.only(), exact.times(2).only(), Extent::multiple_of(8).only()), (Some(512), Some(1024), None));
+        assert_eq!([256, 512, 1024].map(|length| exact.size(length)), [None, Some(1), None]);
+        assert_eq!([256, 512, 1024].map(|length| exact.size_for(length)), [1; 3]);
+        assert_eq!(exact.to_string(), "exactly 512");
+        let bounded = Extent { maximum: Some(4), ..Extent::multiple_of(8) };
+        assert_eq!((bounded.size(32), bounded.size(40), bounded.size_for(99)), (Some(4), None, 4));
+        assert_eq!(bounded.to_string(), "a multiple of 8 from 8 to 32");
     }
 
     proptest! {
@@ -241,8 +278,14 @@ mod tests {
         }
 
         #[test]
-        fn no_numbers_make_it_panic(step: usize, offset: isize, minimum: usize, value: usize) {
-            let extent = Extent { step, offset, minimum };
+        fn no_numbers_make_it_panic(
+            step: usize,
+            offset: isize,
+            minimum: usize,
+            maximum: Option<usize>,
+            value: usize,
+        ) {
+            let extent = Extent { step, offset, minimum, maximum };
             let _ = (extent.length(value), extent.size(value), extent.size_for(value));
             let _ = (extent.times(value), extent.at_least(value));
             let _ = extent.to_string();

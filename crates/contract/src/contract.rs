@@ -228,6 +228,9 @@ fn validate_axis(axis: Axis, place: &str) -> Result<()> {
         Axis::Height(extent) | Axis::Width(extent) | Axis::Frames(extent) => {
             bounded(extent.step)?;
             bounded(extent.minimum)?;
+            let most = extent.maximum.unwrap_or(extent.minimum);
+            bounded(most)?;
+            rule(most >= extent.minimum, place, || format!("a maximum from {} on", extent.minimum), || most.to_string())?;
             rule(extent.least() > 0, place, || "an axis of at least 1".into(), || extent.to_string())
         }
     }

@@ -27,6 +27,9 @@ pub struct Upscale {
     pub size_multiple: usize,
     /// The least height and width of the input.
     pub size_minimum: usize,
+    /// Height and width of every picture, for a network that takes whole pictures of this size alone, such as an
+    /// aligned face. `None`: pictures may have any size, because they are extended and cut into tiles.
+    pub only_size: Option<usize>,
     /// How smaller or unfitting pictures are extended.
     pub padding: Padding,
     /// How far an output pixel sees.
@@ -38,7 +41,8 @@ pub struct Upscale {
 impl Upscale {
     /// The contract.
     pub fn contract(&self) -> Contract {
-        let side = Extent::multiple_of(self.size_multiple).at_least(self.size_minimum);
+        let free = Extent::multiple_of(self.size_multiple).at_least(self.size_minimum);
+        let side = self.only_size.map_or(free, Extent::exactly);
         let order = if self.channels == 1 { ChannelOrder::Grey } else { ChannelOrder::Rgb };
         let tensor = |name: &str, side: Extent, padding: Option<Padding>| {
             let axes = [Axis::Batch, Axis::Channels(self.channels), Axis::Height(side), Axis::Width(side)];
@@ -86,6 +90,7 @@ impl Upscale {
             range,
             size_multiple: side.step,
             size_minimum: side.least(),
+            only_size: side.only(),
             padding,
             receptive_field: contract.receptive_field,
             safe_precisions: contract.safe_precisions.clone(),

@@ -14,6 +14,7 @@ fn upscale() -> Upscale {
         range: [0.0, 1.0],
         size_multiple: 2,
         size_minimum: 16,
+        only_size: None,
         padding: Padding::Reflect,
         receptive_field: ReceptiveField::Radius(18),
         safe_precisions: vec![Precision::Fp32, Precision::Fp16],
@@ -148,7 +149,7 @@ fn an_upscaler_is_read_back_from_its_contract() {
             contract.inputs[0].axes[3] = Axis::Width(odd);
         },
         |contract| {
-            let none = Extent { step: 0, offset: 0, minimum: 1 };
+            let none = Extent { step: 0, offset: 0, minimum: 1, maximum: None };
             contract.inputs[0].axes[2] = Axis::Height(none);
             contract.inputs[0].axes[3] = Axis::Width(none);
         },

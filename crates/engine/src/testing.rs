@@ -17,6 +17,7 @@ pub fn upscale(scale: usize, channels: usize) -> Upscale {
         range: [0.0, 1.0],
         size_multiple: 1,
         size_minimum: 1,
+        only_size: None,
         padding: Padding::Reflect,
         receptive_field: ReceptiveField::Radius(0),
         safe_precisions: vec![],

@@ -67,6 +67,7 @@ pub(super) fn open(
         range,
         size_multiple: found.multiple,
         size_minimum: found.minimum.next_multiple_of(found.multiple),
+        only_size: None,
         padding: Padding::Reflect,
         receptive_field,
         safe_precisions,

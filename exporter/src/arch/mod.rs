@@ -34,6 +34,7 @@ mod dncnn;
 mod drunet;
 mod fbcnn;
 mod fdat;
+mod gfpgan;
 mod grl;
 mod kbnet_l;
 mod kbnet_s;
@@ -43,6 +44,7 @@ mod nafnet;
 mod omnisr;
 mod rcan;
 mod restoration;
+mod restoreformer;
 mod safmn;
 mod scunet;
 mod seemore;
@@ -188,6 +190,7 @@ fn picture(scale: usize, channels: usize) -> Upscale {
         range: [0.0, 1.0],
         size_multiple: 1,
         size_minimum: 1,
+        only_size: None,
         padding: Padding::Reflect,
         receptive_field: ReceptiveField::Unbounded,
         safe_precisions: vec![Precision::Fp32, Precision::Fp16, Precision::Bf16],

@@ -126,6 +126,7 @@ impl Architecture for Plksr {
             range: [0.0, 1.0],
             size_multiple: 1,
             size_minimum: 1,
+            only_size: None,
             padding: Padding::Reflect,
             receptive_field: if unbounded { ReceptiveField::Unbounded } else { reach(self.blocks * block + 2) },
             safe_precisions: match self.normalisation {

@@ -62,6 +62,8 @@ static REGISTRY: &[Entry] = &[
     entry::<super::nafnet::NafNet>(),
     entry::<super::kbnet_s::KbNetS>(),
     entry::<super::kbnet_l::KbNetL>(),
+    entry::<super::gfpgan::Gfpgan>(),
+    entry::<super::restoreformer::RestoreFormer>(),
     entry::<super::safmn::Safmn>(),
     entry::<super::swift_srgan::SwiftSrgan>(),
     entry::<super::seemore::SeemoRe>(),

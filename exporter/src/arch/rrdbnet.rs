@@ -167,6 +167,7 @@ impl Architecture for RrdbNet {
             range: [0.0, 1.0],
             size_multiple: self.unshuffle,
             size_minimum: self.unshuffle,
+            only_size: None,
             padding: Padding::Reflect,
             receptive_field: reach(radius),
             safe_precisions: vec![Precision::Fp32, Precision::Fp16, Precision::Bf16],

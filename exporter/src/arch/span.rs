@@ -64,6 +64,7 @@ impl Architecture for Span {
             range: [0.0, 1.0],
             size_multiple: 1,
             size_minimum: 1,
+            only_size: None,
             padding: Padding::Reflect,
             // One pixel for each 3×3 convolution: three in each block, one before them, two behind.
             receptive_field: reach(3 * BLOCKS + 3),

@@ -65,6 +65,7 @@ impl Architecture for SrvggNetCompact {
             range: [0.0, 1.0],
             size_multiple: 1,
             size_minimum: 1,
+            only_size: None,
             padding: Padding::Reflect,
             // One pixel for each convolution.
             receptive_field: reach(self.convolutions + 2),

@@ -48,6 +48,7 @@ impl Frame {
             range: [0.0, 1.0],
             size_multiple: self.window * self.unshuffle,
             size_minimum: self.minimum,
+            only_size: None,
             padding: Padding::Reflect,
             // Rolled windows connect all pixels, and a tile is cut into other windows than the image.
             receptive_field: ReceptiveField::Unbounded,

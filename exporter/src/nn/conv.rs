@@ -28,6 +28,21 @@ pub fn image_input_of_multiples(
     Ok(w.trace().input(name, TensorType::new(DataType::F32, dims)))
 }
 
+/// As [`image_input`], for a network that takes images of one size: `side` is their height and width.
+///
+/// # Errors
+/// As [`image_input`].
+pub fn image_input_of_side(
+    w: &Scope<'_>,
+    name: &str,
+    channels: usize,
+    side: usize,
+    shapes: &Shapes,
+) -> Result<Value> {
+    let dims = shapes.image_of_side(name, channels, side)?;
+    Ok(w.trace().input(name, TensorType::new(DataType::F32, dims)))
+}
+
 /// A convolution of images, with everything but its input. Parameters: `weight` `[filters, channels / groups, height,
 /// width]`, and `bias` `[filters]` unless it is [`Conv2d::unbiased`].
 #[derive(Debug, Clone, Copy)]

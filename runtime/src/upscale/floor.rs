@@ -122,6 +122,7 @@ mod tests {
             range: [0.0, 1.0],
             size_multiple: 8,
             size_minimum: 1,
+            only_size: None,
             padding: Padding::Reflect,
             receptive_field,
             safe_precisions: Vec::new(),

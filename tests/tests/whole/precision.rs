@@ -106,6 +106,7 @@ fn upscaler(trace: Trace, folder: &Path) -> PathBuf {
         range: [0.0, 1.0],
         size_multiple: 1,
         size_minimum: 1,
+        only_size: None,
         padding: Padding::Reflect,
         receptive_field: ReceptiveField::Radius(4),
         safe_precisions: vec![Precision::Fp32],
