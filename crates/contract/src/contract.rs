@@ -189,6 +189,7 @@ impl TensorSpec {
                     )
                 })
             }
+            Meaning::Mask => rule(channels == Some(1), place, || "1 channel (a mask)".into(), found_channels),
             Meaning::Depth { missing, .. } => missing.map_or(Ok(()), finite),
             Meaning::Latent { scaling, shift } | Meaning::LatentDistribution { scaling, shift } => {
                 rule(*scaling != 0.0, place, || "a scaling that is not 0".into(), || scaling.to_string())?;

@@ -11,6 +11,7 @@
 //! | [`Meaning`] | what the values are: pixels with their range, latents with their scale, tokens, depth with its unit
 //! |
 //! | [`Upscale`] | the contract of a network from picture to picture, as one struct |
+//! | [`Inpaint`] | the contract of a network that fills in what a mask covers, as one struct |
 //! | [`Task`], [`Precision`], [`Provider`], [`DataType`] | the words that all crates share |
 
 /// The examples of the README are compiled with the tests.
@@ -25,6 +26,7 @@ mod axis;
 mod contract;
 mod data_type;
 mod error;
+mod inpaint;
 mod meaning;
 mod metadata;
 mod precision;
@@ -38,6 +40,7 @@ pub use axis::{Axis, Extent, Sizes};
 pub use contract::{Contract, ReceptiveField, Shape, Shapes, TensorSpec};
 pub use data_type::DataType;
 pub use error::{Error, Result};
+pub use inpaint::Inpaint;
 pub use meaning::{ChannelOrder, DepthUnit, Embedding, Meaning, Normalisation, Padding};
 pub use metadata::{ARCHITECTURE_KEY, CHECKPOINTS_KEY, CONTRACT_KEY, HYPERPARAMETERS_KEY, PARAMETERS_KEY};
 pub use precision::Precision;

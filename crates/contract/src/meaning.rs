@@ -19,6 +19,8 @@ pub enum Meaning {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         padding: Option<Padding>,
     },
+    /// One channel that is 1 where pixels are to be made anew, and 0 where they are kept.
+    Mask,
     /// Depth for each pixel.
     Depth {
         /// What the values measure, and in which unit.

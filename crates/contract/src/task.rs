@@ -17,6 +17,8 @@ named! {
         TextEncoder = "text_encoder",
         /// A picture to the depth of each of its pixels.
         Depth = "depth",
+        /// A picture and a mask to the same picture, with other pixels where the mask is white.
+        Inpaint = "inpaint",
         /// A frame, and often the frame shown before it, to the frame that is shown.
         Realtime = "realtime",
         /// Tensors to tensors, by no rule that anybody states.

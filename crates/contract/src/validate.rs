@@ -1,6 +1,6 @@
 //! All rules of a contract: those of every task, and those of its own.
 
-use crate::{Contract, Result, Task, Upscale};
+use crate::{Contract, Inpaint, Result, Task, Upscale};
 
 impl Contract {
     /// Checks every rule.
@@ -9,6 +9,10 @@ impl Contract {
     /// [`Error::Rule`](crate::Error::Rule) with the first broken rule.
     pub fn validate(&self) -> Result<()> {
         self.check_rules()?;
-        if self.task == Task::Upscale { Upscale::of(self).map(drop) } else { Ok(()) }
+        match self.task {
+            Task::Upscale => Upscale::of(self).map(drop),
+            Task::Inpaint => Inpaint::of(self).map(drop),
+            _ => Ok(()),
+        }
     }
 }

@@ -29,6 +29,8 @@ pub(super) struct Gfpgan {
 
 /// Height and width of the coarsest level.
 const COARSEST: usize = 4;
+/// Levels of images of 1024 × 1024, the largest of StyleGAN2.
+const MOST_LEVELS: usize = 8;
 /// Channels of the image.
 const COLOURS: usize = 3;
 /// Upstream's slope of LeakyReLU.
@@ -55,6 +57,9 @@ impl Architecture for Gfpgan {
 
     fn detect(keys: &Keys<'_>) -> Result<Self, Mismatch> {
         let levels = keys.count("conv_body_up.");
+        if levels > MOST_LEVELS {
+            return Err(Mismatch::new(format!("expected at most {MOST_LEVELS} levels, found {levels}")));
+        }
         let [_, width, ..] = keys.dims::<4>("stylegan_decoder.constant_input.weight")?;
         let mut features = vec![keys.dims::<4>("final_conv.weight")?[0]];
         let mut generator = vec![width];

@@ -38,6 +38,7 @@ mod gfpgan;
 mod grl;
 mod kbnet_l;
 mod kbnet_s;
+mod lama;
 mod moesr;
 mod mosr;
 mod nafnet;

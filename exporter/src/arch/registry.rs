@@ -64,6 +64,7 @@ static REGISTRY: &[Entry] = &[
     entry::<super::kbnet_l::KbNetL>(),
     entry::<super::gfpgan::Gfpgan>(),
     entry::<super::restoreformer::RestoreFormer>(),
+    entry::<super::lama::LaMa>(),
     entry::<super::safmn::Safmn>(),
     entry::<super::swift_srgan::SwiftSrgan>(),
     entry::<super::seemore::SeemoRe>(),

@@ -31,6 +31,8 @@ pub(super) struct RestoreFormer {
 
 /// Height and width of the coarsest level, the one that has attention. Upstream's `attn_resolutions`.
 const COARSEST: usize = 16;
+/// Levels of images of 2048 × 2048.
+const MOST_LEVELS: usize = 8;
 /// Upstream's number of attention heads, which no tensor shows.
 const HEADS: usize = 8;
 /// Upstream's normalisation.
@@ -55,6 +57,9 @@ impl Architecture for RestoreFormer {
     fn detect(keys: &Keys<'_>) -> Result<Self, Mismatch> {
         let [filters, channels, ..] = keys.dims::<4>("encoder.conv_in.weight")?;
         let count = keys.count("encoder.down.");
+        if !(1..=MOST_LEVELS).contains(&count) {
+            return Err(Mismatch::new(format!("expected 1 to {MOST_LEVELS} levels, found {count}")));
+        }
         let width = |level: usize| Ok(keys.dims::<4>(&format!("encoder.down.{level}.block.0.conv2.weight"))?[0]);
         let levels = (0..count).map(width).collect::<Result<Vec<usize>, Mismatch>>()?;
         let attends: Vec<usize> =
@@ -109,7 +114,7 @@ impl Architecture for RestoreFormer {
         let tiny = RestoreFormer {
             channels: 3,
             filters: 32,
-            levels: vec![64, 32],
+            levels: vec![32, 64],
             blocks: 1,
             latent: [6, 4],
             entries: 12,

@@ -208,6 +208,43 @@ pub fn conv2d_batch_norm(convolution: Conv2d, [conv, norm]: [&Scope<'_>; 2], x: 
     x.conv(&weight, Some(&bias), &convolution.options())
 }
 
+/// The sum of several convolutions without biases, each of its own image, followed by one batch normalisation as in
+/// [`conv2d_batch_norm`].
+pub fn batch_norm_of_sum(parts: &[(Conv2d, &Scope<'_>, &Value)], norm: &Scope<'_>, epsilon: f64) -> Value {
+    let mut sum: Option<Value> = None;
+    for (convolution, conv, x) in parts {
+        let dims = convolution.dims(x);
+        // What the normalisation adds goes into the first of them alone.
+        let [weight, bias] = normalised_filters([conv, norm], [&dims, &dims], false, epsilon);
+        let bias = sum.is_none().then_some(&bias);
+        let made = x.conv(&weight, bias, &convolution.options());
+        sum = Some(match sum {
+            Some(sum) => sum + made,
+            None => made,
+        });
+    }
+    sum.unwrap_or_else(|| {
+        norm.fail("expected at least one convolution before it");
+        norm.trace().constant("none", &[0], tileforge_graph::Constant::F32(&[]))
+    })
+}
+
+/// A transposed convolution with a bias and a kernel of side 3 that doubles an image's size, followed by a batch
+/// normalisation as in [`conv2d_batch_norm`]. PyTorch has it with `padding=1` and `output_padding=1`.
+pub fn conv_transpose2d_batch_norm(
+    [conv, norm]: [&Scope<'_>; 2],
+    x: &Value,
+    filters: usize,
+    epsilon: f64,
+) -> Value {
+    let stored = [channels(x), filters, 3, 3];
+    let (factors, biases) = batch_norm_factors([conv, norm], filters, true, epsilon);
+    let weight = conv.computed_from("weight", &stored, "weight", |weight| {
+        weight.cast(DataType::F32)?.transposed(&[1, 0, 2, 3])?.rows_scaled(&factors)?.transposed(&[1, 0, 2, 3])
+    });
+    x.conv_transpose_cut(&weight, Some(&conv.made("bias", vector_of(&biases))), 2, [1, 0])
+}
+
 /// As [`pointwise`], followed by a batch normalisation as in [`conv2d_batch_norm`].
 pub fn pointwise_batch_norm([conv, norm]: [&Scope<'_>; 2], x: &Value, filters: usize, epsilon: f64) -> Value {
     let sizes = [&[filters, width(x), 1, 1][..], &[filters, width(x)]];
@@ -259,6 +296,20 @@ fn normalised_filters(
     epsilon: f64,
 ) -> [Value; 2] {
     let filters = stored.first().copied().unwrap_or_default();
+    let (factors, biases) = batch_norm_factors([conv, norm], filters, biased, epsilon);
+    let weight = conv.computed_from("weight", stored, "weight", |weight| {
+        weight.cast(DataType::F32)?.rows_scaled(&factors)?.reshaped(used.to_vec())
+    });
+    [weight, conv.made("bias", vector_of(&biases))]
+}
+
+/// What a batch normalisation multiplies each filter of the convolution before it by, and what it makes of their biases.
+fn batch_norm_factors(
+    [conv, norm]: [&Scope<'_>; 2],
+    filters: usize,
+    biased: bool,
+    epsilon: f64,
+) -> (Vec<f32>, Vec<f32>) {
     let vector = |w: &Scope<'_>, name: &str| {
         Ok(w.stored(name, &[filters])?.to_f32s()?.into_iter().map(f64::from).collect::<Vec<f64>>())
     };
@@ -273,15 +324,15 @@ fn normalised_filters(
             biases.zip(shift).zip(&factors).map(|((bias, shift), factor)| (bias * factor + shift) as f32).collect();
         Ok((factors.into_iter().map(|factor| factor as f32).collect(), biases))
     };
-    let (factors, biases) = statistics().unwrap_or_else(|error| {
+    statistics().unwrap_or_else(|error| {
         conv.trace().fail(error);
         (vec![1.0; filters], vec![0.0; filters])
-    });
-    let weight = conv.computed_from("weight", stored, "weight", |weight| {
-        weight.cast(DataType::F32)?.rows_scaled(&factors)?.reshaped(used.to_vec())
-    });
-    let bytes: Vec<u8> = biases.iter().flat_map(|bias| bias.to_le_bytes()).collect();
-    [weight, conv.made("bias", Weight::from_bytes(DataType::F32, vec![filters], bytes))]
+    })
+}
+
+fn vector_of(numbers: &[f32]) -> tileforge_graph::Result<Weight> {
+    let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+    Weight::from_bytes(DataType::F32, vec![numbers.len()], bytes)
 }
 
 /// The channels of an image `[batch, channels, height, width]`; the trace fails where they are dynamic.

@@ -11,6 +11,7 @@ mod conv3xc;
 mod dinov2;
 mod dpt;
 mod dysample;
+mod fourier;
 mod gated;
 mod kernel_basis;
 mod lda_aqu;
@@ -39,7 +40,8 @@ pub use causal::{Chunk, Clip, causal_conv3d, causal_conv3d_strided};
 pub use channel_attention::{attention_of_channels, channel_weights};
 pub use continuous_bias::continuous_biases;
 pub use conv::{
-    BATCH_NORM_EPSILON, Conv2d, batch_norm_pointwise, channels, conv_transpose2d, conv2d, conv2d_batch_norm,
+    BATCH_NORM_EPSILON, Conv2d, batch_norm_of_sum, batch_norm_pointwise, channels, conv_transpose2d,
+    conv_transpose2d_batch_norm, conv2d, conv2d_batch_norm,
     conv2d_dilated, conv2d_unbiased, image_input, image_input_of_multiples, image_input_of_side, linear_of_image, linear_of_image_unbiased,
     pointwise, pointwise_batch_norm, prelu, repeat_channels, split_channels,
 };
@@ -47,6 +49,7 @@ pub use conv3xc::{conv3xc, is_fused_copy};
 pub use dinov2::{Dinov2, Naming, PATCH};
 pub use dpt::Dpt;
 pub use dysample::dysample;
+pub use fourier::Fourier;
 pub use gated::{gated_convolution, gated_depthwise};
 pub use kernel_basis::kernel_basis_attention;
 pub use lda_aqu::lda_aqu;

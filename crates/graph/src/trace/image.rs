@@ -42,9 +42,21 @@ impl Value {
     /// `padding` is cut from each side. `weight` `[channels, filters, kernel, kernel]`, optional `bias` `[filters]`.
     #[must_use]
     pub fn conv_transpose(&self, weight: &Value, bias: Option<&Value>, stride: usize, padding: usize) -> Value {
+        self.conv_transpose_cut(weight, bias, stride, [padding; 2])
+    }
+
+    /// As [`Value::conv_transpose`], where `before` is cut above and on the left, and `after` below and on the right.
+    #[must_use]
+    pub fn conv_transpose_cut(
+        &self,
+        weight: &Value,
+        bias: Option<&Value>,
+        stride: usize,
+        [before, after]: [usize; 2],
+    ) -> Value {
         let mut attributes = vec![("strides", vec![stride as i64; 2].into())];
-        if padding > 0 {
-            attributes.push(("pads", vec![padding as i64; 4].into()));
+        if before + after > 0 {
+            attributes.push(("pads", [before, before, after, after].map(|cut| cut as i64).to_vec().into()));
         }
         let inputs: Vec<&Value> = [self, weight].into_iter().chain(bias).collect();
         self.trace.node("ConvTranspose", &inputs, attributes)
