@@ -22,7 +22,9 @@ pub(crate) fn views(sample: &Sample) -> Vec<(&str, &Tensor)> {
 pub(crate) fn picture_input(contract: &Contract) -> Option<&TensorSpec> {
     let mut pictures = contract.inputs.iter().filter(|tensor| matches!(tensor.meaning, Meaning::Pixels { .. }));
     let picture = pictures.next().filter(|_| pictures.next().is_none())?;
-    let made = |tensor: &TensorSpec| matches!(tensor.meaning, Meaning::Timestep { .. } | Meaning::Carried { .. });
+    let made = |tensor: &TensorSpec| {
+        matches!(tensor.meaning, Meaning::Timestep { .. } | Meaning::Carried { .. } | Meaning::Mask)
+    };
     let others = contract.inputs.iter().filter(|tensor| tensor.name != picture.name);
     let flat = matches!(*picture.axes, [Axis::Batch, Axis::Channels(_), Axis::Height(_), Axis::Width(_)]);
     (flat && others.into_iter().all(made)).then_some(picture)
@@ -66,6 +68,7 @@ pub(crate) fn values(contract: &Contract, spec: &TensorSpec, model: &Model, numb
             }
             pixels
         }
+        Meaning::Mask => mask(&dims, number),
         Meaning::Depth { .. } => pictures(&dims, [0.0, 1.0], number),
         Meaning::Timestep { range: [low, high] } => {
             // Steps from the least to the largest, a different one for each sample.
@@ -124,6 +127,24 @@ fn pictures(dims: &[usize], range: [f32; 2], number: usize) -> Vec<f32> {
             (0..count).map(|at| range[0] + (range[1] - range[0]) * (at as f32 / count as f32)).collect()
         }
     }
+}
+
+/// Masks, `[batch, 1, height, width]`: each a disc and a bar, which cover about a sixth of the picture.
+fn mask(dims: &[usize], number: usize) -> Vec<f32> {
+    let [batch, _, height, width] = *dims else { return vec![0.0; dims.iter().product()] };
+    let covered = |picture: usize, y: usize, x: usize| {
+        // Different for each picture, and never at the edge alone.
+        let turn = (number + picture) as f32 * 0.7;
+        let (across, down) = (x as f32 / width as f32 - 0.5, y as f32 / height as f32 - 0.5);
+        let (right, below) = (across - 0.25 * turn.cos(), down - 0.25 * turn.sin());
+        let in_disc = right * right + below * below < 0.035;
+        let in_bar = (across * turn.sin() + down * turn.cos()).abs() < 0.03;
+        f32::from(u8::from(in_disc || in_bar))
+    };
+    (0..batch)
+        .flat_map(|picture| (0..height).flat_map(move |y| (0..width).map(move |x| (picture, y, x))))
+        .map(|(picture, y, x)| covered(picture, y, x))
+        .collect()
 }
 
 /// Normalises pixels of three channels, of `plane` values each.

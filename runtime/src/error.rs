@@ -62,6 +62,22 @@ pub enum Error {
         /// The map's.
         map: Size,
     },
+    /// A picture and its mask have different sizes.
+    #[error("expected a mask of the picture's size {picture}, found {mask}")]
+    MaskSize {
+        /// The picture's size.
+        picture: Size,
+        /// The mask's.
+        mask: Size,
+    },
+    /// A picture does not have the one size that the network takes.
+    #[error("expected a picture of {expected}, the one size that the network takes, found {found}")]
+    OnlySize {
+        /// The size that the network takes.
+        expected: Size,
+        /// The picture's size.
+        found: Size,
+    },
     /// A clip has more frames than the engine for its first chunk takes, and there is no engine for later chunks.
     #[error("the clip has more than {frames} frames, and there is no engine for later chunks")]
     ClipTooLong {

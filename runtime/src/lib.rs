@@ -7,6 +7,7 @@
 //! | [`autoencoder`] | pictures and clips to latents, and back |
 //! | [`restoration`] | pictures and films through a diffusion transformer that restores latent videos |
 //! | [`depth`] | the depth of pictures, from them alone or with a sensor's map |
+//! | [`inpaint`] | pictures, filled in where a mask is white |
 //! | [`frames`] | streams of frames, and where their results go |
 //! | [`pixels`] | pictures and frames in memory, and as values of tensors |
 //! | [`random`] | PyTorch's normal numbers on the CPU and on CUDA |
@@ -45,6 +46,7 @@ pub mod diffusion;
 mod error;
 pub mod frames;
 pub mod host;
+pub mod inpaint;
 mod output_file;
 pub mod percentiles;
 pub mod pixels;

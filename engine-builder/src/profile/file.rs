@@ -182,6 +182,7 @@ impl Tasks {
             vae_encoder: self.vae_encoder.or(base.vae_encoder),
             vae_decoder: self.vae_decoder.or(base.vae_decoder),
             unet: self.unet.or(base.unet),
+            inpaint: self.inpaint.or(base.inpaint),
             depth: self.depth.or(base.depth),
             realtime: self.realtime.or(base.realtime),
         }

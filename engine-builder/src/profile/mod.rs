@@ -114,6 +114,9 @@ pub struct Tasks {
     /// 2 holds both halves of classifier-free guidance.
     #[serde(deserialize_with = "shapes::<_, 8>")]
     pub unet: Option<Shapes>,
+    /// Pictures that are filled in where a mask is white; sizes in pixels, with three halvings on the way.
+    #[serde(deserialize_with = "shapes::<_, 8>")]
+    pub inpaint: Option<Shapes>,
     /// Depth of an image; sizes in input pixels, in patches of 14 of vision transformers.
     #[serde(deserialize_with = "shapes::<_, 14>")]
     pub depth: Option<Shapes>,
@@ -226,6 +229,7 @@ impl Profile {
             Task::Unet => &self.tasks.unet,
             Task::VaeEncoder => &self.tasks.vae_encoder,
             Task::VaeDecoder => &self.tasks.vae_decoder,
+            Task::Inpaint => &self.tasks.inpaint,
             Task::Depth => &self.tasks.depth,
             Task::Realtime => &self.tasks.realtime,
             // The input is tokens, or nothing that a profile knows, or a clip whose size the whole pipeline determines.

@@ -51,9 +51,16 @@ impl Source {
         for tile in &shapes.tiles {
             let (height, width) = (size_for(height, tile.height), size_for(width, tile.width));
             let of = |batch| Sizes { batch, height, width, frames, tokens };
-            sizes.extend(self.batches_of(Some(&shapes), *tile).into_iter().map(of));
+            // A network of one size has other tiles than the profile.
+            let tile = self.tile_of(height, width).filter(|_| self.has_one_size()).unwrap_or(*tile);
+            sizes.extend(self.batches_of(Some(&shapes), tile).into_iter().map(of));
         }
         Ok(self.with_lengths(sizes))
+    }
+
+    /// Whether the network takes pictures of one size alone.
+    fn has_one_size(&self) -> bool {
+        self.contract.inputs.iter().any(|input| input.height().and_then(Extent::only).is_some())
     }
 
     /// The model's own shapes, else those of the profile.

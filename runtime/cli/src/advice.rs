@@ -61,6 +61,13 @@ pub(crate) fn advice(error: &Error) -> Option<String> {
         Error::NoPart { .. } => "choose one with --part",
         Error::SharedFrames { .. } => "choose fewer with --frame-overlap",
         Error::TooThin { .. } => "choose another size with --size, or crop the frames",
+        Error::MaskSize { .. } => "give the mask that was drawn on the picture, or resize it without interpolation",
+        Error::OnlySize { expected, .. } => {
+            return Some(format!(
+                "for a network that restores faces, give an aligned crop of {expected}: the face upright, with eyes \
+                 and mouth at the places that it was trained for"
+            ));
+        }
         Error::MapSize { .. } => "give the map that was aligned to the picture, or resize it without interpolation",
         _ => return None,
     };

@@ -130,7 +130,8 @@ impl Pixels {
     }
 }
 
-fn push_sample(row: &mut Vec<u8>, value: f32, depth: Depth) {
+/// Appends a sample of 0 … 1, clamped, to a row of samples of this depth.
+pub(crate) fn push_sample(row: &mut Vec<u8>, value: f32, depth: Depth) {
     // Casts saturate, so they clamp.
     let level = value * depth.maximum() + 0.5;
     match depth {

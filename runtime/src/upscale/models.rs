@@ -86,12 +86,23 @@ impl Models {
     }
 
     pub(super) fn output_of(&self, input: &Header) -> Result<Header> {
+        self.check_size(input.size)?;
         let size = input.size.scaled(self.scale)?;
         let colour = if self.options.alpha == Alpha::Drop { input.colour.without_alpha() } else { input.colour };
         Ok(Header { size, colour, ..input.clone() })
     }
 
+    /// Refuses a picture of another size than the one that the network takes, if there is one.
+    fn check_size(&self, found: Size) -> Result<()> {
+        let only = self.interface.only_size.and_then(|side| u32::try_from(side).ok());
+        match only.map(|side| Size { width: side, height: side }) {
+            Some(expected) if expected != found => Err(Error::OnlySize { expected, found }),
+            _ => Ok(()),
+        }
+    }
+
     pub(super) fn plan(&self, size: Size) -> Result<TilePlan> {
+        self.check_size(size)?;
         let tiles = match &*self.tiles.lock() {
             Tiles::AnySize(sides) => return Ok(self.plan_fitted(size, *sides)?),
             Tiles::Fixed(tiles) => tiles.clone(),
