@@ -73,6 +73,11 @@ pub fn golden_components() -> Vec<GoldenComponent> {
     components("tests/golden-diffusers")
 }
 
+/// Every golden input of the networks for faces and for inpainting (`tests/golden-retouch/README.md`).
+pub fn golden_retouches() -> Vec<GoldenComponent> {
+    components("tests/golden-retouch")
+}
+
 /// Every golden input of every video autoencoder (`tests/golden-video-vae/README.md`).
 pub fn golden_video_autoencoders() -> Vec<GoldenComponent> {
     components("tests/golden-video-vae")

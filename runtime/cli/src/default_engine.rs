@@ -3,7 +3,7 @@
 use std::env;
 use std::path::{Path, PathBuf};
 
-use tileforge_contract::Task;
+use tileforge_contract::{Task, Upscale};
 use tileforge_engine::{BundleManifest, MANIFEST_FILE, MANIFEST_MAXIMUM_BYTES, Manifest, NamedEngines, Requirements};
 use tileforge_runtime::Result;
 use tileforge_session::choice;
@@ -64,7 +64,9 @@ fn manifest_in(folder: &Path) -> Option<Manifest> {
     match BundleManifest::parse(&bytes).ok()? {
         BundleManifest::Engine(manifest) => {
             let contract = &manifest.contract;
-            let takes_pictures = contract.task == Task::Upscale
+            // An engine for pictures of one size alone is one to choose by name.
+            let takes_any = Upscale::of(contract).is_ok_and(|upscale| upscale.only_size.is_none());
+            let takes_pictures = takes_any
                 || tileforge_runtime::depth::is_depth(contract)
                 || tileforge_runtime::realtime::is_realtime(contract);
             takes_pictures.then_some(*manifest)

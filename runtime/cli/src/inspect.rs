@@ -168,6 +168,7 @@ fn meaning_text(meaning: &Meaning) -> String {
             padding.iter().for_each(|padding| text += &format!(", extended by {padding}"));
             text
         }
+        Meaning::Mask => "mask: 1 where pixels are made anew, 0 where they are kept".into(),
         Meaning::Depth { unit, missing } => {
             let missing = missing.map_or(String::new(), |value| format!(", {value} where it is missing"));
             format!("depth as {unit}{missing}")

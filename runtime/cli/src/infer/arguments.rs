@@ -10,6 +10,7 @@ use tileforge_terminal::number;
 use super::super::chosen::{ChosenOrFound, Running};
 use super::depth_arguments::DepthArguments;
 use super::film_arguments::FilmArguments;
+use super::inpaint_arguments::InpaintArguments;
 use super::kind::is_standard_stream;
 use super::picture::{Opening, Writing};
 use super::realtime_arguments::RealtimeArguments;
@@ -31,6 +32,7 @@ Examples:
   runtime infer --engine engines/compact-x4 --input photos/ --output large/ --provider tensorrt --strict --streams 2
   runtime infer --engine engines/rgbd-vitl --input colour.png --depth depth.png --output refined.png
   runtime infer --engine engines/depth-small --input photos/ --output depth/ --colour-map Spectral_r
+  runtime infer --engine engines/lama --input photo.png --mask mask.png --output filled.png
   runtime infer --engine engines/lsd-unet --input camera.y4m --output shown.y4m --timesteps 40,30,20,10,0 \
     --target-fps 30 --late drop
   runtime infer --engine engines/seedvr2-3b --input old.mkv --output restored.mkv --size 720 --frame-overlap 1
@@ -51,7 +53,7 @@ pictures that EXIF turns or mirrors are held whole. The output has the input's d
 TIFF), channels, colour profile, EXIF and density. Frames keep their number, rate, aspect ratio and colour space; what is said
 about them goes to standard error where they go to standard output.";
 
-/// Send pictures or frames through an engine: larger pictures, depth, real-time networks, restoration.
+/// Send pictures or frames through an engine: larger pictures, depth, filled-in pictures, real-time networks, restoration.
 ///
 /// What comes out follows from the engine.
 #[derive(clap::Args)]
@@ -129,6 +131,8 @@ pub(crate) struct Arguments {
     pub(super) film: FilmArguments,
     #[command(flatten)]
     pub(super) depth: DepthArguments,
+    #[command(flatten)]
+    pub(super) inpaint: InpaintArguments,
     #[command(flatten)]
     pub(super) realtime: RealtimeArguments,
     #[command(flatten)]

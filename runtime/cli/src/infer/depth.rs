@@ -22,7 +22,7 @@ use super::super::failure::{CommandResult, Failure};
 use super::super::figures::nodes;
 use super::arguments::Arguments;
 use super::depth_arguments::DepthArguments;
-use super::depth_map::map_of;
+use super::companion::map_of;
 use super::each::Each;
 use super::kind::{has_frames, is_film};
 use super::picture::Opening;

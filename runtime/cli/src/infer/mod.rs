@@ -1,15 +1,17 @@
 //! `runtime infer`: pictures and frames through an engine.
 
 mod arguments;
+mod companion;
 mod depth;
 mod depth_arguments;
 mod depth_frames;
-mod depth_map;
 mod each;
 mod feed;
 mod film_arguments;
 mod films;
 mod frames;
+mod inpaint;
+mod inpaint_arguments;
 mod inputs;
 mod kind;
 mod made_of;
@@ -89,7 +91,8 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
     }
     // What would be overwritten is named first, whatever else is wrong with its name.
     let maps = depth::maps(&assignments, arguments);
-    let read = [arguments.engine.directory()].into_iter().chain(maps.iter().map(PathBuf::as_path));
+    let masks = inpaint::masks(&assignments, arguments);
+    let read = [arguments.engine.directory()].into_iter().chain(maps.iter().chain(&masks).map(PathBuf::as_path));
     let read = read.chain(arguments.restoration.noise.as_deref());
     check_outputs(&assignments, &read.collect::<Vec<_>>())?;
     purpose.check(&assignments, arguments)?;
@@ -140,6 +143,9 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
                 return depth_frames::run(arguments, engine, &environment, frames, &films, &cancel, started);
             }
             return depth::run(arguments, engine, &environment, &each(record), &piped, started);
+        }
+        Purpose::Inpaint(engine) => {
+            return inpaint::run(arguments, engine, &environment, &each(record), &piped, started);
         }
         Purpose::RealTime(engine) => {
             return realtime::run(arguments, engine, &environment, &assignments, &cancel, known, started);

@@ -7,6 +7,7 @@ use tileforge_engine::{Bundle, Engine, Pipeline};
 use tileforge_film::Colours;
 use tileforge_image::Size;
 use tileforge_runtime::depth::is_depth;
+use tileforge_runtime::inpaint::is_inpainter;
 use tileforge_runtime::realtime::is_realtime;
 use tileforge_runtime::restoration::Fitting;
 use tileforge_runtime::upscale::outscaled;
@@ -14,12 +15,13 @@ use tileforge_runtime::upscale::outscaled;
 use super::super::failure::{CommandResult, Failure};
 use super::arguments::Arguments;
 use super::plan::{Assignment, check};
-use super::{depth, realtime, restoration};
+use super::{depth, inpaint, realtime, restoration};
 
 /// What an engine does with pictures and frames.
 pub(super) enum Purpose {
     Upscale(Engine),
     Depth(Engine),
+    Inpaint(Engine),
     RealTime(Engine),
     Restoration(Box<Pipeline>),
 }
@@ -34,6 +36,7 @@ impl Purpose {
             // It says which parts there are.
             Bundle::Pipeline(_) => Ok(arguments.engine.open().map(Self::Upscale)?),
             Bundle::Engine(engine) if is_depth(&engine.manifest().contract) => Ok(Self::Depth(engine)),
+            Bundle::Engine(engine) if is_inpainter(&engine.manifest().contract) => Ok(Self::Inpaint(engine)),
             Bundle::Engine(engine) if is_realtime(&engine.manifest().contract) => Ok(Self::RealTime(engine)),
             Bundle::Engine(engine) => Ok(Self::Upscale(engine)),
         }
@@ -42,7 +45,7 @@ impl Purpose {
     /// The engine's name.
     pub(super) fn engine(&self) -> &str {
         match self {
-            Self::Upscale(engine) | Self::Depth(engine) | Self::RealTime(engine) => &engine.manifest().name,
+            Self::Upscale(engine) | Self::Depth(engine) | Self::Inpaint(engine) | Self::RealTime(engine) => &engine.manifest().name,
             Self::Restoration(pipeline) => &pipeline.manifest().name,
         }
     }
@@ -50,7 +53,7 @@ impl Purpose {
     /// The folder of the engine that was opened.
     pub(super) fn directory(&self) -> &Path {
         match self {
-            Self::Upscale(engine) | Self::Depth(engine) | Self::RealTime(engine) => engine.directory(),
+            Self::Upscale(engine) | Self::Depth(engine) | Self::Inpaint(engine) | Self::RealTime(engine) => engine.directory(),
             Self::Restoration(pipeline) => pipeline.directory(),
         }
     }
@@ -70,6 +73,7 @@ impl Purpose {
     pub(super) fn suffix(&self) -> &'static str {
         match self {
             Self::Depth(_) => "depth",
+            Self::Inpaint(_) => "filled",
             Self::Restoration(_) => "restored",
             Self::Upscale(_) | Self::RealTime(_) => "out",
         }
@@ -79,6 +83,7 @@ impl Purpose {
     pub(super) fn check(&self, assignments: &[Assignment], arguments: &Arguments) -> CommandResult {
         let others = [
             (arguments.depth.given(), "engines that give depth", self.gives_depth()),
+            (arguments.inpaint.given(), "engines that fill in pictures", matches!(self, Self::Inpaint(_))),
             (arguments.realtime.given(), "real-time networks", matches!(self, Self::RealTime(_))),
             (arguments.restoration.given(), "engines that restore", matches!(self, Self::Restoration(_))),
         ];
@@ -89,6 +94,7 @@ impl Purpose {
         }
         match self {
             Self::Depth(engine) => return depth::check(&engine.manifest().contract, assignments, arguments),
+            Self::Inpaint(_) => inpaint::check(assignments, arguments)?,
             Self::RealTime(_) => realtime::check(assignments, arguments)?,
             Self::Restoration(_) => restoration::check(assignments, arguments)?,
             Self::Upscale(_) => {}
@@ -99,7 +105,7 @@ impl Purpose {
     fn task(&self) -> String {
         let of = |contract: &Contract| contract.task.to_string();
         match self {
-            Self::Upscale(engine) | Self::Depth(engine) | Self::RealTime(engine) => of(&engine.manifest().contract),
+            Self::Upscale(engine) | Self::Depth(engine) | Self::Inpaint(engine) | Self::RealTime(engine) => of(&engine.manifest().contract),
             Self::Restoration(_) => "restoration".into(),
         }
     }

@@ -1,0 +1,129 @@
+//! `runtime infer` with an engine that fills in pictures.
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use serde_json::json;
+use tileforge_engine::Engine;
+use tileforge_image::Header;
+use tileforge_runtime::Result;
+use tileforge_runtime::host::{Host, HostOptions, Service};
+use tileforge_runtime::inpaint::{InpaintInput, InpaintOptions, InpaintRequest, Inpainter, Statistics};
+use tileforge_session::Environment;
+use tileforge_session::peak_memory_bytes;
+use tileforge_terminal::counted;
+
+use super::super::failure::{CommandResult, Failure};
+use super::super::figures::nodes;
+use super::arguments::Arguments;
+use super::companion::mask_of;
+use super::each::Each;
+use super::kind::has_frames;
+use super::picture::Opening;
+use super::plan::Assignment;
+use super::standard::Piped;
+use super::told::say;
+
+/// Refuses options and names that do not go with such an engine.
+pub(super) fn check(assignments: &[Assignment], arguments: &Arguments) -> CommandResult {
+    let usage = |problem: String| Err(Failure::Usage(problem));
+    if let Some(Assignment { input, .. }) = assignments.iter().find(|pair| has_frames(&pair.input, arguments.raw)) {
+        return usage(format!("{}: expected pictures, each with its mask, found frames", input.display()));
+    }
+    let tile = arguments.running.tile().map(|_| "--tile");
+    let outscale = arguments.outscale.map(|_| "--outscale");
+    if let Some(option) = tile.or(arguments.running.tiling()).or(outscale) {
+        return usage(format!("{option} does not go with an engine that fills in pictures"));
+    }
+    match &arguments.inpaint.mask {
+        None => usage("the engine fills in what a mask covers; expected one with --mask".into()),
+        Some(mask) if assignments.len() > 1 && !mask.is_dir() => {
+            usage(format!("{}: expected a folder with a mask for each picture", mask.display()))
+        }
+        Some(_) => Ok(()),
+    }
+}
+
+/// The masks that are read for the pictures. A picture without a mask is reported when its turn comes.
+pub(super) fn masks(assignments: &[Assignment], arguments: &Arguments) -> Vec<PathBuf> {
+    let Some(mask) = &arguments.inpaint.mask else { return Vec::new() };
+    assignments.iter().filter_map(|assignment| mask_of(mask, &assignment.input).ok()).collect()
+}
+
+/// The request for one picture.
+fn request(assignment: &Assignment, mask: Option<&Path>, arguments: &Arguments, piped: &Piped) -> InpaintRequest {
+    let Assignment { input, output } = assignment.clone();
+    let (opening, writing) = (arguments.opening(piped), arguments.writing());
+    let mask = mask.map(Path::to_owned);
+    let (format, formats) = std::sync::mpsc::channel();
+    let open = move || {
+        let picture = opening.open(&input)?;
+        // The request that creates the output runs after this one, and hears of it.
+        let _ = format.send(picture.format());
+        open(picture, mask.as_deref(), &input, &opening)
+    };
+    InpaintRequest::new(open, move |header: &Header| {
+        let format = formats.recv().unwrap_or(tileforge_image::Format::Png);
+        writing.create(&output, header.clone(), format)
+    })
+}
+
+fn open(
+    picture: tileforge_image::ImageReader,
+    mask: Option<&Path>,
+    input: &Path,
+    opening: &Opening,
+) -> Result<InpaintInput> {
+    let limits = opening.limits;
+    let mask = mask_of(mask.unwrap_or(Path::new("")), input)?;
+    // Masks are levels, whatever profile stands in their files.
+    let mask = tileforge_image::ImageReader::open(&mask, &limits)?;
+    Ok(InpaintInput { picture: Box::new(picture), mask: Box::new(mask), limits })
+}
+
+pub(super) fn run(
+    arguments: &Arguments,
+    engine: &Engine,
+    environment: &Environment,
+    work: &Each<'_>,
+    piped: &Piped,
+    started: Instant,
+) -> CommandResult {
+    let host = Host::new(environment, HostOptions::default());
+    let options = InpaintOptions { placement: arguments.running.options().placement };
+    let service = Service::new(&host, Inpainter::new(&host, engine, options)?, 1);
+    let inpainter = service.task();
+    let mask = arguments.inpaint.mask.as_deref();
+    let one = |owner: usize| request(&work.assignments[owner], mask, arguments, piped);
+    let heard = work.run(&service, inpainter.streams(), one, line, |made| json!(made))?;
+    if arguments.json {
+        let everything = json!({
+            "provider": inpainter.placed().provider,
+            "verdict": inpainter.placed().verdict,
+            "engine": engine.manifest().name,
+            "onnxruntime": environment.library().version(),
+            "files": heard.files,
+            "skipped": work.all - work.assignments.len(),
+            "failed": heard.failed(),
+            "peak_memory_bytes": peak_memory_bytes(),
+            "session_seconds": inpainter.placed().opening.as_secs_f64(),
+            "total_seconds": started.elapsed().as_secs_f64(),
+        });
+        say(arguments.output(), &format!("{everything:#}"))?;
+    }
+    heard.result()
+}
+
+fn line(made: &Statistics) -> String {
+    let Statistics { size, filled, area, shown_size, assigned, open_seconds, run_seconds, write_seconds, .. } = made;
+    let seconds = open_seconds + run_seconds + write_seconds;
+    match area.zip(*shown_size) {
+        None => format!("{size}, the mask covers nothing, {seconds:.2} s"),
+        Some((area, shown)) => {
+            let filled = counted(*filled, "pixel");
+            let smaller = if shown == area.size { String::new() } else { format!(", computed at {shown}") };
+            let part = if area.size == *size { String::new() } else { format!(" from a part of {}", area.size) };
+            format!("{size}, {filled} filled in{part}{smaller}, {seconds:.2} s on {}", nodes(assigned))
+        }
+    }
+}
