@@ -18,7 +18,7 @@ mod weights;
 
 pub use certificates::{Authority, Certificate};
 pub use golden::{
-    Golden, GoldenComponent, error_over_range, golden_cases, golden_components, golden_systems,
+    Golden, GoldenComponent, error_over_range, golden_cases, golden_components, golden_retouches, golden_systems,
     golden_video_autoencoders, golden_video_transformers,
 };
 pub use golden_pipelines::{GoldenPipelines, GoldenRun, list_again};

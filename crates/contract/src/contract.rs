@@ -231,7 +231,12 @@ fn validate_axis(axis: Axis, place: &str) -> Result<()> {
             bounded(extent.minimum)?;
             let most = extent.maximum.unwrap_or(extent.minimum);
             bounded(most)?;
-            rule(most >= extent.minimum, place, || format!("a maximum from {} on", extent.minimum), || most.to_string())?;
+            rule(
+                most >= extent.minimum,
+                place,
+                || format!("a maximum from {} on", extent.minimum),
+                || most.to_string(),
+            )?;
             rule(extent.least() > 0, place, || "an axis of at least 1".into(), || extent.to_string())
         }
     }

@@ -1,7 +1,9 @@
 //! Networks that fill in what a mask covers, with their contract as one struct.
 
 use crate::rule::rule;
-use crate::{Axis, ChannelOrder, Contract, Error, Extent, Meaning, Precision, ReceptiveField, Result, Task, TensorSpec};
+use crate::{
+    Axis, ChannelOrder, Contract, Error, Extent, Meaning, Precision, ReceptiveField, Result, Task, TensorSpec,
+};
 
 /// The contract of a network that makes the pixels of a picture anew where a mask is 1.
 ///

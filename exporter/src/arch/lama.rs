@@ -7,8 +7,8 @@
 
 use super::{Architecture, Keys, Mismatch};
 use crate::nn::{
-    BATCH_NORM_EPSILON, Conv2d, Fourier, Scope, batch_norm_of_sum, channels, conv2d_batch_norm,
-    conv_transpose2d_batch_norm,
+    BATCH_NORM_EPSILON, Conv2d, Fourier, Scope, batch_norm_of_sum, channels, conv_transpose2d_batch_norm,
+    conv2d_batch_norm,
 };
 use crate::{Contract, Error, Result, Shapes, Task};
 use serde::Serialize;
@@ -83,7 +83,9 @@ impl Architecture for LaMa {
         }
         let halvings = (FIRST + 1..).take_while(|layer| keys.contains(&at(*layer, "ffc.convl2l.weight"))).count();
         if !(1..=MOST_HALVINGS).contains(&halvings) {
-            return Err(Mismatch::new(format!("expected 1 to {MOST_HALVINGS} halvings of the image, found {halvings}")));
+            return Err(Mismatch::new(format!(
+                "expected 1 to {MOST_HALVINGS} halvings of the image, found {halvings}"
+            )));
         }
         let block = FIRST + 1 + halvings;
         let blocks = (block..).take_while(|layer| keys.contains(&at(*layer, "conv1.ffc.convl2l.weight"))).count();
@@ -124,7 +126,11 @@ impl Architecture for LaMa {
         let sizes = image[2..].iter().map(Dim::fixed).collect::<Option<Vec<usize>>>();
         let Some([height, width]) = sizes.as_deref().and_then(|sizes| <[usize; 2]>::try_from(sizes).ok()) else {
             let example = vec![1, COLOURS, 512, 512];
-            return Err(Error::NeedsFixedShape { input: "image".into(), reason: "its transforms are constants", example });
+            return Err(Error::NeedsFixedShape {
+                input: "image".into(),
+                reason: "its transforms are constants",
+                example,
+            });
         };
         if let Some(size) = [height, width].into_iter().find(|size| *size < 2 * self.multiple()) {
             let least = 2 * self.multiple();
@@ -141,8 +147,7 @@ impl Architecture for LaMa {
 
     /// Counters of the training, and in upstream's checkpoints the networks that judge pictures.
     fn ignores(&self, name: &str) -> bool {
-        name.ends_with(".num_batches_tracked")
-            || (self.names == Names::Generator && !name.starts_with("generator."))
+        name.ends_with(".num_batches_tracked") || (self.names == Names::Generator && !name.starts_with("generator."))
     }
 
     fn presets() -> Vec<(&'static str, Self)> {
@@ -150,10 +155,7 @@ impl Architecture for LaMa {
         let tiny = LaMa { filters: 4, halvings: 3, blocks: 2, transformed: 24, names: Names::Bare };
         vec![
             ("tiny", tiny.clone()),
-            (
-                "tiny-training",
-                LaMa { filters: 8, halvings: 2, blocks: 1, names: Names::Generator, ..tiny.clone() },
-            ),
+            ("tiny-training", LaMa { filters: 8, halvings: 2, blocks: 1, names: Names::Generator, ..tiny.clone() }),
             ("tiny-one-halving", LaMa { halvings: 1, blocks: 1, transformed: 6, ..tiny }),
             ("big-lama", published),
         ]
@@ -241,8 +243,7 @@ fn convolve(w: &Scope<'_>, x: &Parts, [local, global]: [usize; 2], stride: usize
     let bordered = |x: &Value| x.pad([1; 4], Border::Reflect);
     let convolution = |filters: usize| Conv2d::new(filters, 3).padded(0).strided(stride).unbiased();
     let (of_local, of_global) = (bordered(&x.local), x.global.as_ref().map(bordered));
-    let [l2l, g2l, l2g, spectral] =
-        ["convl2l", "convg2l", "convl2g", "convg2g.conv2"].map(|name| ffc.at(name));
+    let [l2l, g2l, l2g, spectral] = ["convl2l", "convg2l", "convl2g", "convg2g.conv2"].map(|name| ffc.at(name));
     let mut parts = vec![(convolution(local), &l2l, &of_local)];
     parts.extend(of_global.as_ref().map(|x| (convolution(local), &g2l, x)));
     let made = batch_norm_of_sum(&parts, &w.at("bn_l"), BATCH_NORM_EPSILON).relu();

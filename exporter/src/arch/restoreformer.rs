@@ -4,9 +4,7 @@
 //! `RestoreFormer/modules/vqvae/vqvae_arch.py`. Reference: spandrel 0.4.2, `architectures/RestoreFormer`.
 
 use super::{Architecture, Keys, Mismatch, picture};
-use crate::nn::{
-    Scope, attention, channels, conv2d, downsample, group_norm, image_input_of_side, pointwise, upsample,
-};
+use crate::nn::{Scope, attention, channels, conv2d, downsample, group_norm, image_input_of_side, pointwise, upsample};
 use crate::{Contract, Result, Shapes};
 use serde::Serialize;
 use tileforge_contract::{Precision, Upscale};
@@ -111,14 +109,8 @@ impl Architecture for RestoreFormer {
     }
 
     fn presets() -> Vec<(&'static str, Self)> {
-        let tiny = RestoreFormer {
-            channels: 3,
-            filters: 32,
-            levels: vec![32, 64],
-            blocks: 1,
-            latent: [6, 4],
-            entries: 12,
-        };
+        let tiny =
+            RestoreFormer { channels: 3, filters: 32, levels: vec![32, 64], blocks: 1, latent: [6, 4], entries: 12 };
         let published = RestoreFormer {
             channels: 3,
             filters: 64,

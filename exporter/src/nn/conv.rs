@@ -32,13 +32,7 @@ pub fn image_input_of_multiples(
 ///
 /// # Errors
 /// As [`image_input`].
-pub fn image_input_of_side(
-    w: &Scope<'_>,
-    name: &str,
-    channels: usize,
-    side: usize,
-    shapes: &Shapes,
-) -> Result<Value> {
+pub fn image_input_of_side(w: &Scope<'_>, name: &str, channels: usize, side: usize, shapes: &Shapes) -> Result<Value> {
     let dims = shapes.image_of_side(name, channels, side)?;
     Ok(w.trace().input(name, TensorType::new(DataType::F32, dims)))
 }
@@ -231,12 +225,7 @@ pub fn batch_norm_of_sum(parts: &[(Conv2d, &Scope<'_>, &Value)], norm: &Scope<'_
 
 /// A transposed convolution with a bias and a kernel of side 3 that doubles an image's size, followed by a batch
 /// normalisation as in [`conv2d_batch_norm`]. PyTorch has it with `padding=1` and `output_padding=1`.
-pub fn conv_transpose2d_batch_norm(
-    [conv, norm]: [&Scope<'_>; 2],
-    x: &Value,
-    filters: usize,
-    epsilon: f64,
-) -> Value {
+pub fn conv_transpose2d_batch_norm([conv, norm]: [&Scope<'_>; 2], x: &Value, filters: usize, epsilon: f64) -> Value {
     let stored = [channels(x), filters, 3, 3];
     let (factors, biases) = batch_norm_factors([conv, norm], filters, true, epsilon);
     let weight = conv.computed_from("weight", &stored, "weight", |weight| {

@@ -70,8 +70,7 @@ impl Fourier {
         // A column stands for its conjugate as well, unless it is its own.
         let weight = |u: usize| if u == 0 || 2 * u == width { 1.0 } else { 2.0 };
         let along = |name: &str, of: fn(f64) -> f64| {
-            let values =
-                matrix([columns, width], |[u, x]| self.factor() * weight(u) * of(turn(u * x, width)));
+            let values = matrix([columns, width], |[u, x]| self.factor() * weight(u) * of(turn(u * x, width)));
             w.trace().constant(name, &[columns, width], Constant::F32(&values))
         };
         let real = stacked.slice(2, 0, height).matmul(&along("cosines", f64::cos));

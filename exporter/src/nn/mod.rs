@@ -41,9 +41,9 @@ pub use channel_attention::{attention_of_channels, channel_weights};
 pub use continuous_bias::continuous_biases;
 pub use conv::{
     BATCH_NORM_EPSILON, Conv2d, batch_norm_of_sum, batch_norm_pointwise, channels, conv_transpose2d,
-    conv_transpose2d_batch_norm, conv2d, conv2d_batch_norm,
-    conv2d_dilated, conv2d_unbiased, image_input, image_input_of_multiples, image_input_of_side, linear_of_image, linear_of_image_unbiased,
-    pointwise, pointwise_batch_norm, prelu, repeat_channels, split_channels,
+    conv_transpose2d_batch_norm, conv2d, conv2d_batch_norm, conv2d_dilated, conv2d_unbiased, image_input,
+    image_input_of_multiples, image_input_of_side, linear_of_image, linear_of_image_unbiased, pointwise,
+    pointwise_batch_norm, prelu, repeat_channels, split_channels,
 };
 pub use conv3xc::{conv3xc, is_fused_copy};
 pub use dinov2::{Dinov2, Naming, PATCH};

@@ -146,16 +146,16 @@ impl Hole {
             &self.filled[start..start + size.width as usize]
         };
         if to == size {
-            return (0..size.height as usize).flat_map(|y| row(y).iter().map(|filled| f32::from(u8::from(*filled)))).collect();
+            return (0..size.height as usize)
+                .flat_map(|y| row(y).iter().map(|filled| f32::from(u8::from(*filled))))
+                .collect();
         }
         let (columns, rows) = (reads(size.width, to.width), reads(size.height, to.height));
         let narrow: Vec<Vec<bool>> = (0..size.height as usize)
             .map(|y| columns.iter().map(|range| row(y)[range.clone()].contains(&true)).collect())
             .collect();
         let shown = |range: &std::ops::Range<usize>, x: usize| narrow[range.clone()].iter().any(|row| row[x]);
-        rows.iter()
-            .flat_map(|range| (0..to.width as usize).map(|x| f32::from(u8::from(shown(range, x)))))
-            .collect()
+        rows.iter().flat_map(|range| (0..to.width as usize).map(|x| f32::from(u8::from(shown(range, x))))).collect()
     }
 }
 

@@ -46,6 +46,7 @@ mod random_networks;
 mod rebuild;
 mod registry;
 mod restoration;
+mod retouch;
 #[cfg(feature = "rtx")]
 mod rtx_engines;
 #[cfg(feature = "rtx")]

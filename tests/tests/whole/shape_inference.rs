@@ -49,7 +49,8 @@ fn every_architecture_is_inferred_as_it_runs() {
                 };
                 // 10 × 14 is not a multiple of 4: the ×1 network pads and crops.
                 let least = contract.size_minimum;
-                let image = [2, contract.channels, least.max(10), least.max(10) + 4];
+                let sides = contract.only_size.map_or([least.max(10), least.max(10) + 4], |side| [side; 2]);
+                let image = [2, contract.channels, sides[0], sides[1]];
                 check(export(&checkpoint, &Shapes::of("image", &image), &BTreeMap::new()).unwrap().model);
                 if !network.example_shapes().is_empty() {
                     continue;

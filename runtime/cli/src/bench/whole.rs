@@ -120,7 +120,7 @@ fn fill(buffer: &mut Buffer, tensor: &TensorSpec) -> Result<()> {
     let [low, high] = match &tensor.meaning {
         Meaning::Pixels { range, .. } => *range,
         Meaning::Timestep { range: [least, _] } => [*least; 2],
-        Meaning::Depth { .. } => [0.0, 1.0],
+        Meaning::Depth { .. } | Meaning::Mask => [0.0, 1.0],
         _ => [-1.0, 1.0],
     };
     let values = buffer.as_mut_slice::<f32>()?.iter_mut().enumerate();

@@ -45,7 +45,9 @@ impl Purpose {
     /// The engine's name.
     pub(super) fn engine(&self) -> &str {
         match self {
-            Self::Upscale(engine) | Self::Depth(engine) | Self::Inpaint(engine) | Self::RealTime(engine) => &engine.manifest().name,
+            Self::Upscale(engine) | Self::Depth(engine) | Self::Inpaint(engine) | Self::RealTime(engine) => {
+                &engine.manifest().name
+            }
             Self::Restoration(pipeline) => &pipeline.manifest().name,
         }
     }
@@ -53,7 +55,9 @@ impl Purpose {
     /// The folder of the engine that was opened.
     pub(super) fn directory(&self) -> &Path {
         match self {
-            Self::Upscale(engine) | Self::Depth(engine) | Self::Inpaint(engine) | Self::RealTime(engine) => engine.directory(),
+            Self::Upscale(engine) | Self::Depth(engine) | Self::Inpaint(engine) | Self::RealTime(engine) => {
+                engine.directory()
+            }
             Self::Restoration(pipeline) => pipeline.directory(),
         }
     }
@@ -105,7 +109,9 @@ impl Purpose {
     fn task(&self) -> String {
         let of = |contract: &Contract| contract.task.to_string();
         match self {
-            Self::Upscale(engine) | Self::Depth(engine) | Self::Inpaint(engine) | Self::RealTime(engine) => of(&engine.manifest().contract),
+            Self::Upscale(engine) | Self::Depth(engine) | Self::Inpaint(engine) | Self::RealTime(engine) => {
+                of(&engine.manifest().contract)
+            }
             Self::Restoration(_) => "restoration".into(),
         }
     }

@@ -2,6 +2,8 @@
 
 mod autoencoder;
 mod depth;
+mod faces;
+mod inpaint;
 mod measuring;
 mod realtime;
 mod run;
