@@ -41,6 +41,7 @@ fn every_graph_of_a_model_file_is_a_published_network() {
         "compact-x4",
         "depth-anything-v2-small",
         "drct-l-x4",
+        "gfpgan-v1.4",
         "hat-l-x4",
         "lsd-unet",
         "nomoswebphoto-atd-x4",

@@ -462,7 +462,7 @@ fn make_engines_builds_every_model() {
         fs::write(models.join(format!("{name}.yaml")), Value::Object(keys).to_string()).unwrap();
         names.push(name);
     }
-    assert_eq!((names.len(), graphs), (29, 48));
+    assert_eq!((names.len(), graphs), (30, 49));
     let folder = work.path().join("engines");
     let programs = std::env::current_exe().unwrap().parent().unwrap().parent().unwrap().to_owned();
     let make = |names: &str| {
