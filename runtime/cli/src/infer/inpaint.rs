@@ -36,12 +36,16 @@ pub(super) fn check(assignments: &[Assignment], arguments: &Arguments) -> Comman
         return usage(format!("{option} does not go with an engine that fills in pictures"));
     }
     match &arguments.inpaint.mask {
-        None => usage("the engine fills in what a mask covers; expected one with --mask".into()),
+        None => Err(no_mask()),
         Some(mask) if assignments.len() > 1 && !mask.is_dir() => {
             usage(format!("{}: expected a folder with a mask for each picture", mask.display()))
         }
         Some(_) => Ok(()),
     }
+}
+
+fn no_mask() -> Failure {
+    Failure::Usage("the engine fills in what a mask covers; expected one with --mask".into())
 }
 
 /// The masks that are read for the pictures. A picture without a mask is reported when its turn comes.
@@ -51,16 +55,16 @@ pub(super) fn masks(assignments: &[Assignment], arguments: &Arguments) -> Vec<Pa
 }
 
 /// The request for one picture.
-fn request(assignment: &Assignment, mask: Option<&Path>, arguments: &Arguments, piped: &Piped) -> InpaintRequest {
+fn request(assignment: &Assignment, mask: &Path, arguments: &Arguments, piped: &Piped) -> InpaintRequest {
     let Assignment { input, output } = assignment.clone();
     let (opening, writing) = (arguments.opening(piped), arguments.writing());
-    let mask = mask.map(Path::to_owned);
+    let mask = mask.to_owned();
+    // On standard output, the result has the format of the picture, which is known once that is open.
     let (format, formats) = std::sync::mpsc::channel();
     let open = move || {
         let picture = opening.open(&input)?;
-        // The request that creates the output runs after this one, and hears of it.
         let _ = format.send(picture.format());
-        open(picture, mask.as_deref(), &input, &opening)
+        open(picture, &mask, &input, &opening)
     };
     InpaintRequest::new(open, move |header: &Header| {
         let format = formats.recv().unwrap_or(tileforge_image::Format::Png);
@@ -68,14 +72,9 @@ fn request(assignment: &Assignment, mask: Option<&Path>, arguments: &Arguments, 
     })
 }
 
-fn open(
-    picture: tileforge_image::ImageReader,
-    mask: Option<&Path>,
-    input: &Path,
-    opening: &Opening,
-) -> Result<InpaintInput> {
+fn open(picture: tileforge_image::ImageReader, mask: &Path, input: &Path, opening: &Opening) -> Result<InpaintInput> {
     let limits = opening.limits;
-    let mask = mask_of(mask.unwrap_or(Path::new("")), input)?;
+    let mask = mask_of(mask, input)?;
     // Masks are levels, whatever profile stands in their files.
     let mask = tileforge_image::ImageReader::open(&mask, &limits)?;
     Ok(InpaintInput { picture: Box::new(picture), mask: Box::new(mask), limits })
@@ -89,11 +88,11 @@ pub(super) fn run(
     piped: &Piped,
     started: Instant,
 ) -> CommandResult {
+    let Some(mask) = arguments.inpaint.mask.as_deref() else { return Err(no_mask()) };
     let host = Host::new(environment, HostOptions::default());
     let options = InpaintOptions { placement: arguments.running.options().placement };
     let service = Service::new(&host, Inpainter::new(&host, engine, options)?, 1);
     let inpainter = service.task();
-    let mask = arguments.inpaint.mask.as_deref();
     let one = |owner: usize| request(&work.assignments[owner], mask, arguments, piped);
     let heard = work.run(&service, inpainter.streams(), one, line, |made| json!(made))?;
     if arguments.json {
