@@ -60,8 +60,9 @@ fn every_profile_has_the_figures_of_the_document() {
         assert_eq!(documented, chip, "{name}");
         assert_eq!(chip.is_some(), profile.provider == Provider::TensorRtRtx, "{name}");
         assert_eq!(profile.precision, Precision::Fp16, "{name}");
-        let Tasks { upscale, vae_encoder, vae_decoder, unet, depth, realtime } = &profile.tasks;
-        assert!([upscale, vae_encoder, vae_decoder, unet, depth, realtime].into_iter().all(Option::is_some), "{name}");
+        let Tasks { upscale, vae_encoder, vae_decoder, unet, inpaint, depth, realtime } = &profile.tasks;
+        let tasks = [upscale, vae_encoder, vae_decoder, unet, inpaint, depth, realtime];
+        assert!(tasks.into_iter().all(Option::is_some), "{name}");
         assert!(profile.families.contains(&"nvidia".to_owned()), "{name}");
     }
 }
