@@ -19,8 +19,8 @@ use tracing::{Instrument, Span};
 use crate::app::App;
 use crate::body::{Keeping, Limited};
 use crate::caller::Caller;
-use crate::connections::Protocol;
 use crate::failure::{Failure, FailureKind, Result};
+use crate::protocol::Protocol;
 use crate::{openai, page, sdapi, traces};
 
 /// The index of all models, which is a POST that is no work.

@@ -22,7 +22,7 @@
 //! | `inference`, `datatype` | a request for tensors, whatever protocol it came by |
 //! | `keys`, `tls`, `origin` | who may ask, certificates, and which web pages may ask |
 //! | `trust` | TLS of this program's own requests |
-//! | `connections`, `watched` | sockets with their limits |
+//! | `connections`, `protocol`, `watched` | sockets with their limits, and what is spoken on them |
 //! | `admission`, `body`, `budget` | which requests are taken, and how much memory their bodies get |
 //! | `context` | what is done with each request: its id, its log line, its figures |
 //! | `few` | JSON that stays small in memory |
@@ -58,6 +58,7 @@ mod openai;
 mod origin;
 mod page;
 mod pictures;
+mod protocol;
 mod repository;
 mod rest;
 mod routes;

@@ -7,8 +7,8 @@ use axum::extract::DefaultBodyLimit;
 use axum::middleware::from_fn_with_state;
 
 use crate::app::App;
-use crate::connections::Protocol;
 use crate::failure::{Failure, FailureKind};
+use crate::protocol::Protocol;
 use crate::{context, jobs, openai, page, pictures, rest, sdapi};
 
 /// Everything that is served over HTTP.

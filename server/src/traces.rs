@@ -16,7 +16,7 @@ use tracing::Span;
 use tracing::field::Empty;
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 
-use crate::connections::Protocol;
+use crate::protocol::Protocol;
 
 /// The `tracing` target of spans.
 pub const TARGET: &str = "tileforge_trace";

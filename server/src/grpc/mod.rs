@@ -17,9 +17,9 @@ use tonic_health::server::{HealthReporter, HealthService};
 
 use crate::app::{self, App};
 use crate::caller::Caller;
-use crate::connections::Protocol;
 use crate::context::{self, CallTimeout};
 use crate::inference;
+use crate::protocol::Protocol;
 use crate::rest::{change, check_no_parameters, check_version, described};
 use proto::grpc_inference_service_server::{GrpcInferenceService, GrpcInferenceServiceServer};
 use proto::model_metadata_response::TensorMetadata;
