@@ -192,6 +192,21 @@ impl Engine {
         })
     }
 
+    /// Sends a picture and its mask through an engine that fills in.
+    fn inpaint(
+        &self,
+        py: Python<'_>,
+        given: GivenPicture<'_>,
+        mask: GivenPicture<'_>,
+        timeout: Option<f64>,
+    ) -> PyResult<Request> {
+        let service = self.service(py, |services| &mut services.inpainter, tileforge::Engine::inpainter)?;
+        let (picture, mask) = (picture(py, &given)?, picture(py, &mask)?);
+        self.submit(py, timeout, None, move |terms| {
+            Ok(service.submit(picture, mask, terms)?.map(|picture| Ok(Output::Picture(picture))))
+        })
+    }
+
     /// Whether an engine for depth needs a sensor's map.
     fn takes_map(&self, py: Python<'_>) -> PyResult<bool> {
         Ok(self.depth_estimator(py)?.takes_map())

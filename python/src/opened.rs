@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use tileforge::{Decoder, DepthEstimator, Encoder, Generator, Placement, Player, Restorer, Tensors, Upscaler};
+use tileforge::{
+    Decoder, DepthEstimator, Encoder, Generator, Inpainter, Placement, Player, Restorer, Tensors, Upscaler,
+};
 
 /// An opened engine with what it was used as.
 pub(crate) struct Opened {
@@ -17,6 +19,7 @@ pub(crate) struct Opened {
 #[derive(Default)]
 pub(crate) struct Services {
     pub(crate) upscaler: Option<Arc<Upscaler>>,
+    pub(crate) inpainter: Option<Arc<Inpainter>>,
     pub(crate) depth: Option<Arc<DepthEstimator>>,
     pub(crate) encoder: Option<Arc<Encoder>>,
     pub(crate) decoder: Option<Arc<Decoder>>,

@@ -18,7 +18,7 @@ ENGINES = Path(os.environ.get("TILEFORGE_TEST_ENGINES", "engines"))
 
 @pytest.fixture(scope="session")
 def engines() -> Path:
-    """The folder of the engines: upscale, depth, depth_map, realtime, encoder, decoder, sd, restore."""
+    """The folder of the engines: upscale, inpaint, depth, depth_map, realtime, encoder, decoder, sd, restore."""
     assert ENGINES.is_dir(), "cargo test --release -p tileforge-python builds the engines and starts these tests"
     return ENGINES
 

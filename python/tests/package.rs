@@ -2,8 +2,8 @@
 #![allow(clippy::unwrap_used, clippy::panic)] // a test's way to fail
 
 use end_to_end::{
-    GoldenPipelines, demo_engine, golden_systems, golden_video_autoencoders, repository, restoration_engine,
-    small_engine,
+    GoldenPipelines, demo_engine, golden_retouches, golden_systems, golden_video_autoencoders, repository,
+    restoration_engine, small_engine,
 };
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -56,6 +56,9 @@ fn engines(folder: &Path) {
         let golden = videos.iter().find(|golden| golden.name.starts_with(network)).unwrap();
         let _ = small_engine(folder, name, golden, &golden.shapes(), &[("chunk", "first")]);
     }
+    let retouches = golden_retouches();
+    let golden = retouches.iter().find(|golden| golden.name.starts_with("lama/")).unwrap();
+    let _ = small_engine(folder, "inpaint", golden, &golden.shapes(), &[]);
     let _ = GoldenPipelines::read().engine(folder, "sd");
     let work = tempfile::tempdir().unwrap();
     let restore = restoration_engine(work.path(), "transformer-3b.safetensors", 2, &[[4, 6]]);

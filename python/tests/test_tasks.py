@@ -209,6 +209,37 @@ def test_latents_of_clips(engines: Path, runtime: Run, tmp_path: Path) -> None:
         encoder.encode([clip[0], clip[0][1:]])
 
 
+def test_filled_in_pictures_equal_those_of_the_program(
+    engines: Path, photo: np.ndarray, runtime: Run, tmp_path: Path
+) -> None:
+    engine = tileforge.open(engines / "inpaint")
+    assert engine.info.task == "inpaint"
+    picture, mask = photo[:70, :61], np.zeros((70, 61), np.uint8)
+    mask[20:40, 10:30] = 255
+    line = ["infer", "--engine", engines / "inpaint", "--input", saved(tmp_path / "in.png", picture)]
+    runtime(*line, "--mask", saved(tmp_path / "mask.png", mask), "--output", tmp_path / "out.png")
+    made = engine.inpaint(picture, mask)
+    assert made.dtype == np.uint8 and np.array_equal(made, read(tmp_path / "out.png"))
+    kept = mask == 0
+    assert np.array_equal(made[kept], picture[kept]) and not np.array_equal(made, picture)
+    assert np.array_equal(engine.submit_inpaint(picture, mask).result(timeout=60), made)
+    image = engine.inpaint(Image.fromarray(picture), Image.fromarray(mask))
+    assert isinstance(image, Image.Image) and np.array_equal(np.asarray(image), made)
+    # Other samples, and alpha, stay as they are outside the mask, and are not rounded.
+    floats = np.dstack([picture.astype(np.float32) / 255, np.full(mask.shape, 0.3, np.float32)])
+    filled = engine.inpaint(floats, mask.astype(np.float32) / 255)
+    assert filled.dtype == np.float32 and np.array_equal(filled[kept], floats[kept])
+    assert np.array_equal(filled[..., 3], floats[..., 3])
+    assert np.array_equal(engine.inpaint(picture, np.zeros_like(mask)), picture)
+    for wrong in [mask[:-1], mask.T, None, "mask", mask.astype(np.int64)]:
+        with pytest.raises(tileforge.InvalidInput):
+            engine.inpaint(picture, wrong)  # type: ignore[arg-type]
+    with pytest.raises(tileforge.InvalidInput):
+        engine.upscale(picture)
+    with pytest.raises(tileforge.InvalidInput):
+        tileforge.open(engines / "upscale").inpaint(picture, mask)
+
+
 def test_restored_pictures_and_films_equal_those_of_the_program(
     engines: Path, photo: np.ndarray, runtime: Run, tmp_path: Path
 ) -> None:

@@ -14,6 +14,7 @@ def arrays(engine: tileforge.Engine, eight: NDArray[np.uint8], deep: NDArray[np.
     assert_type(engine.upscale(deep), NDArray[np.uint16])
     assert_type(engine.upscale(image), Image.Image)
     assert_type(engine.submit_upscale(eight), tileforge.Future[NDArray[np.uint8]])
+    assert_type(engine.inpaint(image, eight), Image.Image)
     assert_type(engine.depth(image), NDArray[np.float32])
     assert_type(engine.restore(deep, size=720), NDArray[np.uint16])
     assert_type(engine.restore([image, image], seed=7), list[Image.Image])

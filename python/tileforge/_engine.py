@@ -177,6 +177,36 @@ class Engine:
         given, back = _arrays.picture(picture)
         return _future(_submitted(lambda left: self._native.upscale(given, left), timeout, wait), back)
 
+    def inpaint(self, picture: "Picture", mask: "AnyPicture", *, timeout: float | None = None) -> "Picture":
+        """Fills in a picture where a mask is white.
+
+        Args:
+            picture: As for `upscale`.
+            mask: A picture of the same size. Levels from half of white on count as white.
+            timeout: Seconds.
+
+        Returns:
+            The picture, of the same kind. All pixels outside the mask, and alpha, are those that were given.
+
+        Raises:
+            InvalidInput: As `upscale`; the mask has another size.
+        """
+        given, back = _arrays.picture(picture)
+        request = self._inpaint(given, mask, timeout, True)
+        result: "Picture" = back(_finished(request, None))
+        return result
+
+    def submit_inpaint(
+        self, picture: "Picture", mask: "AnyPicture", *, timeout: float | None = None, wait: bool = True
+    ) -> "Future[Picture]":
+        """As `inpaint`, without waiting for the result."""
+        given, back = _arrays.picture(picture)
+        return _future(self._inpaint(given, mask, timeout, wait), back)
+
+    def _inpaint(self, given: "_native.Picture", mask: object, timeout: float | None, wait: bool) -> "_native.Request":
+        given_mask, _ = _arrays.picture(mask, "mask")
+        return _submitted(lambda left: self._native.inpaint(given, given_mask, left), timeout, wait)
+
     def depth(
         self,
         picture: "AnyPicture",

@@ -9,13 +9,16 @@ use tileforge_registry::{Authorities, Cache, Credentials, Offer, Purpose, Refere
 use tileforge_runtime::autoencoder::{Direction, Half};
 use tileforge_runtime::host::{Host, Service, Task as HostTask};
 use tileforge_runtime::realtime::RealtimeOptions;
-use tileforge_runtime::{Error as RuntimeError, autoencoder, depth, diffusion, realtime, restoration, run, upscale};
+use tileforge_runtime::{
+    Error as RuntimeError, autoencoder, depth, diffusion, inpaint, realtime, restoration, run, upscale,
+};
 use tileforge_session::{Placement, Verdict, choice};
 
 use crate::autoencoder::{Coding, Decoder, Encoder};
 use crate::depth::DepthEstimator;
 use crate::error::{Error, Result};
 use crate::generator::{Generation, Generator};
+use crate::inpainter::Inpainter;
 use crate::player::Player;
 use crate::restorer::Restorer;
 use crate::tensors::Tensors;
@@ -116,6 +119,16 @@ impl Engine {
     pub fn upscaler(&self, options: Upscale) -> Result<Upscaler> {
         let engine = self.of_one_network("pictures to pictures")?;
         Ok(Upscaler::new(self.serve(upscale::Upscaler::new(&self.host, engine, options.into())?)))
+    }
+
+    /// Opens it as one that fills in pictures.
+    ///
+    /// # Errors
+    /// As [`Engine::upscaler`].
+    pub fn inpainter(&self, placement: Placement) -> Result<Inpainter> {
+        let engine = self.of_one_network("pictures with masks")?;
+        let options = inpaint::InpaintOptions { placement };
+        Ok(Inpainter::new(self.serve(inpaint::Inpainter::new(&self.host, engine, options)?)))
     }
 
     /// Opens it as one that gives depth.

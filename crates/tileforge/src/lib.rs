@@ -18,6 +18,7 @@
 //! | opens as | takes | gives |
 //! |---|---|---|
 //! | [`Upscaler`] | a [`Picture`] | a larger one |
+//! | [`Inpainter`] | a picture, and a mask of what is to be filled in | the picture, filled in |
 //! | [`DepthEstimator`] | a picture, and a rough map for networks that refine one | the depth of each pixel |
 //! | [`Generator`] | [`Settings`](diffusion::Settings) with a text | pictures |
 //! | [`Player`] | frames, one after the other | frames |
@@ -41,6 +42,7 @@ mod depth;
 mod engine;
 mod error;
 mod generator;
+mod inpainter;
 mod picture;
 mod player;
 mod request;
@@ -55,6 +57,7 @@ pub use depth::{DepthEstimator, encode_depth};
 pub use engine::{Engine, OpenOptions};
 pub use error::{Error, ErrorKind, Result};
 pub use generator::{Generate, Generated, Generation, Generator};
+pub use inpainter::Inpainter;
 pub use picture::{Picture, PixelData, Pixels, Samples};
 pub use player::Player;
 pub use request::Request;
