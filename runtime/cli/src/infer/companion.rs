@@ -12,14 +12,11 @@ const MAP_ENDINGS: [&str; 5] = ["png", "tif", "tiff", "exr", "npy"];
 /// Those that masks come in.
 const MASK_ENDINGS: [&str; 8] = ["png", "webp", "bmp", "tif", "tiff", "gif", "jpg", "jpeg"];
 
-/// The map that is read for a picture.
-pub(super) fn map_for(input: &Path, arguments: &Arguments) -> Option<PathBuf> {
-    map_of(arguments.depth.depth.as_deref()?, input).ok()
-}
-
-/// The mask that is read for a picture.
-pub(super) fn mask_for(input: &Path, arguments: &Arguments) -> Option<PathBuf> {
-    mask_of(arguments.inpaint.mask.as_deref()?, input).ok()
+/// The files that are read beside a picture: its map, or its mask. One without is reported when its turn comes.
+pub(super) fn companions(input: &Path, arguments: &Arguments) -> impl Iterator<Item = PathBuf> {
+    let map = arguments.depth.depth.as_deref().and_then(|depth| map_of(depth, input).ok());
+    let mask = arguments.inpaint.mask.as_deref().and_then(|masks| mask_of(masks, input).ok());
+    map.into_iter().chain(mask)
 }
 
 /// The map of a picture.

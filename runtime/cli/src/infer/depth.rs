@@ -1,6 +1,6 @@
 //! `runtime infer` with an engine that gives depth.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Instant;
 
 use serde_json::json;
@@ -14,7 +14,6 @@ use tileforge_runtime::depth::{
 use tileforge_runtime::host::{Host, HostOptions, Service};
 use tileforge_runtime::pixels::Pixels;
 use tileforge_session::Environment;
-use tileforge_session::peak_memory_bytes;
 use tileforge_terminal::counted;
 
 use super::super::advice::of_stretching;
@@ -28,7 +27,6 @@ use super::kind::{has_frames, is_film};
 use super::picture::Opening;
 use super::plan::{Assignment, check as check_frames};
 use super::standard::Piped;
-use super::told::say;
 
 /// What the name of a result in a folder ends in.
 pub(super) fn ending(arguments: &Arguments) -> &'static str {
@@ -92,12 +90,6 @@ pub(super) fn check(contract: &Contract, assignments: &[Assignment], arguments: 
     Ok(())
 }
 
-/// The maps that are read for the pictures. A picture without a map is reported when its turn comes.
-pub(super) fn maps(assignments: &[Assignment], arguments: &Arguments) -> Vec<PathBuf> {
-    let Some(depth) = &arguments.depth.depth else { return Vec::new() };
-    assignments.iter().filter_map(|assignment| map_of(depth, &assignment.input).ok()).collect()
-}
-
 /// The request for one picture.
 fn request(assignment: &Assignment, arguments: &Arguments, piped: &Piped) -> DepthRequest {
     let Assignment { input, output } = assignment.clone();
@@ -145,21 +137,8 @@ pub(super) fn run(
         json!(made)
     };
     let heard = work.run(&service, estimator.streams(), one, |made| line(made, kind), tell)?;
-    if arguments.json {
-        let everything = json!({
-            "provider": estimator.placed().provider,
-            "verdict": estimator.placed().verdict,
-            "engine": engine.manifest().name,
-            "onnxruntime": environment.library().version(),
-            "files": heard.files,
-            "skipped": work.all - work.assignments.len(),
-            "failed": heard.failed(),
-            "peak_memory_bytes": peak_memory_bytes(),
-            "session_seconds": estimator.placed().opening.as_secs_f64(),
-            "total_seconds": started.elapsed().as_secs_f64(),
-        });
-        say(arguments.output(), &format!("{everything:#}"))?;
-    }
+    let of = (engine.manifest().name.as_str(), estimator.placed());
+    work.report(of, environment, (&heard.files, heard.failed()), started)?;
     heard.result()
 }
 

@@ -3,17 +3,20 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::path::PathBuf;
+use std::time::Instant;
 
 use serde_json::{Value, json};
 use tileforge_runtime::host::{Cancel, Service, Task, Terms};
 use tileforge_runtime::{Error, Result};
-use tileforge_terminal::{Progress, Unit, print, report_error};
+use tileforge_session::{Environment, Placed, peak_memory_bytes};
+use tileforge_terminal::{PrintError, Progress, Unit, print, report_error};
 
 use super::super::failure::{CommandResult, Failure, error_text};
 use super::arguments::Arguments;
 use super::made_of::made_of;
 use super::plan::Assignment;
 use super::record::Record;
+use super::told::say;
 
 /// What a command does with its pictures.
 pub(super) struct Each<'e> {
@@ -96,6 +99,35 @@ impl Each<'_> {
         progress.finish();
         heard.left = self.assignments.len() - heard.files.len();
         Ok(heard)
+    }
+
+    /// What `--json` says at the end: of the engine of this name and where it ran, of each file, and how many failed.
+    ///
+    /// # Errors
+    /// It cannot be printed.
+    pub(super) fn report(
+        &self,
+        (engine, placed): (&str, Placed<'_>),
+        environment: &Environment,
+        (files, failed): (&[Value], usize),
+        started: Instant,
+    ) -> Result<(), PrintError> {
+        if !self.json {
+            return Ok(());
+        }
+        let everything = json!({
+            "provider": placed.provider,
+            "verdict": placed.verdict,
+            "engine": engine,
+            "onnxruntime": environment.library().version(),
+            "files": files,
+            "skipped": self.all - self.assignments.len(),
+            "failed": failed,
+            "peak_memory_bytes": peak_memory_bytes(),
+            "session_seconds": placed.opening.as_secs_f64(),
+            "total_seconds": started.elapsed().as_secs_f64(),
+        });
+        say(self.arguments.output(), &format!("{everything:#}"))
     }
 }
 

@@ -1,6 +1,6 @@
 //! `runtime infer` with an engine that fills in pictures.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Instant;
 
 use serde_json::json;
@@ -10,7 +10,6 @@ use tileforge_runtime::Result;
 use tileforge_runtime::host::{Host, HostOptions, Service};
 use tileforge_runtime::inpaint::{InpaintInput, InpaintOptions, InpaintRequest, Inpainter, Statistics};
 use tileforge_session::Environment;
-use tileforge_session::peak_memory_bytes;
 use tileforge_terminal::counted;
 
 use super::super::failure::{CommandResult, Failure};
@@ -22,7 +21,6 @@ use super::kind::has_frames;
 use super::picture::Opening;
 use super::plan::Assignment;
 use super::standard::Piped;
-use super::told::say;
 
 /// Refuses options and names that do not go with such an engine.
 pub(super) fn check(assignments: &[Assignment], arguments: &Arguments) -> CommandResult {
@@ -46,12 +44,6 @@ pub(super) fn check(assignments: &[Assignment], arguments: &Arguments) -> Comman
 
 fn no_mask() -> Failure {
     Failure::Usage("the engine fills in what a mask covers; expected one with --mask".into())
-}
-
-/// The masks that are read for the pictures. A picture without a mask is reported when its turn comes.
-pub(super) fn masks(assignments: &[Assignment], arguments: &Arguments) -> Vec<PathBuf> {
-    let Some(mask) = &arguments.inpaint.mask else { return Vec::new() };
-    assignments.iter().filter_map(|assignment| mask_of(mask, &assignment.input).ok()).collect()
 }
 
 /// The request for one picture.
@@ -95,21 +87,8 @@ pub(super) fn run(
     let inpainter = service.task();
     let one = |owner: usize| request(&work.assignments[owner], mask, arguments, piped);
     let heard = work.run(&service, inpainter.streams(), one, line, |made| json!(made))?;
-    if arguments.json {
-        let everything = json!({
-            "provider": inpainter.placed().provider,
-            "verdict": inpainter.placed().verdict,
-            "engine": engine.manifest().name,
-            "onnxruntime": environment.library().version(),
-            "files": heard.files,
-            "skipped": work.all - work.assignments.len(),
-            "failed": heard.failed(),
-            "peak_memory_bytes": peak_memory_bytes(),
-            "session_seconds": inpainter.placed().opening.as_secs_f64(),
-            "total_seconds": started.elapsed().as_secs_f64(),
-        });
-        say(arguments.output(), &format!("{everything:#}"))?;
-    }
+    let of = (engine.manifest().name.as_str(), inpainter.placed());
+    work.report(of, environment, (&heard.files, heard.failed()), started)?;
     heard.result()
 }
 

@@ -55,6 +55,7 @@ pub(crate) use told::say;
 
 use super::failure::{CommandResult, Failure};
 use super::signals::stopped_by_signals;
+use companion::companions;
 use each::Each;
 use feed::Feeder;
 use films::{Films, Known};
@@ -90,9 +91,8 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
         report(&format!("left out: {}", left_out.join("; ")));
     }
     // What would be overwritten is named first, whatever else is wrong with its name.
-    let maps = depth::maps(&assignments, arguments);
-    let masks = inpaint::masks(&assignments, arguments);
-    let read = [arguments.engine.directory()].into_iter().chain(maps.iter().chain(&masks).map(PathBuf::as_path));
+    let beside: Vec<PathBuf> = assignments.iter().flat_map(|pair| companions(&pair.input, arguments)).collect();
+    let read = [arguments.engine.directory()].into_iter().chain(beside.iter().map(PathBuf::as_path));
     let read = read.chain(arguments.restoration.noise.as_deref());
     check_outputs(&assignments, &read.collect::<Vec<_>>())?;
     purpose.check(&assignments, arguments)?;

@@ -8,7 +8,7 @@ use tileforge_runtime::Result;
 use tileforge_runtime::autoencoder::CodingOptions;
 use tileforge_runtime::host::{Host, HostOptions, Service};
 use tileforge_runtime::restoration::{Fitting, RestoreRequest, Restorer, Settings, Statistics};
-use tileforge_session::{Environment, peak_memory_bytes};
+use tileforge_session::Environment;
 use tileforge_terminal::{Unit, counted, counted_as};
 
 use super::super::failure::{CommandResult, Failure};
@@ -75,22 +75,8 @@ pub(super) fn run(
         let heard = work.run(&service, 1, one, line, |made| json!(made))?;
         (heard.files.clone(), heard.failed(), heard.result())
     };
-    if arguments.json {
-        let restorer = service.task();
-        let everything = json!({
-            "provider": restorer.placed().provider,
-            "verdict": restorer.placed().verdict,
-            "engine": pipeline.manifest().name,
-            "onnxruntime": environment.library().version(),
-            "files": files,
-            "skipped": work.all - work.assignments.len(),
-            "failed": failed,
-            "peak_memory_bytes": peak_memory_bytes(),
-            "session_seconds": restorer.placed().opening.as_secs_f64(),
-            "total_seconds": started.elapsed().as_secs_f64(),
-        });
-        say(arguments.output(), &format!("{everything:#}"))?;
-    }
+    let placed = service.task().placed();
+    work.report((&pipeline.manifest().name, placed), environment, (&files, failed), started)?;
     result
 }
 
