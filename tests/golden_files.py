@@ -3,11 +3,13 @@ tolerance. For the generators in the folders beside this file."""
 
 from __future__ import annotations
 
+import argparse
 import json
 import shutil
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import safetensors.torch
 import torch
@@ -62,6 +64,32 @@ def differences(path: Path, file: File) -> list[str]:
             if not error <= CHECK_TOLERANCE * max(1.0, extent(made.double())):
                 found.append(f"{key} differs by {error:.2e}")
     return found
+
+
+def parser(description: str) -> argparse.ArgumentParser:
+    """The arguments that every generator has."""
+    made = argparse.ArgumentParser(description=description)
+    made.add_argument(
+        "--check", action="store_true", help="write nothing; exit 1 when a file differs by more than 1e-6"
+    )
+    return made
+
+
+def write_cases(
+    folder: Path,
+    cases: Iterable[Any],
+    make: Callable[[Any], tuple[dict[str, File], float]],
+    most_bytes: int,
+    check: bool,
+) -> int:
+    """As `write`, for cases with a name. `make` gives a case's files, and how much float32 arithmetic differs."""
+
+    def made() -> Iterator[tuple[str, dict[str, File], str]]:
+        for case in cases:
+            files, single = make(case)
+            yield case.name, files, f"float32 arithmetic differs by {single:.1e} of the range"
+
+    return write(folder, made(), most_bytes, check)
 
 
 def write(folder: Path, cases: Iterable[tuple[str, dict[str, File], str]], most_bytes: int, check: bool) -> int:

@@ -11,7 +11,6 @@ or transformers can load, and the reference's outputs for random inputs, in floa
 
 from __future__ import annotations
 
-import argparse
 import math
 import re
 import sys
@@ -27,7 +26,7 @@ from diffusers.loaders import lora_conversion_utils, single_file_utils
 from transformers import CLIPTextConfig, CLIPTextModel, CLIPTextModelWithProjection
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from golden_files import File, extent, write  # noqa: E402: the module stands beside this folder
+from golden_files import File, extent, parser, write  # noqa: E402: the module stands beside this folder
 
 FOLDER = Path(__file__).resolve().parent
 TEST_TOLERANCE = 2e-5  # of the output's range: what the tests allow an implementation
@@ -638,13 +637,7 @@ def make_lora(lora: Lora, states: dict) -> dict[str, File]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description="Make or check the golden data of the networks of diffusion pipelines."
-    )
-    parser.add_argument(
-        "--check", action="store_true", help="write nothing; exit 1 when a file differs by more than 1e-6"
-    )
-    arguments = parser.parse_args()
+    arguments = parser("Make or check the golden data of the networks of diffusion pipelines.").parse_args()
 
     torch.use_deterministic_algorithms(True)
     torch.set_num_threads(1)  # more threads are slower on networks this small

@@ -12,9 +12,8 @@ deviation 1. The reference runs in float64, and its result is rounded to float32
 
 from __future__ import annotations
 
-import argparse
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -27,7 +26,7 @@ from spandrel.architectures.RestoreFormer.__arch.restoreformer_arch import Resto
 
 FOLDER = Path(__file__).resolve().parent
 sys.path.insert(0, str(FOLDER.parent))
-from golden_files import File, extent, write  # noqa: E402: the module stands beside this folder
+from golden_files import File, extent, parser, write_cases  # noqa: E402: the module stands beside this folder
 
 TEST_TOLERANCE = 2e-5  # of the output's range: what the tests allow an implementation
 TOTAL_BYTES = 3_000_000
@@ -220,19 +219,9 @@ def make(case: Case) -> tuple[dict[str, File], float]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Make or check the golden data of networks that retouch pictures.")
-    parser.add_argument(
-        "--check", action="store_true", help="write nothing; exit 1 when a file differs by more than 1e-6"
-    )
-    arguments = parser.parse_args()
+    arguments = parser("Make or check the golden data of networks that retouch pictures.").parse_args()
     torch.use_deterministic_algorithms(True)
-
-    def made() -> Iterator[tuple[str, dict[str, File], str]]:
-        for case in CASES:
-            files, single = make(case)
-            yield case.name, files, f"float32 arithmetic differs by {single:.1e} of the range"
-
-    return write(FOLDER, made(), TOTAL_BYTES, arguments.check)
+    return write_cases(FOLDER, CASES, make, TOTAL_BYTES, arguments.check)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ machine. So only inputs and outputs are stored. The reference must take all weig
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import functools
 import io
@@ -21,7 +20,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -31,7 +30,7 @@ import safetensors.torch
 import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from golden_files import File, extent, write  # noqa: E402: the module stands beside this folder
+from golden_files import File, extent, parser, write_cases  # noqa: E402: the module stands beside this folder
 
 FOLDER = Path(__file__).resolve().parent
 ROOT = FOLDER.parents[1]
@@ -284,24 +283,15 @@ def make(case: Case) -> tuple[dict[str, File], float]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Make or check the golden data of depth and real-time networks.")
-    parser.add_argument("repositories", type=Path, help="the folder with the references' repositories")
-    parser.add_argument(
-        "--check", action="store_true", help="write nothing; exit 1 when a file differs by more than 1e-6"
-    )
-    arguments = parser.parse_args()
+    arguments_of = parser("Make or check the golden data of depth and real-time networks.")
+    arguments_of.add_argument("repositories", type=Path, help="the folder with the references' repositories")
+    arguments = arguments_of.parse_args()
     for place in ("rgbd-depth", "mirage-hello/examples/basic", "mirage-hello/examples/advanced"):
         sys.path.insert(0, str(arguments.repositories / place))
 
     torch.use_deterministic_algorithms(True)
     torch.set_num_threads(1)  # more threads are slower on networks this small
-
-    def made() -> Iterator[tuple[str, dict[str, File], str]]:
-        for case in CASES:
-            files, single = make(case)
-            yield case.name, files, f"float32 arithmetic differs by {single:.1e} of the range"
-
-    return write(FOLDER, made(), TOTAL_BYTES, arguments.check)
+    return write_cases(FOLDER, CASES, make, TOTAL_BYTES, arguments.check)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ is exact up to about the last bit, and does not depend on a machine's order of s
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import functools
 import math
@@ -69,7 +68,7 @@ from spandrel.architectures.SwinIR import SwinIR, SwinIRArch
 from spandrel_extra_arches.architectures.SRFormer import SRFormer, SRFormerArch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from golden_files import File, write  # noqa: E402: the module stands beside this folder
+from golden_files import File, parser, write_cases  # noqa: E402: the module stands beside this folder
 from spanf3 import SPANF3, SPANF3Arch  # noqa: E402: as above, in this folder
 
 FOLDER = Path(__file__).resolve().parent
@@ -1468,20 +1467,10 @@ def checkpoint_files(case: Case, checkpoint: dict) -> dict[str, File]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Make or check the golden data of the upscalers.")
-    parser.add_argument(
-        "--check", action="store_true", help="write nothing; exit 1 when a file differs by more than 1e-6"
-    )
-    arguments = parser.parse_args()
+    arguments = parser("Make or check the golden data of the upscalers.").parse_args()
 
     torch.use_deterministic_algorithms(True)
-
-    def made() -> Iterator[tuple[str, dict[str, File], str]]:
-        for case in CASES:
-            files, single = make(case)
-            yield case.name, files, f"float32 arithmetic differs by {single:.1e} of the range"
-
-    return write(FOLDER, made(), TOTAL_BYTES, arguments.check)
+    return write_cases(FOLDER, CASES, make, TOTAL_BYTES, arguments.check)
 
 
 if __name__ == "__main__":
