@@ -36,12 +36,12 @@ pub(crate) fn request(protocol: Protocol, id: &str, request: &Request) -> Span {
     // Names have no parts that clients choose, because collectors count by them.
     let method = METHODS.into_iter().find(|known| request.method() == known);
     let route = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
-    let name = [method.unwrap_or("HTTP"), route.unwrap_or_default()].join(" ");
+    let called = method.unwrap_or("HTTP");
+    let name = route.map_or_else(|| called.to_owned(), |route| format!("{called} {route}"));
     let span = match protocol {
         Protocol::Http => tracing::info_span!(
-            target: TARGET, "request", otel.name = name.trim_end(),
-            otel.kind = "server", otel.status_code = Empty, http.request.method = method.unwrap_or("_OTHER"), http.route = route,
-            http.response.status_code = Empty, error.type = Empty, tileforge.request.id = id
+            target: TARGET, "request", otel.name = name, otel.kind = "server", otel.status_code = Empty,
+            http.request.method = method.unwrap_or("_OTHER"), http.route = route, http.response.status_code = Empty, error.type = Empty, tileforge.request.id = id
         ),
         Protocol::Grpc => {
             let call = route.map_or("call", |_| path.trim_start_matches('/'));

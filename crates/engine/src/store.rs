@@ -170,7 +170,11 @@ impl Store {
 
     /// The file that a process locks while it makes the entry for these facts.
     pub fn lock_file(&self, facts: &impl Facts) -> PathBuf {
-        self.folder.join(format!("{}.lock", facts.key()))
+        self.lock_of(&facts.key())
+    }
+
+    fn lock_of(&self, key: &str) -> PathBuf {
+        self.folder.join(format!("{key}.lock"))
     }
 
     /// Whether there is an entry for these facts. Only its record is read, not its files.
@@ -261,8 +265,9 @@ impl Store {
                 continue;
             }
             // Another process makes it again, or waits for it.
-            let lock = self.folder.join(format!("{}.lock", entry.key));
-            let Some(lock) = File::create(&lock).ok().filter(|lock| lock.try_lock().is_ok()) else { continue };
+            let Some(lock) = File::create(self.lock_of(&entry.key)).ok().filter(|lock| lock.try_lock().is_ok()) else {
+                continue;
+            };
             match fs::remove_dir_all(self.folder.join(&entry.key)) {
                 Ok(()) => {
                     tracing::info!(entry = entry.key, bytes = entry.bytes, "removed from the cache: not used for long");

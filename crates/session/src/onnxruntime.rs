@@ -271,7 +271,8 @@ fn open(path: PathBuf, folders: &[PathBuf], named: bool) -> Result<Library> {
     })
 }
 
-/// Why the loader refused the library: its own reason, unless libraries of the system are missing, which it does not name.
+/// Why the loader refused the library: its own reason, unless libraries of the system are missing, which it does not
+/// name.
 fn not_loaded(path: &Path, reason: &str, missing: Vec<&'static str>) -> Error {
     if missing.is_empty() {
         Error::Library { path: path.to_owned(), problem: format!("cannot be loaded: {reason}") }

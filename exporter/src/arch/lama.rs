@@ -236,8 +236,8 @@ impl LaMa {
     }
 }
 
-/// A fast Fourier convolution with `[local, global]` filters, a normalisation and an activation. Global features are made
-/// of global ones by way of their spectra, and all others by convolutions of side 3.
+/// A fast Fourier convolution with `[local, global]` filters, a normalisation and an activation. Global features are
+/// made of global ones by way of their spectra, and all others by convolutions of side 3.
 fn convolve(w: &Scope<'_>, x: &Parts, [local, global]: [usize; 2], stride: usize, fourier: &Fourier) -> Parts {
     let ffc = w.at("ffc");
     let bordered = |x: &Value| x.pad([1; 4], Border::Reflect);

@@ -292,7 +292,8 @@ fn normalised_filters(
     [weight, conv.made("bias", vector_of(&biases))]
 }
 
-/// What a batch normalisation multiplies each filter of the convolution before it by, and what it makes of their biases.
+/// What a batch normalisation multiplies each filter of the convolution before it by, and what it makes of their
+/// biases.
 fn batch_norm_factors(
     [conv, norm]: [&Scope<'_>; 2],
     filters: usize,

@@ -1,8 +1,8 @@
 //! Discrete Fourier transforms of images, as products with constant matrices.
 //!
 //! ONNX has an operator DFT, which neither TensorRT nor ONNX Runtime's providers for GPUs run. At a fixed size, a
-//! transform is a product with a matrix of cosines and sines. The images that it is for are small: features at an eighth
-//! of a picture's size.
+//! transform is a product with a matrix of cosines and sines. The images that it is for are small: features at an
+//! eighth of a picture's size.
 
 use super::{Scope, channels};
 use std::f64::consts::TAU;
@@ -30,6 +30,20 @@ impl Fourier {
         1.0 / ((self.height * self.width) as f64).sqrt()
     }
 
+    /// The matrix that transforms the height of real parts above imaginary parts; with the negative sine, its reverse.
+    fn rows(&self, w: &Scope<'_>, sine: fn(f64) -> f64) -> Value {
+        let height = self.height;
+        let values = matrix([2 * height, 2 * height], |[to, from]| {
+            let turn = turn((to % height) * (from % height), height);
+            match (to < height, from < height) {
+                (true, true) | (false, false) => turn.cos(),
+                (true, false) => sine(turn),
+                (false, true) => -sine(turn),
+            }
+        });
+        w.trace().constant("rows", &[2 * height, 2 * height], Constant::F32(&values))
+    }
+
     /// The transform of `x` `[batch, channels, height, width]` → `[batch, 2 · channels, height, width / 2 + 1]`, where
     /// the real part of each channel is followed by its imaginary part.
     pub fn spectrum(&self, w: &Scope<'_>, x: &Value) -> Value {
@@ -41,32 +55,15 @@ impl Fourier {
         let (real, imaginary) = (x.matmul(&along("cosines", f64::cos)), x.matmul(&along("sines", |turn| -turn.sin())));
         // The parts stand one below the other, so a single product transforms both along the height.
         let stacked = real.concat(&[&imaginary], 2);
-        let values = matrix([2 * height, 2 * height], |[v, y]| {
-            let turn = turn((v % height) * (y % height), height);
-            match (v < height, y < height) {
-                (true, true) | (false, false) => turn.cos(),
-                (true, false) => turn.sin(),
-                (false, true) => -turn.sin(),
-            }
-        });
-        let rows = w.trace().constant("rows", &[2 * height, 2 * height], Constant::F32(&values));
-        rows.matmul(&stacked).reshape(&[0, 2 * channels(x) as i64, height as i64, columns as i64])
+        self.rows(w, f64::sin).matmul(&stacked).reshape(&[0, 2 * channels(x) as i64, height as i64, columns as i64])
     }
 
     /// The reverse of [`Fourier::spectrum`].
     pub fn image(&self, w: &Scope<'_>, spectrum: &Value) -> Value {
         let (width, columns, height) = (self.width, self.columns(), self.height);
         let each = (channels(spectrum) / 2) as i64;
-        let values = matrix([2 * height, 2 * height], |[y, v]| {
-            let turn = turn((y % height) * (v % height), height);
-            match (y < height, v < height) {
-                (true, true) | (false, false) => turn.cos(),
-                (true, false) => -turn.sin(),
-                (false, true) => turn.sin(),
-            }
-        });
-        let rows = w.trace().constant("rows", &[2 * height, 2 * height], Constant::F32(&values));
-        let stacked = rows.matmul(&spectrum.reshape(&[0, each, 2 * height as i64, columns as i64]));
+        let stacked =
+            self.rows(w, |turn| -turn.sin()).matmul(&spectrum.reshape(&[0, each, 2 * height as i64, columns as i64]));
         // A column stands for its conjugate as well, unless it is its own.
         let weight = |u: usize| if u == 0 || 2 * u == width { 1.0 } else { 2.0 };
         let along = |name: &str, of: fn(f64) -> f64| {

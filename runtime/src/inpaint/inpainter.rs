@@ -48,8 +48,8 @@ pub struct InpaintRequest {
 }
 
 impl InpaintRequest {
-    /// A picture that `open` opens when its turn comes, and whose result goes where `create` says, for a picture of this
-    /// header. Both run on another thread.
+    /// A picture that `open` opens when its turn comes, and whose result goes where `create` says, for a picture of
+    /// this header. Both run on another thread.
     pub fn new(
         open: impl FnOnce() -> Result<InpaintInput> + Send + 'static,
         create: impl FnOnce(&Header) -> Result<Box<dyn RowSink>> + Send + 'static,

@@ -29,8 +29,8 @@ pub(super) struct Place {
 
 /// The place for a hole in a picture, among graphs of these sizes; `None` if there are none.
 ///
-/// Where a graph holds the whole picture, it is shown whole. Otherwise a part around the hole is shown that is as large as
-/// the smallest graph that holds the hole with its surroundings. Where none does, the part is shown smaller.
+/// Where a graph holds the whole picture, it is shown whole. Otherwise a part around the hole is shown that is as
+/// large as the smallest graph that holds the hole with its surroundings. Where none does, the part is shown smaller.
 pub(super) fn place(picture: Size, hole: Area, sizes: &[Size]) -> Option<Place> {
     let holding = |wanted: Size| {
         let holds = |(_, size): &(usize, &Size)| size.width >= wanted.width && size.height >= wanted.height;
@@ -64,8 +64,8 @@ pub(super) fn place(picture: Size, hole: Area, sizes: &[Size]) -> Option<Place> 
     Some(Place { graph, area, shown })
 }
 
-/// The part of this size, or of the picture's where that is smaller, that has the hole in its middle or as near to it as
-/// the picture's edges allow.
+/// The part of this size, or of the picture's where that is smaller, that has the hole in its middle or as near to it
+/// as the picture's edges allow.
 fn around(picture: Size, hole: Area, size: Size) -> Area {
     let along = |start: u32, length: u32, wanted: u32, whole: u32| {
         let wanted = wanted.min(whole);

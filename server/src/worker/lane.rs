@@ -157,7 +157,9 @@ impl Lane {
             }
             Outcome::GiveBack(_, reason) | Outcome::SetAside(reason) => {
                 traces::failed(&span, name);
-                tracing::warn!(target: "request", job = id, kind, tries, milliseconds, trace_id, outcome = name, reason);
+                tracing::warn!(
+                    target: "request", job = id, kind, tries, milliseconds, trace_id, outcome = name, reason
+                );
             }
         }
         if self.tell(&delivery, &outcome).await {

@@ -68,9 +68,9 @@ fn tiny(architecture: &str, folder: &Path) -> Vec<(Precision, PathBuf)> {
     [Precision::Fp32, Precision::Fp16, Precision::Bf16, Precision::Int8].map(graph).into()
 }
 
-/// The builder of release 1.7.1 crashes at NaDiT's graph: INT8 weights alone that the video and the text share. It fails
-/// at LaMa's with an internal error: 8-bit matrices of the Fourier transforms. Engines have neither: their INT8 has 8-bit
-/// activations, too, which it builds. It runs in a process of its own, so a crash is an error.
+/// The builder of release 1.7.1 crashes at NaDiT's graph: INT8 weights alone that the video and the text share. It
+/// fails at LaMa's with an internal error: 8-bit matrices of the Fourier transforms. Engines have neither: their INT8
+/// has 8-bit activations, too, which it builds. It runs in a process of its own, so a crash is an error.
 const FAILS: [(&str, Precision, i32, &str); 2] = [
     ("NaDiT", Precision::Int8, 1, "the builder of its plan failed: it crashed"),
     ("LaMa", Precision::Int8, 4, "tensorrt-rtx would not take this graph: 1 error"),
