@@ -78,5 +78,5 @@ fn tasks_survive_a_worker_and_the_broker() {
         assert_eq!(got(&broker, id).0, "SUCCESS", "{}", second.log());
     }
     second.wait_until("nothing is left", |_| broker.left() == 0);
-    assert_eq!((pictures.names("out").len(), broker.dead().len()), (12, 0));
+    assert_eq!((pictures.objects("out").len(), broker.dead().len()), (12, 0), "{:?}", pictures.names("out"));
 }

@@ -55,7 +55,7 @@ fn the_jobs_of_a_killed_worker_go_to_another() {
     first.wait_until("both work", |first| is_busy(first) && is_busy(&second));
     first.signal("KILL");
     second.wait_until("nothing is left", |_| broker.left() == 0);
-    assert_eq!((pictures.names("out"), broker.dead()), (outputs(6), vec![]));
+    assert_eq!((pictures.objects("out"), broker.dead()), (outputs(6), vec![]));
     assert!(tries(&second).contains(&2), "{:?}", tries(&second));
 }
 

@@ -186,6 +186,11 @@ impl Pictures {
         let entries = self.path(folder).read_dir().unwrap();
         entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
     }
+
+    /// The names of a folder's objects: a worker that was killed while it wrote one leaves `NAME#1`, which is none.
+    pub(super) fn objects(&self, folder: &str) -> BTreeSet<String> {
+        self.names(folder).into_iter().filter(|name| !name.contains('#')).collect()
+    }
 }
 
 /// Starts a worker for one broker and one store.
