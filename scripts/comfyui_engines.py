@@ -21,6 +21,7 @@ tasks:
   unet: { tiles: [8x8] }
   vae_encoder: { tiles: [64x64] }
   vae_decoder: { tiles: [8x8] }
+  inpaint: { tiles: [96x96] }
 floors:
   psnr_db: 100
   cosine: 0.999999
@@ -36,7 +37,7 @@ def run(*command: object) -> str:
 
 
 def build_engines(folder: Path, xtask: Path) -> None:
-    """Small engines of every task, as the tests have them: compact-x4, depth, sd15 and vae."""
+    """Small engines of every task, as the tests have them: compact-x4, depth, eraser, sd15 and vae."""
     work = folder.parent / "models-of-engines"
     work.mkdir()
     profile = work / "small.yaml"
@@ -50,6 +51,8 @@ def build_engines(folder: Path, xtask: Path) -> None:
     export = ["export", work / "depth.safetensors", "-o", work / "depth.onnx", "--weights", "copy"]
     run(PROGRAMS / "exporter", *export, "--shapes", "pixel_values:1x3x70x70")
     build(work / "depth.onnx", "depth")
+    run(xtask, "synth", "LaMa", "-o", work / "eraser.safetensors")
+    build(work / "eraser.safetensors", "eraser")
     build(write_pipeline(work / "sd15"), "sd15")
     build(write_video_autoencoder(work / "vae"), "vae")
 

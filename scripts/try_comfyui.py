@@ -198,6 +198,17 @@ async def check_other_tasks(server: Server, engines: Path) -> None:
     found = difference(picture(made.pictures[0])[..., 0], (255 * nearness).astype(np.uint8))
     check(found <= 1, "depth: what `Engine.depth` gives, nearer in white")
 
+    photo = picture(inputs / "photo.png")
+    hole = np.zeros(photo.shape[:2], np.uint8)
+    hole[10:30, 20:50] = 255
+    Image.fromarray(np.dstack([photo[..., :3], 255 - hole])).save(inputs / "hole.png")
+    graph["1"] = node("LoadImage", image="hole.png")
+    graph["2"] = load("eraser")
+    graph["3"] = node("TileforgeInpaint", engine=["2", 0], image=["1", 0], mask=["1", 1])
+    made = await server.run(graph)
+    filled = tileforge.open(engines / "eraser").inpaint(photo[..., :3].copy(), hole)
+    check(difference(picture(made.pictures[0]), filled) == 0, "inpaint: bytes of `Engine.inpaint`")
+
     pipeline = tileforge.open(engines / "sd15")
     made = await server.run({"1": load("sd15"), "2": generation(), "3": saved("2")})
     line = ["--engine", engines / "sd15", "--prompt", "a fox", "--seed", 5, "--steps", 4]
@@ -271,6 +282,8 @@ async def check_refusals(server: Server, engines: Path) -> None:
     """Engines that are not for a node, that are not there, and that go away."""
     tasks = {
         "TileforgeUpscale": ("compact-x4", {"image": ["1", 0]}),
+        "TileforgeInpaint": ("eraser", {"image": ["1", 0], "mask": ["1", 1]}),
+        "TileforgeRestore": ("", {"image": ["1", 0], "seed": 5}),
         "TileforgeUseAsUpscaleModel": ("compact-x4", {}),
         "TileforgeDepth": ("depth", {"image": ["1", 0]}),
         "TileforgeEncode": ("sd15 vae", {"image": ["1", 0]}),
@@ -279,7 +292,7 @@ async def check_refusals(server: Server, engines: Path) -> None:
     }
     count = 0
     for name, (right, inputs) in tasks.items():
-        for engine in ("compact-x4", "depth", "sd15", "vae"):
+        for engine in ("compact-x4", "depth", "eraser", "sd15", "vae"):
             if engine in right.split():
                 continue
             tested = node(name, **{**inputs, "engine": ["3", 0]})
@@ -368,9 +381,9 @@ async def show(arguments: argparse.Namespace) -> None:
             shutil.copy(ROOT / "tests/images/coffee.png", base / "input")
             listed = await server.get("/object_info/TileforgeLoadEngine")
             names = listed["TileforgeLoadEngine"]["input"]["required"]["name"][1]["options"]
-            check(names == ["compact-x4", "depth", "sd15", "vae"], f"engines in the list: {', '.join(names)}")
+            check(names == ["compact-x4", "depth", "eraser", "sd15", "vae"], f"engines in the list: {', '.join(names)}")
             nodes = [name for name in await server.get("/object_info") if name.startswith("Tileforge")]
-            check(len(nodes) == 8, f"{len(nodes)} nodes")
+            check(len(nodes) == 10, f"{len(nodes)} nodes")
             await check_upscale(server, engines)
             await check_other_tasks(server, engines)
             await check_refusals(server, engines)

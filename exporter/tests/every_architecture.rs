@@ -1,7 +1,7 @@
 //! Tests of every architecture and configuration in the registry.
 #![allow(clippy::unwrap_used, clippy::panic)] // a test's way to fail
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use tileforge_exporter::arch::{Entry, Keys, detect, registry};
 use tileforge_exporter::{Checkpoint, export, parameters, synthesise};
 use tileforge_graph::{DataType, to_text};
@@ -52,6 +52,24 @@ fn every_checkpoint_fits_one_architecture_of_a_task() {
             if found != [own.name] {
                 wrong.push(format!("{} {preset} fits {}: {found:?}", own.name, own.task));
             }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn no_graph_has_weights_that_nothing_uses() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("checkpoint.safetensors");
+    let mut wrong = Vec::new();
+    for entry in registry() {
+        for (preset, network) in entry.presets().into_iter().filter(|(name, _)| name.starts_with(SMALL)) {
+            synthesise(network.as_ref(), DataType::F16, 1, &path).unwrap();
+            let checkpoint = Checkpoint::open(&path).unwrap();
+            let model = export(&checkpoint, &network.example_shapes(), &BTreeMap::new()).unwrap().model;
+            let used: BTreeSet<&String> = model.nodes.iter().flat_map(|node| &node.inputs).collect();
+            let unused = model.weights.keys().filter(|name| !used.contains(name));
+            wrong.extend(unused.map(|name| format!("{} {preset}: {name}", entry.name)));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));

@@ -1,4 +1,4 @@
-"""Nodes for engines of Tileforge: load, upscale, depth, encode, decode and generate."""
+"""Nodes for engines of Tileforge: load, upscale, restore, inpaint, depth, encode, decode and generate."""
 
 from .engines import register_folder
 from .nodes import comfy_entrypoint

@@ -23,12 +23,15 @@ _MANIFEST = "manifest.json"
 # Folders below the registered ones that are looked through, such as engines/cpu/x4plus.
 _DEPTH = 4
 
-_TASKS = {
-    "upscale": "an engine that enlarges or restores pictures",
+_DIFFUSION = "diffusion"
+_KINDS = {
+    "upscale": "an engine that enlarges or restores pictures with one network",
     "depth": "an engine for depth",
+    "inpaint": "an engine for inpainting",
     "vae_encoder": "an autoencoder with its encoder",
     "vae_decoder": "an autoencoder with its decoder",
-    None: "a diffusion pipeline",
+    "restore": "a pipeline that restores",
+    _DIFFUSION: "a diffusion pipeline",
 }
 
 # Open engines that are still used, so that two nodes with the same engine share its memory.
@@ -97,16 +100,16 @@ class OpenEngine:
         self._options = options
         self._contracts: dict[str, dict[str, Any]] = {}
 
-    def require(self, task: "str | None") -> None:
-        """Checks that the engine is for a task; `None` is a diffusion pipeline.
+    def require(self, kind: str) -> None:
+        """Checks that the engine is of a kind: for a task, or `diffusion` for a pipeline of that.
 
         Raises:
-            InvalidInput: It is for another one.
+            InvalidInput: It is of another one.
         """
-        is_pipeline = self.info.manifest.get("diffusion") is not None
-        if self.info.task != task or (task is None and not is_pipeline):
-            found = self.info.task or ("a diffusion pipeline" if is_pipeline else "an engine of several parts")
-            raise tileforge.InvalidInput(f"expected {_TASKS[task]}, found {found}: the engine {self.info.name}")
+        is_diffusion = self.info.manifest.get(_DIFFUSION) is not None
+        if kind not in (self.info.task, _DIFFUSION if is_diffusion else None):
+            found = self.info.task or (_KINDS[_DIFFUSION] if is_diffusion else "an engine of several parts")
+            raise tileforge.InvalidInput(f"expected {_KINDS[kind]}, found {found}: the engine {self.info.name}")
 
     def contract(self, task: str) -> dict[str, Any]:
         """The contract of the network for a task, of this engine or of its first part for it.
@@ -130,7 +133,7 @@ class OpenEngine:
             if contract["task"] == task:
                 return contract
         found = self.info.task or "parts " + ", ".join(self.info.parts)
-        raise tileforge.InvalidInput(f"expected {_TASKS[task]}, found {found}: the engine {self.info.name}")
+        raise tileforge.InvalidInput(f"expected {_KINDS[task]}, found {found}: the engine {self.info.name}")
 
 
 def open_engine(path: str, **options: Any) -> OpenEngine:

@@ -117,7 +117,7 @@ class Generate(io.ComfyNode):
         settings: str = "",
     ) -> io.NodeOutput:
         """Makes the pictures."""
-        engine.require(None)
+        engine.require("diffusion")
         if (width == 0) != (height == 0):
             raise tileforge.InvalidInput(f"expected a width and a height, or 0 for both, found {width}x{height}")
         if image is None and mask is not None:

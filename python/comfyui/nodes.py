@@ -4,8 +4,10 @@ from comfy_api.latest import ComfyExtension, io
 
 from .depth import Depth
 from .generate import Generate
+from .inpaint import Inpaint
 from .latents import Decode, Encode
 from .load import LoadEngine, LoadEngineFromPath
+from .restore import Restore
 from .upscale import Upscale, UseAsUpscaleModel
 
 
@@ -14,7 +16,8 @@ class Tileforge(ComfyExtension):
 
     async def get_node_list(self) -> list[type[io.ComfyNode]]:
         """All nodes."""
-        return [LoadEngine, LoadEngineFromPath, Upscale, UseAsUpscaleModel, Depth, Encode, Decode, Generate]
+        opened = [LoadEngine, LoadEngineFromPath]
+        return [*opened, Upscale, UseAsUpscaleModel, Restore, Inpaint, Depth, Encode, Decode, Generate]
 
 
 async def comfy_entrypoint() -> Tileforge:

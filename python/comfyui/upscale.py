@@ -9,8 +9,7 @@ from comfy_api.latest import io
 import tileforge
 
 from . import engines, pictures, progress
-
-_EIGHT_BITS = "8 bit"
+from . import samples as samples_
 
 
 class Upscale(io.ComfyNode):
@@ -30,14 +29,7 @@ class Upscale(io.ComfyNode):
                 io.Mask.Input(
                     "mask", optional=True, tooltip="Where the picture is transparent; enlarged in the same way."
                 ),
-                io.Combo.Input(
-                    "samples",
-                    options=[_EIGHT_BITS, "float"],
-                    default=_EIGHT_BITS,
-                    optional=True,
-                    tooltip="8 bit: as in files; saved pictures equal those of `runtime infer`. float: nothing is "
-                    "rounded, for pictures that other nodes made or change further.",
-                ),
+                samples_.entry(),
             ],
             outputs=[
                 io.Image.Output(display_name="image"),
@@ -46,7 +38,7 @@ class Upscale(io.ComfyNode):
         )
 
     @classmethod
-    def execute(cls, engine: Any, image: Any, mask: Any = None, samples: str = _EIGHT_BITS) -> io.NodeOutput:
+    def execute(cls, engine: Any, image: Any, mask: Any = None, samples: str = samples_.EIGHT_BITS) -> io.NodeOutput:
         """Enlarges the pictures."""
         engine.require("upscale")
         given = pictures.pictures(image)
@@ -54,7 +46,7 @@ class Upscale(io.ComfyNode):
         transparent = pictures.masks(mask, [(height, width)] * len(given))
         if channels == 4 and any(one is not None for one in transparent):
             raise tileforge.InvalidInput("expected pictures without alpha or no mask, found both")
-        ready = pictures.eight_bits if samples == _EIGHT_BITS else pictures.clipped
+        ready = samples_.prepared(samples)
         scale = engine.info.scale
         size = (len(given), height * scale, width * scale)
         colours = np.empty((*size, channels), np.float32)

@@ -170,7 +170,7 @@ def test_what_its_registry_asks_for() -> None:
 
 def test_sockets_are_the_parameters(pack: Any) -> None:
     nodes = run_to_end(run_to_end(pack.comfy_entrypoint()).get_node_list())
-    assert len(nodes) == 8
+    assert len(nodes) == 10
     for node in nodes:
         schema = node.define_schema()
         assert schema.node_id.startswith("Tileforge") and schema.description
@@ -270,7 +270,8 @@ def test_an_engine_as_an_upscale_model(pack: Any, engines: Path, upscaler: tilef
 
 
 def test_other_tasks(pack: Any, server: Server, engines: Path, photo: np.ndarray) -> None:
-    opened = {name: pack.engines.open_engine(str(engines / name)) for name in ("depth", "depth_map", "sd", "encoder")}
+    names = ("depth", "depth_map", "sd", "encoder", "restore")
+    opened = {name: pack.engines.open_engine(str(engines / name)) for name in names}
     grey, values = pack.depth.Depth.execute(opened["depth"], images(photo, photo[::-1]))
     floats = photo.astype(np.float32) / 255
     expected = tileforge.open(engines / "depth").depth(floats)
@@ -328,6 +329,7 @@ def test_other_tasks(pack: Any, server: Server, engines: Path, photo: np.ndarray
     for node, name in [
         (pack.upscale.Upscale, "depth"),
         (pack.depth.Depth, "sd"),
+        (pack.depth.Depth, "restore"),
         (pack.latents.Encode, "depth"),
         (pack.latents.Decode, "encoder"),
     ]:
@@ -336,6 +338,63 @@ def test_other_tasks(pack: Any, server: Server, engines: Path, photo: np.ndarray
             node.execute(opened[name], given)
     with pytest.raises(tileforge.InvalidInput, match="expected a diffusion pipeline, found depth"):
         generate(opened["depth"], "a fox", batch_size=1, **settings)
+
+
+def test_a_hole_is_filled_in(pack: Any, engines: Path, photo: np.ndarray) -> None:
+    inpaint = pack.inpaint.Inpaint.execute
+    opened = pack.engines.open_engine(str(engines / "inpaint"))
+    engine = tileforge.open(engines / "inpaint")
+    hole = np.zeros((1, *photo.shape[:2]), np.float32)
+    hole[:, 10:20, 30:50] = 1
+    white = np.rint(hole[0] * 255).astype(np.uint8)
+    batch = [photo, photo[::-1]]
+    (made,) = inpaint(opened, images(*batch), Tensor(hole))
+    assert all(np.array_equal(one, engine.inpaint(each, white)) for one, each in zip(levels(made), batch, strict=True))
+    holes = Tensor(np.concatenate([hole, hole[:, ::-1]]))
+    (made,) = inpaint(opened, images(*batch), holes)
+    assert np.array_equal(levels(made)[1], engine.inpaint(photo[::-1], white[::-1]))
+    # Nothing is rounded where that is asked for, outside the mask least of all.
+    given = images(photo).numpy() * np.float32(0.999)
+    (made,) = inpaint(opened, Tensor(given), Tensor(hole), samples="float")
+    outside = hole[0] == 0
+    assert np.array_equal(made.numpy()[0][outside], given[0][outside])
+    assert not np.array_equal(made.numpy()[0], given[0])
+    with_alpha = np.dstack([photo, photo[..., 0]])
+    (made,) = inpaint(opened, images(with_alpha), Tensor(hole))
+    assert np.array_equal(levels(made)[0], engine.inpaint(with_alpha, white))
+    # The mask of a picture without alpha.
+    assert np.array_equal(levels(inpaint(opened, images(photo), Tensor(np.zeros((1, 64, 64))))[0])[0], photo)
+    for mask, said in [(np.ones((1, 9, 9)), "120x90"), (np.ones((3, 90, 120)), "masks"), (hole * np.nan, "NaN")]:
+        with pytest.raises(tileforge.InvalidInput, match=said):
+            inpaint(opened, images(*batch), Tensor(mask))
+    with pytest.raises(tileforge.InvalidInput, match="expected an engine for inpainting, found upscale"):
+        inpaint(pack.engines.open_engine(str(engines / "upscale")), images(photo), Tensor(hole))
+
+
+def test_a_film_is_restored(pack: Any, server: Server, engines: Path, photo: np.ndarray) -> None:
+    restore = pack.restore.Restore.execute
+    opened = pack.engines.open_engine(str(engines / "restore"))
+    engine = tileforge.open(engines / "restore")
+    frames = [np.roll(photo[:33, :48], number, 1) for number in range(7)]
+    (made,) = restore(opened, images(*frames), 5)
+    assert all(np.array_equal(*pair) for pair in zip(levels(made), engine.restore(frames, seed=5), strict=True))
+    assert server.progress[-1][0] == server.progress[-1][1]
+    named = {"size": 32, "colour": "none"}
+    (made,) = restore(opened, images(*frames), 5, frame_overlap=1, **named)
+    expected = engine.restore(frames, seed=5, frame_overlap=1, **named)
+    assert all(np.array_equal(*pair) for pair in zip(levels(made), expected, strict=True))
+    # Each by itself, with alpha that is left out.
+    pair = [np.dstack([frame, frame[..., 0]]) for frame in frames[:2]]
+    (made,) = restore(opened, images(*pair), 5, film=False)
+    expected = [engine.restore(frame, seed=5) for frame in frames[:2]]
+    assert all(np.array_equal(*pair) for pair in zip(levels(made), expected, strict=True))
+    (made,) = restore(opened, images(frames[0]), 5, film=False, samples="float")
+    assert np.array_equal(made.numpy()[0], engine.restore(frames[0].astype(np.float32) / 255, seed=5))
+    for wrong, said in [({"size": 40}, "graph"), ({"frame_overlap": 99}, "share"), ({"colour": "red"}, "colour")]:
+        with pytest.raises(tileforge.InvalidInput, match=said):
+            restore(opened, images(*frames), 5, **wrong)
+    with pytest.raises(tileforge.InvalidInput, match="expected a pipeline that restores, found a diffusion pipeline"):
+        restore(pack.engines.open_engine(str(engines / "sd")), images(photo), 5)
 
 
 def test_an_interrupt_ends_it(

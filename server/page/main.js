@@ -45,13 +45,14 @@ function engine() {
 function arrange() {
   const one = engine();
   const generates = one?.task === "generate";
-  const isServed = ["upscale", "restore", "depth", "generate"].includes(one?.task);
+  const isServed = ["upscale", "restore", "depth", "inpaint", "generate"].includes(one?.task);
   at("task").textContent = one ? text(isServed ? `task_${one.task}` : "task_other") : text("no_engines");
   at("texts").hidden = !generates;
   at("numbers").hidden = !generates;
   at("drop").hidden = !isServed;
   at("strength-label").hidden = !picture;
-  at("masking").hidden = !generates || !picture;
+  at("masking").hidden = !(generates || one?.task === "inpaint") || !picture;
+  at("mask-optional").hidden = one?.needs_mask;
   at("start").disabled = !isServed || running !== null;
   at("drop").querySelector("label").textContent = text(generates ? "drop_optional" : "drop");
   const sizes = one?.sizes ?? [];
@@ -92,11 +93,24 @@ async function choose(file) {
   arrange();
 }
 
+/** The mask as `file` makes it, where one was painted. */
+async function painted(one, file) {
+  if (mask.isUsable && !mask.isEmpty) return file();
+  if (one.needs_mask) throw new Error(text("need_mask"));
+  return null;
+}
+
 /** The request for the chosen engine. */
 async function asked(one) {
   if (one.task !== "generate") {
     if (!picture) throw new Error(text("need_picture"));
     const query = `?engine=${encodeURIComponent(one.id)}`;
+    if (one.task === "inpaint") {
+      const form = new FormData();
+      form.append("image", picture);
+      form.append("mask", await painted(one, () => mask.white()), "mask.png");
+      return ["inpaint", query, form, { Accept: "image/png" }];
+    }
     const kind = { "Content-Type": picture.type || "application/octet-stream", Accept: "image/png" };
     return [one.task === "depth" ? "depth" : "upscale", query, picture, kind];
   }
@@ -119,9 +133,8 @@ async function asked(one) {
   const form = new FormData();
   for (const [name, value] of Object.entries(values)) form.append(name, String(value));
   form.append("image", picture);
-  const isPainted = mask.isUsable && !mask.isEmpty;
-  if (isPainted) form.append("mask", await mask.file(), "mask.png");
-  else if (one.needs_mask) throw new Error(text("need_mask"));
+  const hole = await painted(one, () => mask.transparent());
+  if (hole) form.append("mask", hole, "mask.png");
   return ["edits", "", form, {}];
 }
 

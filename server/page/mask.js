@@ -76,14 +76,34 @@ export class Mask {
   }
 
   /** A picture that is transparent where it was painted: the mask of OpenAI's interface. */
-  file() {
+  transparent() {
+    return this.file((pen, fill) => {
+      fill("black");
+      pen.globalCompositeOperation = "destination-out";
+      pen.drawImage(this.canvas, 0, 0);
+    });
+  }
+
+  /** A picture that is white where it was painted, and black elsewhere. */
+  white() {
+    return this.file((pen, fill) => {
+      pen.drawImage(this.canvas, 0, 0);
+      pen.globalCompositeOperation = "source-in";
+      fill("white");
+      pen.globalCompositeOperation = "destination-over";
+      fill("black");
+    });
+  }
+
+  file(draw) {
     const canvas = document.createElement("canvas");
     canvas.width = this.canvas.width;
     canvas.height = this.canvas.height;
     const pen = canvas.getContext("2d");
-    pen.fillRect(0, 0, canvas.width, canvas.height);
-    pen.globalCompositeOperation = "destination-out";
-    pen.drawImage(this.canvas, 0, 0);
+    draw(pen, (colour) => {
+      pen.fillStyle = colour;
+      pen.fillRect(0, 0, canvas.width, canvas.height);
+    });
     return new Promise((resolve) => canvas.toBlob(resolve, "image/png"));
   }
 }

@@ -6,8 +6,9 @@ export const TEXTS = {
     negative: "What it does not show", drop: "Drop a picture here, or choose one",
     drop_optional: "Drop a picture to start from, or choose one (optional)", remove: "Remove the picture",
     mask: "Mask",
-    mask_help: "Paint over the parts that are made anew. Without a mask, all of the picture changes. "
-      + "With the keyboard: arrow keys move the brush, the space bar paints.",
+    mask_help: "Paint over the parts that are made anew. With the keyboard: arrow keys move the brush, the space bar "
+      + "paints.",
+    mask_optional: "Without a mask, all of the picture changes.",
     mask_label: "Mask over the picture", brush: "Width of the brush", erase: "Erase", clear_mask: "Clear the mask",
     size: "Size", steps: "Steps", guidance: "Guidance", seed: "Seed (empty: any)", strength: "Change (0 to 1)",
     key: "Key of the server", start: "Start", cancel: "Cancel", result: "Result", download: "Save the picture",
@@ -16,7 +17,7 @@ export const TEXTS = {
     before: "The original", after: "The result", chosen: "The picture that was chosen", preview: "Preview",
     shown_again: "Show again: {name}", task_upscale: "Makes a picture larger or better.",
     task_depth: "Gives the depth of each pixel.", task_generate: "Makes pictures of texts.",
-    task_restore: "Restores a picture.",
+    task_restore: "Restores a picture.", task_inpaint: "Fills in what you paint over.",
     task_other: "This page has nothing for this engine; programs give it tensors.",
     no_engines: "The server has no engine.", need_picture: "Choose a picture first.",
     need_prompt: "Write what the picture shows.", need_mask: "This engine fills painted parts: paint a mask.",
@@ -29,8 +30,9 @@ export const TEXTS = {
     negative: "Was es nicht zeigt", drop: "Bild hier ablegen oder auswählen",
     drop_optional: "Bild als Anfang ablegen oder auswählen (freiwillig)", remove: "Bild entfernen",
     mask: "Maske",
-    mask_help: "Die Teile übermalen, die neu gemacht werden. Ohne Maske ändert sich das ganze Bild. "
-      + "Mit der Tastatur: Pfeiltasten bewegen den Pinsel, die Leertaste malt.",
+    mask_help: "Die Teile übermalen, die neu gemacht werden. Mit der Tastatur: Pfeiltasten bewegen den Pinsel, die "
+      + "Leertaste malt.",
+    mask_optional: "Ohne Maske ändert sich das ganze Bild.",
     mask_label: "Maske über dem Bild", brush: "Breite des Pinsels", erase: "Radieren", clear_mask: "Maske leeren",
     size: "Größe", steps: "Schritte", guidance: "Führung", seed: "Startzahl (leer: beliebig)",
     strength: "Änderung (0 bis 1)", key: "Schlüssel des Servers", start: "Start", cancel: "Abbrechen",
@@ -40,6 +42,7 @@ export const TEXTS = {
     chosen: "Das ausgewählte Bild", preview: "Vorschau", shown_again: "Noch einmal zeigen: {name}",
     task_upscale: "Macht ein Bild größer oder besser.", task_depth: "Gibt die Tiefe jedes Bildpunkts.",
     task_generate: "Macht Bilder aus Texten.", task_restore: "Stellt ein Bild wieder her.",
+    task_inpaint: "Füllt, was übermalt wird.",
     task_other: "Für diese Engine hat die Seite nichts; Programme geben ihr Tensoren.",
     no_engines: "Der Server hat keine Engine.", need_picture: "Zuerst ein Bild auswählen.",
     need_prompt: "Schreiben, was das Bild zeigt.", need_mask: "Diese Engine füllt übermalte Teile: eine Maske malen.",

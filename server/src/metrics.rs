@@ -1,6 +1,6 @@
 //! What is counted, for Prometheus.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use prometheus::core::Collector;
 use prometheus::{
@@ -110,6 +110,19 @@ impl Metrics {
                 self.failure.with_label_values(&[model, reason.as_str()]).inc();
             }
         }
+    }
+
+    /// The result of work by a model, which is counted.
+    pub(crate) async fn counted<T>(
+        &self,
+        model: &str,
+        samples: usize,
+        work: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        let began = Instant::now();
+        let result = work.await;
+        self.ended(model, samples, began.elapsed(), result.as_ref().err());
+        result
     }
 
     /// An answer was made.

@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::OnceLock;
 
 use tileforge::{
-    Coding, DepthEstimator, Engine, Generation, Generator, Host, OpenOptions, Placement, Restorer, Task, TensorInfo,
-    Tensors, Upscale, Upscaler,
+    Coding, DepthEstimator, Engine, Generation, Generator, Host, Inpainter, OpenOptions, Placement, Restorer, Task,
+    TensorInfo, Tensors, Upscale, Upscaler,
 };
 
 use crate::failure::{Failure, Result, chain};
@@ -57,6 +57,7 @@ struct Opened {
     tensors: OnceLock<Tensors>,
     upscaler: OnceLock<Upscaler>,
     depth: OnceLock<DepthEstimator>,
+    inpainter: OnceLock<Inpainter>,
     /// Of a pipeline; else why it makes no pictures of texts.
     generator: std::result::Result<Generator, String>,
     /// Of a pipeline that restores.
@@ -81,8 +82,8 @@ impl Model {
             Purpose::Restore => Err("it restores pictures".to_owned()),
             Purpose::Generate => engine.generator(Generation::default()).map_err(|error| chain(&error)),
         };
-        let (upscaler, depth) = (OnceLock::new(), OnceLock::new());
-        let opened = Opened { engine, tensors, upscaler, depth, generator, restorer };
+        let (upscaler, depth, inpainter) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
+        let opened = Opened { engine, tensors, upscaler, depth, inpainter, generator, restorer };
         Ok(Self { name: name.to_owned(), purpose, opened: Some(opened) })
     }
 
@@ -107,6 +108,12 @@ impl Model {
     pub(crate) fn depth(&self) -> Result<&DepthEstimator> {
         let opened = self.opened()?;
         once(&opened.depth, || opened.engine.depth(Placement::default()))
+    }
+
+    /// It takes pictures with masks, and fills in what the masks cover.
+    pub(crate) fn inpainter(&self) -> Result<&Inpainter> {
+        let opened = self.opened()?;
+        once(&opened.inpainter, || opened.engine.inpainter(Placement::default()))
     }
 
     /// It takes pictures, and gives what they looked like.

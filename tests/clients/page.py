@@ -66,7 +66,7 @@ def size(name):
 
 try:
     browser.get(f"http://{address}/")
-    wait("engines", lambda: len(at("engine").find_elements(By.TAG_NAME, "option")) == 2)
+    wait("engines", lambda: len(at("engine").find_elements(By.TAG_NAME, "option")) == 3)
     assert at("task").text == "Makes a picture larger or better.", at("task").text
     check_for_all("empty")
 
@@ -103,8 +103,32 @@ try:
     shot("enlarged")
     assert len(at("history").find_elements(By.TAG_NAME, "button")) == 1
 
+    # An engine that fills in needs a mask, and leaves all other pixels as they are.
+    choose("remover")
+    assert at("task").text == "Fills in what you paint over." and not at("prompt").is_displayed()
+    at("start").click()
+    wait("the wish for a mask", lambda: "paint a mask" in at("error").text)
+    assert not at("mask-optional").is_displayed()
+    browser.execute_script("arguments[0].scrollIntoView({ block: 'center' })", at("mask"))
+    ActionChains(browser).move_to_element_with_offset(at("mask"), 20, 20).click().perform()
+    at("start").click()
+    wait("the result", lambda: at("status").text == "Done." and size("after") == [64, 64])
+    changed = """const data = (image) => { const c = document.createElement("canvas"); c.width = c.height = 64;
+        const p = c.getContext("2d"); p.drawImage(image, 0, 0); return p.getImageData(0, 0, 64, 64).data; };
+        const [before, after, mask] = ["before", "after", "mask"].map(id => data(document.getElementById(id)));
+        const counts = [0, 0];
+        for (let i = 0; i < 4 * 64 * 64; i += 4)
+            if ([0, 1, 2].some(c => before[i + c] !== after[i + c])) counts[Number(mask[i + 3] > 0)]++;
+        return counts;"""
+    outside, inside = browser.execute_script(changed)
+    assert outside == 0 and inside > 20, (outside, inside)
+    check_for_all("filled in")
+    shot("filled-in")
+    at("clear-mask").click()
+
     # A part of it is made anew, with a mask by the mouse.
     choose("sd")
+    assert at("mask-optional").is_displayed()
     wait("the mask", lambda: at("masking").is_displayed())
     at("prompt").send_keys("a fox <img src=x onerror=\"document.title='taken'\">")
     at("negative").send_keys("rain")
@@ -125,7 +149,7 @@ try:
     wait("a preview", lambda: at("preview").is_displayed())
     wait("the result", lambda: at("compare").is_displayed() and "seed 5" in at("facts").text)
     assert size("after") == [64, 64] and browser.title == "Tileforge"
-    wait("the history", lambda: len(at("history").find_elements(By.TAG_NAME, "button")) == 2)
+    wait("the history", lambda: len(at("history").find_elements(By.TAG_NAME, "button")) == 3)
     shot("masked")
 
     # Too much is refused in words.
@@ -138,8 +162,8 @@ try:
     at("remove").click()
     at("steps").clear()
     browser.refresh()
-    wait("engines", lambda: len(at("engine").find_elements(By.TAG_NAME, "option")) == 2)
-    wait("the history stays", lambda: len(at("history").find_elements(By.TAG_NAME, "button")) == 2)
+    wait("engines", lambda: len(at("engine").find_elements(By.TAG_NAME, "option")) == 3)
+    wait("the history stays", lambda: len(at("history").find_elements(By.TAG_NAME, "button")) == 3)
     active = lambda: browser.switch_to.active_element.get_attribute("id")
 
     def press(*keys):

@@ -7,6 +7,7 @@ mod certificates;
 mod golden;
 mod golden_pipelines;
 mod graph;
+mod inpainting_engines;
 pub mod model_package;
 mod programs;
 mod registries;
@@ -23,6 +24,7 @@ pub use golden::{
 };
 pub use golden_pipelines::{GoldenPipelines, GoldenRun, list_again};
 pub use graph::{Graph, PROCESSOR, environment};
+pub use inpainting_engines::inpainting_engine;
 pub use programs::{
     Outcome, assert_verified, build_engine, command, copied_engine, copy_of, demo_engine, engine_of, manifest_in,
     new_key, on_cores, run, run_with_cache_in, words,

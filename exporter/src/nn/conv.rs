@@ -198,8 +198,8 @@ pub const BATCH_NORM_EPSILON: f64 = 1e-5;
 /// `weight`, `bias`, `running_mean` and `running_var` of `norm`.
 pub fn conv2d_batch_norm(convolution: Conv2d, [conv, norm]: [&Scope<'_>; 2], x: &Value, epsilon: f64) -> Value {
     let dims = convolution.dims(x);
-    let [weight, bias] = normalised_filters([conv, norm], [&dims, &dims], convolution.biased, epsilon);
-    x.conv(&weight, Some(&bias), &convolution.options())
+    let (weight, biases) = normalised_filters([conv, norm], [&dims, &dims], convolution.biased, epsilon);
+    x.conv(&weight, Some(&made_biases(conv, &biases)), &convolution.options())
 }
 
 /// The sum of several convolutions without biases, each of its own image, followed by one batch normalisation as in
@@ -209,9 +209,9 @@ pub fn batch_norm_of_sum(parts: &[(Conv2d, &Scope<'_>, &Value)], norm: &Scope<'_
     for (convolution, conv, x) in parts {
         let dims = convolution.dims(x);
         // What the normalisation adds goes into the first of them alone.
-        let [weight, bias] = normalised_filters([conv, norm], [&dims, &dims], false, epsilon);
-        let bias = sum.is_none().then_some(&bias);
-        let made = x.conv(&weight, bias, &convolution.options());
+        let (weight, biases) = normalised_filters([conv, norm], [&dims, &dims], false, epsilon);
+        let bias = sum.is_none().then(|| made_biases(conv, &biases));
+        let made = x.conv(&weight, bias.as_ref(), &convolution.options());
         sum = Some(match sum {
             Some(sum) => sum + made,
             None => made,
@@ -231,14 +231,14 @@ pub fn conv_transpose2d_batch_norm([conv, norm]: [&Scope<'_>; 2], x: &Value, fil
     let weight = conv.computed_from("weight", &stored, "weight", |weight| {
         weight.cast(DataType::F32)?.transposed(&[1, 0, 2, 3])?.rows_scaled(&factors)?.transposed(&[1, 0, 2, 3])
     });
-    x.conv_transpose_cut(&weight, Some(&conv.made("bias", vector_of(&biases))), 2, [1, 0])
+    x.conv_transpose_cut(&weight, Some(&made_biases(conv, &biases)), 2, [1, 0])
 }
 
 /// As [`pointwise`], followed by a batch normalisation as in [`conv2d_batch_norm`].
 pub fn pointwise_batch_norm([conv, norm]: [&Scope<'_>; 2], x: &Value, filters: usize, epsilon: f64) -> Value {
     let sizes = [&[filters, width(x), 1, 1][..], &[filters, width(x)]];
-    let [weight, bias] = normalised_filters([conv, norm], sizes, true, epsilon);
-    x.linear(&weight, Some(&bias))
+    let (weight, biases) = normalised_filters([conv, norm], sizes, true, epsilon);
+    x.linear(&weight, Some(&made_biases(conv, &biases)))
 }
 
 /// A batch normalisation with the statistics of the training, followed by a convolution of side 1 without a bias, on
@@ -283,13 +283,17 @@ fn normalised_filters(
     [stored, used]: [&[usize]; 2],
     biased: bool,
     epsilon: f64,
-) -> [Value; 2] {
+) -> (Value, Vec<f32>) {
     let filters = stored.first().copied().unwrap_or_default();
     let (factors, biases) = batch_norm_factors([conv, norm], filters, biased, epsilon);
     let weight = conv.computed_from("weight", stored, "weight", |weight| {
         weight.cast(DataType::F32)?.rows_scaled(&factors)?.reshaped(used.to_vec())
     });
-    [weight, conv.made("bias", vector_of(&biases))]
+    (weight, biases)
+}
+
+fn made_biases(conv: &Scope<'_>, biases: &[f32]) -> Value {
+    conv.made("bias", vector_of(biases))
 }
 
 /// What a batch normalisation multiplies each filter of the convolution before it by, and what it makes of their

@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
-
 use super::queue::Priority;
+use super::sync::{Condvar, Mutex};
 use crate::error::{Error, Result};
 
 /// How long somebody waits before looking whether to stop.

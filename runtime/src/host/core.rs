@@ -1,15 +1,15 @@
 //! An engine on a host, as its streams see it.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use tileforge_contract::{Contract, Provider, Sizes};
 use tileforge_engine::{Engine, Graph};
 use tileforge_session::{Assigned, Environment, Ladder, OptimisationLevel, Placement};
 
 use super::pool::Memory;
 use super::recovery::Limit;
+use super::sync::Mutex;
+use super::sync::atomic::{AtomicBool, Ordering};
 use crate::error::Result;
 
 /// Seconds that a sample is charged for before its engine has run. Little, because who was charged for too much waits.

@@ -2,10 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::thread::{self, JoinHandle};
 use std::time::Instant;
-
-use parking_lot::{Condvar, Mutex};
 
 use crate::error::{Error, Result};
 
@@ -91,3 +88,5 @@ impl Drop for Deadline {
         self.shared.state.lock().waiting.remove(&self.key);
     }
 }
+use super::sync::thread::{self, JoinHandle};
+use super::sync::{Condvar, Mutex};

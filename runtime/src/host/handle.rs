@@ -4,14 +4,13 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Context, Poll, Waker};
-use std::thread;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
 use tileforge_session::{Cancel, Notice};
 
 use super::aside::{Aside, Long};
 use super::deadlines::Deadline;
+use super::sync::{Condvar, Mutex, thread};
 use super::ticket::Ticket;
 use crate::error::{Error, Result};
 

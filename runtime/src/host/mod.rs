@@ -12,6 +12,7 @@
 //! | `queue`, `pool`, `recovery` | which work is next, which sessions are open, and less after memory did not suffice: all three pure |
 //! | `sessions` | the sessions that are open |
 //! | `shared`, `worker` | what the threads share, and the thread of a stream |
+//! | `sync` | locks and threads, of the system or of a test |
 //! | `deadlines`, `metrics` | what happens at its time, and what was counted |
 
 mod aside;
@@ -21,6 +22,8 @@ mod group;
 mod handle;
 #[allow(clippy::module_inception)]
 mod host;
+#[cfg(all(test, feature = "interleavings"))]
+mod interleavings;
 mod metrics;
 mod network;
 mod pool;
@@ -29,7 +32,8 @@ mod recovery;
 mod service;
 mod sessions;
 mod shared;
-#[cfg(test)]
+mod sync;
+#[cfg(all(test, not(feature = "interleavings")))]
 mod tests;
 mod ticket;
 mod values;

@@ -4,10 +4,8 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex, MutexGuard};
 use tileforge_session::Cancel;
 
 use super::aside::{Aside, LongOnes};
@@ -15,6 +13,8 @@ use super::deadlines::Deadline;
 use super::handle::{Handle, Promise, Reply, pair};
 use super::host::Host;
 use super::queue::Priority;
+use super::sync::thread::{self, JoinHandle};
+use super::sync::{Condvar, Mutex, MutexGuard};
 use super::ticket::Ticket;
 use crate::error::{Error, Result};
 

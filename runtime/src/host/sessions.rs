@@ -2,15 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
 use tileforge_session::{Session, available_memory};
 
 use super::core::Core;
 use super::group::Tensors;
 use super::pool::{Found, Memory, Pool, SessionKey};
+use super::sync::{Condvar, Mutex, thread};
 use crate::error::{Error, Result};
 
 /// How long somebody waits before looking again.

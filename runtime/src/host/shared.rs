@@ -1,16 +1,16 @@
 //! What the threads of a host share: queues and sessions.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread::{self, JoinHandle};
 
-use parking_lot::{Condvar, Mutex, MutexGuard};
 use tileforge_session::Environment;
 
 use super::metrics::Counters;
 use super::pool::Memory;
 use super::queue::Queue;
 use super::sessions::OpenSessions;
+use super::sync::atomic::{AtomicU64, Ordering};
+use super::sync::thread::{self, JoinHandle};
+use super::sync::{Condvar, Mutex, MutexGuard};
 use super::work::Work;
 use crate::error::{Error, Result};
 

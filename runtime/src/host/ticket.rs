@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crossbeam_channel::Sender;
-use parking_lot::Mutex;
 use tileforge_session::{Cancel, Notice};
 
 use super::group::Group;
 use super::queue::{FlowId, Item, Key, Priority};
 use super::shared::Shared;
+use super::sync::Mutex;
 use super::values::Values;
 use super::work::{Answer, Sample, Work};
 use crate::error::{Error, Result};

@@ -8,7 +8,7 @@ use super::store::File;
 use crate::app::App;
 use crate::failure::{Failure, Result};
 use crate::openai::{Order, Product};
-use crate::pictures::{DepthWork, Upload, UpscaleWork, format_named};
+use crate::pictures::{DepthWork, InpaintWork, Upload, UpscaleWork, format_named};
 use crate::watcher::Watcher;
 
 /// What a job does.
@@ -16,11 +16,12 @@ use crate::watcher::Watcher;
 pub(crate) enum Work {
     Upscale(UpscaleWork),
     Depth(DepthWork),
+    Inpaint(InpaintWork),
     Images(Box<Order>),
 }
 
 /// The kinds of jobs, as paths name them.
-pub(crate) const KINDS: [&str; 4] = ["upscale", "depth", "generations", "edits"];
+pub(crate) const KINDS: [&str; 5] = ["upscale", "depth", "inpaint", "generations", "edits"];
 
 /// Whether jobs of a kind draw a seed where none is given.
 pub(crate) fn draws(kind: &str) -> bool {
@@ -33,6 +34,7 @@ impl Work {
         Ok(match kind {
             "upscale" => Self::Upscale(UpscaleWork::read(app, request).await?),
             "depth" => Self::Depth(DepthWork::read(app, request).await?),
+            "inpaint" => Self::Inpaint(InpaintWork::read(app, request).await?),
             "generations" => Self::Images(Box::new(Order::read(app, Product::Generation, request).await?)),
             _ => Self::Images(Box::new(Order::read(app, Product::Edit, request).await?)),
         })
@@ -46,6 +48,10 @@ impl Work {
                 return Ok(Self::Upscale(UpscaleWork::of(app, upload, format)?));
             }
             "depth" => return Ok(Self::Depth(DepthWork::of(app, upload)?)),
+            "inpaint" => {
+                let format = format_named(upload.text("output_format"))?;
+                return Ok(Self::Inpaint(InpaintWork::of(app, upload, format)?));
+            }
             "generations" => Product::Generation,
             _ => Product::Edit,
         };
@@ -69,6 +75,7 @@ impl Work {
         let (media, bytes) = match self {
             Self::Upscale(work) => work.file(app, watcher).await?,
             Self::Depth(work) => work.file(app, watcher).await?,
+            Self::Inpaint(work) => work.file(app, watcher).await?,
             Self::Images(order) => {
                 let (media, bytes) = order.made(app, watcher).await?.only()?;
                 return Ok(File { media, bytes });

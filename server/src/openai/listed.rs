@@ -6,10 +6,11 @@ use axum::extract::State;
 use axum::response::Response;
 use http::StatusCode;
 use serde_json::{Value, json};
+use tileforge::Task;
 
 use crate::app::App;
 use crate::failure::Result;
-use crate::model::Model;
+use crate::model::{Model, Purpose};
 use crate::rest::{Named, NamedPath, json as answer};
 use crate::size::shown;
 
@@ -35,6 +36,9 @@ fn entry(model: &Model) -> Value {
         entry["sizes"] = generator.sizes().into_iter().map(shown).collect();
         entry["scheduler"] = generator.scheduler().into();
         entry["needs_mask"] = generator.needs_mask().into();
+    }
+    if model.purpose == Purpose::Network(Task::Inpaint) {
+        entry["needs_mask"] = true.into();
     }
     entry
 }

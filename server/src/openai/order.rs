@@ -1,7 +1,6 @@
 //! A request for pictures that was read and checked, and the pictures that it becomes.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use axum::extract::Request;
 use base64::Engine as _;
@@ -147,12 +146,8 @@ impl Order {
 
     /// Makes the pictures.
     pub(crate) async fn made(self, app: &App, watcher: &Watcher) -> Result<Images> {
-        let began = Instant::now();
-        let model = self.model.clone();
-        let count = self.wanted.count.unwrap_or(1);
-        let result = self.images(app, watcher).await;
-        app.metrics.ended(&model.name, count, began.elapsed(), result.as_ref().err());
-        result
+        let (model, count) = (self.model.clone(), self.wanted.count.unwrap_or(1));
+        app.metrics.counted(&model.name, count, self.images(app, watcher)).await
     }
 
     async fn images(self, app: &App, watcher: &Watcher) -> Result<Images> {

@@ -1,7 +1,6 @@
 //! The depth of pictures.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
@@ -51,16 +50,15 @@ impl DepthWork {
     /// The depth as a file, with the name of its format.
     pub(crate) async fn file(self, app: &App, watcher: &Watcher) -> Result<(&'static str, Vec<u8>)> {
         let Self { mut upload, format, model } = self;
-        let began = Instant::now();
-        let result = measured(app, &model, &mut upload, format, watcher).await;
-        app.metrics.ended(&model.name, 1, began.elapsed(), result.as_ref().err());
+        let made = measured(app, &model, &mut upload, format, watcher);
+        let bytes = app.metrics.counted(&model.name, 1, made).await?;
         let media = match format {
             DepthFormat::Png => "image/png",
             DepthFormat::Tiff => "image/tiff",
             DepthFormat::Exr => "image/x-exr",
             DepthFormat::Npy => "application/octet-stream",
         };
-        Ok((media, result?))
+        Ok((media, bytes))
     }
 }
 

@@ -1,7 +1,6 @@
 //! Larger and better pictures: enlarged by one network, or restored by a pipeline.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
@@ -57,10 +56,8 @@ impl UpscaleWork {
     /// The larger picture as a file, with the name of its format.
     pub(crate) async fn file(self, app: &App, watcher: &Watcher) -> Result<(&'static str, Vec<u8>)> {
         let Self { mut upload, format, model, restoration } = self;
-        let began = Instant::now();
-        let result = made(app, &model, &mut upload, restoration, format, watcher).await;
-        app.metrics.ended(&model.name, 1, began.elapsed(), result.as_ref().err());
-        Ok((media::name_of(format), result?))
+        let made = made(app, &model, &mut upload, restoration, format, watcher);
+        Ok((media::name_of(format), app.metrics.counted(&model.name, 1, made).await?))
     }
 }
 

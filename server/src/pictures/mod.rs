@@ -4,10 +4,11 @@
 //! |---|---|
 //! | `upload` | a picture and its settings, as a raw body or as a form |
 //! | `media` | which format an answer has |
-//! | `enlarge`, `restore`, `depth` | what is made of a picture |
+//! | `enlarge`, `restore`, `depth`, `inpaint` | what is made of a picture |
 
 mod depth;
 mod enlarge;
+mod inpaint;
 mod media;
 mod restore;
 mod upload;
@@ -21,6 +22,7 @@ use crate::app::App;
 
 pub(crate) use depth::DepthWork;
 pub(crate) use enlarge::{UpscaleWork, enlarge};
+pub(crate) use inpaint::InpaintWork;
 pub(crate) use media::{name_of as media_of, named as format_named};
 pub(crate) use upload::Upload;
 
@@ -30,4 +32,5 @@ pub(crate) fn routes() -> Router<Arc<App>> {
         .route("/v1/upscale", post(enlarge::upscale))
         .route("/v1/images/upscale", post(enlarge::upscale))
         .route("/v1/depth", post(depth::depth))
+        .route("/v1/inpaint", post(inpaint::inpaint))
 }

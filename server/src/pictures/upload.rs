@@ -21,6 +21,9 @@ const FIELDS_MAXIMUM: usize = 32;
 /// The names of the field of the picture.
 pub(super) const PICTURE: [&str; 2] = ["image", "file"];
 
+/// The name of the field of its mask.
+pub(super) const MASK: [&str; 1] = ["mask"];
+
 /// Bytes of a field that is no file.
 const TEXT_MAXIMUM: usize = 64 << 10;
 
@@ -84,17 +87,21 @@ impl Upload {
 
     /// The picture, whose memory is counted to what the request holds.
     pub(super) async fn picture(&mut self, app: &App) -> Result<(Picture, Arc<Held>)> {
-        let file = self.file()?;
-        let held = self.held.clone().unwrap_or_else(|| app.budget.open());
+        self.decoded(app, &PICTURE).await
+    }
+
+    /// The first file with one of these names, as a picture.
+    pub(super) async fn decoded(&mut self, app: &App, names: &[&str]) -> Result<(Picture, Arc<Held>)> {
+        let file = self.file(names)?;
+        let held = self.held.get_or_insert_with(|| app.budget.open()).clone();
         let picture = app.coding.decode(file, &held).await?;
         Ok((picture, held))
     }
 
-    /// The first file that is the picture by its name.
-    fn file(&mut self) -> Result<Bytes> {
-        let place = self.files.iter().position(|(name, _)| PICTURE.contains(&name.as_str()));
-        let missing = || Failure::invalid("expected a picture as the field image or file");
-        let (_, bytes) = self.files.swap_remove(place.ok_or_else(missing)?);
+    fn file(&mut self, names: &[&str]) -> Result<Bytes> {
+        let place = self.files.iter().position(|(name, _)| names.contains(&name.as_str()));
+        let missing = || Failure::invalid(format!("expected a picture as the field {}", names.join(" or ")));
+        let (_, bytes) = self.files.remove(place.ok_or_else(missing)?);
         if bytes.is_empty() {
             return Err(Failure::invalid("expected a picture, found nothing"));
         }

@@ -1,7 +1,6 @@
 //! Pictures from texts and pictures, and larger pictures.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use axum::extract::{Request, State};
 use axum::response::Response;
@@ -124,15 +123,12 @@ async fn made(
     let [prompt, negative] = [wanted.prompt.clone(), wanted.negative_prompt.clone().unwrap_or_default()];
     let (guidance, sampler, count) = (wanted.guidance, wanted.scheduler.clone(), wanted.count.unwrap_or(1));
     let options = Options { caller, ..Options::default() };
-    let began = Instant::now();
-    let result = running::run(app, caller, kind, |watcher| {
+    let making = running::run(app, caller, kind, |watcher| {
         let model = &model;
         let held = &held;
         async move { generate::generate(app, model, wanted, options, held, &watcher).await }
-    })
-    .await;
-    app.metrics.ended(&model.name, count, began.elapsed(), result.as_ref().err());
-    let made = result?;
+    });
+    let made = app.metrics.counted(&model.name, count, making).await?;
     let mut images = Vec::with_capacity(made.pictures.len());
     for picture in made.pictures {
         images.push(STANDARD.encode(app.coding.encode(picture, Format::Png).await?));
@@ -160,14 +156,11 @@ pub(super) async fn extra(State(app): State<Arc<App>>, request: Request) -> Resu
     let picture = decode_text(&app, "image", text, &held).await?;
     let width = picture.size().width;
     let options = Options { caller, ..Options::default() };
-    let began = Instant::now();
-    let result = running::run(&app, caller, "extras", |watcher| {
+    let enlarging = running::run(&app, caller, "extras", |watcher| {
         let (app, model) = (&app, &model);
         async move { enlarge(app, model, picture, options, &watcher).await }
-    })
-    .await;
-    app.metrics.ended(&model.name, 1, began.elapsed(), result.as_ref().err());
-    let large = result?;
+    });
+    let large = app.metrics.counted(&model.name, 1, enlarging).await?;
     let scale = f64::from(large.size().width) / f64::from(width);
     if asked.upscaling_resize.is_some_and(|wanted| (wanted - scale).abs() > 1e-6) {
         return Err(Failure::invalid(format!("upscaling_resize: expected {scale}, which this engine makes")));

@@ -95,6 +95,17 @@ pub(crate) fn restorer() -> &'static Path {
     &ENGINE.get_or_init(build).1
 }
 
+/// An engine that fills in what a mask covers, with graphs of 48x48 and 64x96. Built once for all tests.
+pub(crate) fn inpainter() -> &'static Path {
+    static ENGINE: OnceLock<(tempfile::TempDir, PathBuf)> = OnceLock::new();
+    let build = || {
+        let work = tempfile::tempdir().unwrap();
+        let engine = end_to_end::inpainting_engine(work.path());
+        (work, engine)
+    };
+    &ENGINE.get_or_init(build).1
+}
+
 /// A PNG of this size.
 pub(crate) fn picture(server: &Server, size: &str) -> Vec<u8> {
     write_picture(&server.folder().join(format!("{size}.png")), size)

@@ -8,6 +8,7 @@ mod document;
 mod exchange;
 mod generate;
 mod harness;
+mod inpaint;
 mod jobs;
 mod kubernetes;
 mod overload;

@@ -3,11 +3,14 @@
 use serde_json::json;
 
 use crate::clients::python;
-use crate::harness::{Server, engines, picture, pipelines, repository};
+use crate::harness::{Server, engines, inpainter, picture, pipelines, repository};
 
 #[test]
 fn the_page_works_in_a_browser() {
-    let server = Server::start(pipelines(), &["--max-steps", "40"]);
+    let engines = tempfile::tempdir().unwrap();
+    end_to_end::copy_folder(pipelines(), engines.path());
+    end_to_end::copy_folder(inpainter(), &engines.path().join("remover"));
+    let server = Server::start(engines.path(), &["--max-steps", "40"]);
     picture(&server, "64x64");
     let path = server.folder().join("64x64.png");
     let axe = repository("target/server-npm/node_modules/axe-core/axe.min.js");

@@ -1,5 +1,6 @@
 //! Pictures in and out.
 
+use std::path::Path;
 use std::process::Command;
 
 use serde_json::Value;
@@ -26,6 +27,14 @@ pub(crate) fn pixels(png: &[u8]) -> Vec<u8> {
         at += length + 12;
     }
     data
+}
+
+/// Sends a form by curl, with the fields of `fields`; what comes.
+pub(crate) fn form(server: &Server, path: &str, picture: &Path, fields: &[&str]) -> Vec<u8> {
+    let mut command = Command::new("curl");
+    command.args(["--silent", "--form", &format!("image=@{}", picture.display())]);
+    command.args(fields.iter().flat_map(|field| ["--form", field]));
+    command.arg(format!("http://{}{path}", server.http)).output().unwrap().stdout
 }
 
 #[test]

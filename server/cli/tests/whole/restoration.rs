@@ -1,14 +1,13 @@
 //! Pictures that a pipeline restores.
 
 use std::fs;
-use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
 use crate::harness::{Server, engines, picture, program, restorer};
-use crate::pictures::{pixels, size_of};
+use crate::pictures::{form, pixels, size_of};
 
 const PATH: &str = "/v1/upscale?engine=restorer";
 
@@ -28,14 +27,6 @@ fn of_the_program(server: &Server, name: &str, more: &[&str]) -> Vec<u8> {
     let ran = command.output().unwrap();
     assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
     fs::read(output).unwrap()
-}
-
-/// Sends a form by curl, with the fields of `fields`; what comes.
-fn form(server: &Server, path: &str, picture: &Path, fields: &[&str]) -> Vec<u8> {
-    let mut command = Command::new("curl");
-    command.args(["--silent", "--form", &format!("image=@{}", picture.display())]);
-    command.args(fields.iter().flat_map(|field| ["--form", field]));
-    command.arg(format!("http://{}{path}", server.http)).output().unwrap().stdout
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! `runtime infer` with an engine that fills in what a mask covers.
 
-use end_to_end::{GoldenComponent, Outcome, build_engine, golden_retouches, run, small_engine, words};
+use end_to_end::{GoldenComponent, Outcome, golden_retouches, inpainting_engine, run, small_engine, words};
 use image::{DynamicImage, GrayImage, ImageBuffer, Luma, Rgb, Rgba};
 use std::ffi::OsStr;
 use std::fs;
@@ -25,20 +25,14 @@ fn golden(name: &str) -> GoldenComponent {
     golden_retouches().into_iter().find(|golden| golden.name == name).unwrap()
 }
 
-/// An engine with graphs of 48 × 48 and of 64 × 96.
 fn engine() -> &'static Path {
-    static ENGINE: OnceLock<tempfile::TempDir> = OnceLock::new();
-    let work = ENGINE.get_or_init(|| {
+    static ENGINE: OnceLock<(tempfile::TempDir, PathBuf)> = OnceLock::new();
+    let build = || {
         let work = tempfile::tempdir().unwrap();
-        let profile = work.path().join("holes.yaml");
-        let text = "name: holes\nprovider: cpu\nprecision: fp32\ntasks:\n  inpaint: { tiles: [48x48, 64x96] }\nfloors: \
-                    { psnr_db: 100, cosine: 0.999999 }\n";
-        fs::write(&profile, text).unwrap();
-        let checkpoint = golden("lama/inpaint.1.golden.safetensors").checkpoint;
-        let _ = build_engine(work.path(), &checkpoint, &profile, &[]).success();
-        work
-    });
-    Box::leak(work.path().join("engine").into_boxed_path())
+        let engine = inpainting_engine(work.path());
+        (work, engine)
+    };
+    &ENGINE.get_or_init(build).1
 }
 
 fn infer(engine: &Path, input: &Path, output: &Path, more: &[&dyn AsRef<OsStr>]) -> Outcome {

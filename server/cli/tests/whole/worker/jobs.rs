@@ -8,7 +8,9 @@ use serde_json::{Value, json};
 
 use super::parts::{Broker, Pictures, ended, worker};
 use crate::collector::{Collector, below, named};
-use crate::harness::{Server, engines, picture, pipelines, write_picture};
+use crate::harness::{Server, engines, inpainter, picture, pipelines, write_picture};
+use crate::inpaint::{field, mask};
+use crate::pictures::{form, pixels};
 
 /// Each job becomes what the server answers to the same request.
 #[test]
@@ -59,6 +61,28 @@ fn jobs_become_objects() {
 fn end_to_end_base64(bytes: &[u8]) -> String {
     use base64::Engine as _;
     base64::engine::general_purpose::STANDARD.encode(bytes)
+}
+
+#[test]
+fn a_job_may_have_two_pictures() {
+    let engines = tempfile::tempdir().unwrap();
+    end_to_end::copy_folder(inpainter(), &engines.path().join("eraser"));
+    let server = Server::start(engines.path(), &[]);
+    let (broker, pictures) = (Broker::nats(), Pictures::new());
+    let worker = worker(engines.path(), &broker, &pictures.url(""), &[]);
+    let hole = mask(&pictures.path(""), [40, 30]);
+    let mut job = pictures.job("filled", "in.png", "out.png");
+    (job["kind"], job["options"]) = ("inpaint".into(), json!({}));
+    job["inputs"]["mask"] = pictures.url("mask-40x30.png").into();
+    let mut alone = pictures.job("alone", "in.png", "alone.png");
+    (alone["kind"], alone["options"]) = ("inpaint".into(), json!({}));
+    broker.send(&[job, alone]);
+    worker.wait_until("one is done", |worker| ended(worker, "done") == 1.0);
+    let expected = form(&server, "/v1/inpaint", &pictures.path("in.png"), &[&field(&hole)]);
+    assert!(pixels(&fs::read(pictures.path("out.png")).unwrap()) == pixels(&expected));
+    worker.wait_until("the other is none", |worker| ended(worker, "set_aside") == 1.0);
+    let [letter] = <[Value; 1]>::try_from(broker.dead()).unwrap();
+    assert!(letter["reason"].as_str().unwrap().contains("expected a picture as the field mask"), "{letter}");
 }
 
 /// A job that is sent twice has one result, and no job gets the output of another.

@@ -1,0 +1,71 @@
+//! Pictures that are filled in where a mask is white.
+
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::response::{IntoResponse, Response};
+use http::header;
+use tileforge::{Format, Task};
+
+use super::media;
+use super::upload::{MASK, Upload};
+use crate::app::App;
+use crate::failure::{Failure, Result};
+use crate::inference::Options;
+use crate::model::{Model, Purpose};
+use crate::size::shown;
+use crate::watcher::Watcher;
+
+/// Bytes that a picture, its mask and the result take for each pixel while it is filled in: samples as floats and as
+/// they were read.
+const BYTES_PER_PIXEL: u64 = 40;
+
+pub(super) async fn inpaint(State(app): State<Arc<App>>, request: Request) -> Result<Response> {
+    let work = InpaintWork::read(&app, request).await?;
+    let (media, bytes) = work.file(&app, &Watcher::default()).await?;
+    Ok(([(header::CONTENT_TYPE, media)], bytes).into_response())
+}
+
+/// A request for a picture that is filled in, which was read.
+#[derive(Debug)]
+pub(crate) struct InpaintWork {
+    upload: Upload,
+    format: Format,
+    model: Arc<Model>,
+}
+
+impl InpaintWork {
+    /// Reads all of a request.
+    pub(crate) async fn read(app: &App, request: Request) -> Result<Self> {
+        let format = media::wanted(request.headers())?;
+        Self::of(app, Upload::read(request).await?, format)
+    }
+
+    /// Checks a picture and its mask with their settings.
+    pub(crate) fn of(app: &App, upload: Upload, format: Format) -> Result<Self> {
+        let fits = |purpose| purpose == Purpose::Network(Task::Inpaint);
+        let model = app.repository.choose(upload.engine(), fits, "inpainting")?;
+        Ok(Self { upload, format, model })
+    }
+
+    /// The picture as a file, with the name of its format.
+    pub(crate) async fn file(self, app: &App, watcher: &Watcher) -> Result<(&'static str, Vec<u8>)> {
+        let Self { mut upload, format, model } = self;
+        let made = made(app, &model, &mut upload, format, watcher);
+        Ok((media::name_of(format), app.metrics.counted(&model.name, 1, made).await?))
+    }
+}
+
+async fn made(app: &App, model: &Model, upload: &mut Upload, format: Format, watcher: &Watcher) -> Result<Vec<u8>> {
+    let inpainter = model.inpainter()?;
+    let (mask, _) = upload.decoded(app, &MASK).await?;
+    let (picture, held) = upload.picture(app).await?;
+    if mask.size() != picture.size() {
+        let [expected, found] = [picture.size(), mask.size()].map(shown);
+        return Err(Failure::invalid(format!("mask: expected {expected}, as the picture, found {found}")));
+    }
+    held.add(usize::try_from(picture.size().pixels().saturating_mul(BYTES_PER_PIXEL)).unwrap_or(usize::MAX))?;
+    let (terms, _cancel) = Options::of_texts(upload.caller, |name| upload.text(name))?.terms(app);
+    let filled = watcher.follow(model, inpainter.submit(picture, mask, terms)?).await?;
+    app.coding.encode(filled, format).await
+}
