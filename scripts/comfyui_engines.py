@@ -37,7 +37,7 @@ def run(*command: object) -> str:
 
 
 def build_engines(folder: Path, xtask: Path) -> None:
-    """Small engines of every task, as the tests have them: compact-x4, depth, eraser, sd15 and vae."""
+    """Small engines of every task, as the tests have them: compact-x4, depth, eraser, restorer, sd15 and vae."""
     work = folder.parent / "models-of-engines"
     work.mkdir()
     profile = work / "small.yaml"
@@ -55,6 +55,7 @@ def build_engines(folder: Path, xtask: Path) -> None:
     build(work / "eraser.safetensors", "eraser")
     build(write_pipeline(work / "sd15"), "sd15")
     build(write_video_autoencoder(work / "vae"), "vae")
+    build(write_restorer(work / "restorer"), "restorer")
 
 
 def write_pipeline(folder: Path) -> Path:
@@ -80,27 +81,55 @@ def write_pipeline(folder: Path) -> Path:
     return folder
 
 
+def write_restorer(folder: Path) -> Path:
+    """A model file of the small pipeline in tests/golden-restoration, for results of at most 48x32."""
+    folder.mkdir()
+    transformer = "transformer-3b.safetensors"
+    files = ["vae.safetensors", "pos_emb.pt", transformer]
+    for name in files:
+        shutil.copy(ROOT / "tests/golden-restoration/models" / name, folder)
+    graphs = video_graphs("vae.safetensors", "32x48", "4x6")
+    sizes = {"tiles": ["4x6"], "frames": 2}
+    graphs["transformer"] = {"task": "transformer", "architecture": "NaDiT", "checkpoint": transformer, "sizes": sizes}
+    model = {
+        "name": "restorer",
+        "description": "A small pipeline with random weights that restores films.",
+        "licence": "Apache-2.0",
+        "provenance": "Random weights.",
+        "files": {name: {} for name in files},
+        "restoration": {"text": "pos_emb.pt"},
+        "graphs": graphs,
+    }
+    # JSON is YAML.
+    (folder / "restorer.yaml").write_text(json.dumps(model))
+    return folder / "restorer.yaml"
+
+
+def video_graphs(checkpoint: str, pixels: str, latents: str) -> dict[str, Any]:
+    """The graphs of a video autoencoder, for tiles of these sizes."""
+    return {
+        f"{half}_{chunk}": {
+            "task": f"vae_{half}",
+            "architecture": f"VideoAutoencoderKL{half.capitalize()}",
+            "checkpoint": checkpoint,
+            "set": {"chunk": chunk},
+            "sizes": {"tiles": [tile], "frames": frames},
+        }
+        for half, chunk, tile, frames in [
+            ("encoder", "first", pixels, 5),
+            ("encoder", "next", pixels, 4),
+            ("decoder", "first", latents, 2),
+            ("decoder", "next", latents, 1),
+        ]
+    }
+
+
 def write_video_autoencoder(folder: Path) -> Path:
     """A model file of the small autoencoder in tests/golden-video-vae, with the parts of models/seedvr2-vae.yaml."""
     folder.mkdir()
     weights = folder / "vae.safetensors"
     shutil.copy(ROOT / "tests/golden-video-vae/seedvr2/ema_vae.safetensors", weights)
     digest = hashlib.sha256(weights.read_bytes()).hexdigest()
-    graphs = {
-        f"{half}_{chunk}": {
-            "task": f"vae_{half}",
-            "architecture": f"VideoAutoencoderKL{half.capitalize()}",
-            "checkpoint": weights.name,
-            "set": {"chunk": chunk},
-            "sizes": {"tiles": [tile], "frames": frames},
-        }
-        for half, chunk, tile, frames in [
-            ("encoder", "first", "32x32", 5),
-            ("encoder", "next", "32x32", 4),
-            ("decoder", "first", "4x4", 2),
-            ("decoder", "next", "4x4", 1),
-        ]
-    }
     model = {
         "name": "vae",
         "description": "A small video autoencoder with random weights.",
@@ -108,7 +137,7 @@ def write_video_autoencoder(folder: Path) -> Path:
         "provenance": "Random weights.",
         "source": {"hub": {"repository": "none/none", "revision": "main"}},
         "files": {weights.name: {"sha256": digest, "size": weights.stat().st_size}},
-        "graphs": graphs,
+        "graphs": video_graphs(weights.name, "32x32", "4x4"),
     }
     # JSON is YAML.
     (folder / "vae.yaml").write_text(json.dumps(model))

@@ -274,7 +274,25 @@ async def check_other_tasks(server: Server, engines: Path) -> None:
     clip = autoencoder.decode(autoencoder.encode(frames), size=(45, 30), frames=7)
     pairs = zip(made.pictures, clip, strict=True)
     check(all(difference(picture(path), frame) <= 1 for path, frame in pairs), "encode and decode: a clip of 7 frames")
-    graph["3"] = node("EmptyLatentImage", width=64, height=64, batch_size=1)
+    graph = {
+        "1": node("LoadImage", image="clip.webp"),
+        "2": load("restorer"),
+        "3": node("TileforgeRestore", engine=["2", 0], image=["1", 0], seed=5),
+        "4": saved("3"),
+    }
+    made = await server.run(graph)
+    film = tileforge.open(engines / "restorer").restore(frames, seed=5)
+    pairs = zip(made.pictures, film, strict=True)
+    is_equal = all(difference(picture(path), frame) == 0 for path, frame in pairs)
+    check(is_equal, "restore: the frames of `Engine.restore`")
+    check(made.progress["3"][-1] == (7, 7), f"restore: progress up to {made.progress['3'][-1]}")
+
+    graph = {
+        "2": load("vae"),
+        "3": node("EmptyLatentImage", width=64, height=64, batch_size=1),
+        "4": node("TileforgeDecode", engine=["2", 0], latent=["3", 0]),
+        "5": saved("4"),
+    }
     check("frames, height, width" in await server.refusal(graph), "decode: a latent of pictures for an engine of clips")
 
 
@@ -283,16 +301,16 @@ async def check_refusals(server: Server, engines: Path) -> None:
     tasks = {
         "TileforgeUpscale": ("compact-x4", {"image": ["1", 0]}),
         "TileforgeInpaint": ("eraser", {"image": ["1", 0], "mask": ["1", 1]}),
-        "TileforgeRestore": ("", {"image": ["1", 0], "seed": 5}),
+        "TileforgeRestore": ("restorer", {"image": ["1", 0], "seed": 5}),
         "TileforgeUseAsUpscaleModel": ("compact-x4", {}),
         "TileforgeDepth": ("depth", {"image": ["1", 0]}),
-        "TileforgeEncode": ("sd15 vae", {"image": ["1", 0]}),
-        "TileforgeDecode": ("sd15 vae", {"latent": ["2", 0]}),
+        "TileforgeEncode": ("sd15 vae restorer", {"image": ["1", 0]}),
+        "TileforgeDecode": ("sd15 vae restorer", {"latent": ["2", 0]}),
         "TileforgeGenerate": ("sd15", generation()["inputs"]),
     }
     count = 0
     for name, (right, inputs) in tasks.items():
-        for engine in ("compact-x4", "depth", "eraser", "sd15", "vae"):
+        for engine in ("compact-x4", "depth", "eraser", "restorer", "sd15", "vae"):
             if engine in right.split():
                 continue
             tested = node(name, **{**inputs, "engine": ["3", 0]})
@@ -381,7 +399,7 @@ async def show(arguments: argparse.Namespace) -> None:
             shutil.copy(ROOT / "tests/images/coffee.png", base / "input")
             listed = await server.get("/object_info/TileforgeLoadEngine")
             names = listed["TileforgeLoadEngine"]["input"]["required"]["name"][1]["options"]
-            check(names == ["compact-x4", "depth", "eraser", "sd15", "vae"], f"engines in the list: {', '.join(names)}")
+            check(names == ["compact-x4", "depth", "eraser", "restorer", "sd15", "vae"], f"engines in the list: {', '.join(names)}")
             nodes = [name for name in await server.get("/object_info") if name.startswith("Tileforge")]
             check(len(nodes) == 10, f"{len(nodes)} nodes")
             await check_upscale(server, engines)
