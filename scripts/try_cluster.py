@@ -6,6 +6,9 @@
 PROGRAM is tileforge-server, ENGINES a folder with the engine compact-x4. Starts nats-server, moto's S3 and two workers
 on free ports of this machine, sends jobs, kills the worker that has done some of them (SIGKILL), and counts the results.
 `make try-cluster` makes everything that it needs.
+
+`--azurite FOLDER/node_modules/.bin/azurite-blob` takes Microsoft's emulator of Azure's store instead (`npm install
+azurite`), and needs `pip install azure-storage-blob`.
 """
 
 import argparse
@@ -21,9 +24,7 @@ import tempfile
 import time
 import urllib.request
 
-import boto3
 import nats
-from botocore.config import Config
 from commands import free_port
 from nats.js.api import RetentionPolicy, StreamConfig
 
@@ -34,6 +35,7 @@ parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
 parser.add_argument("program", type=pathlib.Path)
 parser.add_argument("engines", type=pathlib.Path)
 parser.add_argument("--jobs", type=int, default=100)
+parser.add_argument("--azurite", type=pathlib.Path, metavar="PROGRAM", help="a store of Azure instead of S3")
 arguments = parser.parse_args()
 
 processes = []
@@ -90,25 +92,81 @@ async def left(url):
     return messages
 
 
+class S3:
+    """moto's S3."""
+
+    name, place = "moto's S3", f"s3://{BUCKET}"
+
+    def __init__(self, folder):
+        import boto3
+        from botocore.config import Config
+
+        self.port = free_port()
+        start(folder, "s3", [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(self.port)])
+        wait_for("moto", lambda: connected(self.port))
+        keys = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "us-east-1"}
+        os.environ.update(keys)
+        address = f"http://127.0.0.1:{self.port}"
+        self.environment = {"AWS_ENDPOINT": address, "AWS_ALLOW_HTTP": "true"}
+        self.client = boto3.client(
+            "s3", endpoint_url=address, region_name="us-east-1", config=Config(retries={"max_attempts": 5})
+        )
+        self.client.create_bucket(Bucket=BUCKET)
+
+    def put(self, name, content):
+        self.client.put_object(Bucket=BUCKET, Key=name, Body=content)
+
+    def get(self, name):
+        return self.client.get_object(Bucket=BUCKET, Key=name)["Body"].read()
+
+    def names(self, prefix):
+        pages = self.client.get_paginator("list_objects_v2").paginate(Bucket=BUCKET, Prefix=prefix)
+        return {entry["Key"] for page in pages for entry in page.get("Contents", [])}
+
+
+class Azure:
+    """Azurite."""
+
+    name, place = "Azurite", f"az://{BUCKET}"
+    # The account and the key that every Azurite has.
+    account = "devstoreaccount1"
+    key = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+
+    def __init__(self, folder):
+        from azure.storage.blob import BlobServiceClient
+
+        self.port = free_port()
+        line = ["--blobHost", "127.0.0.1", "--blobPort", str(self.port), "--location", str(folder / "azurite")]
+        start(folder, "azurite", [str(arguments.azurite), *line, "--skipApiVersionCheck"])
+        wait_for("Azurite", lambda: connected(self.port))
+        address = f"http://127.0.0.1:{self.port}/{self.account}"
+        self.environment = {
+            "AZURE_STORAGE_ACCOUNT_NAME": self.account, "AZURE_STORAGE_ACCOUNT_KEY": self.key,
+            "AZURE_ENDPOINT": address, "AZURE_ALLOW_HTTP": "true",
+        }  # fmt: skip
+        self.client = BlobServiceClient(address, credential=self.key).create_container(BUCKET)
+
+    def put(self, name, content):
+        self.client.upload_blob(name, content)
+
+    def get(self, name):
+        return self.client.download_blob(name).readall()
+
+    def names(self, prefix):
+        return set(self.client.list_blob_names(name_starts_with=prefix))
+
+
 def run(folder):
-    broker_port, store_port = free_port(), free_port()
+    broker_port = free_port()
     broker = f"nats://127.0.0.1:{broker_port}"
     start(folder, "nats", ["nats-server", "-a", "127.0.0.1", "-p", str(broker_port), "-js", "-sd", str(folder / "nats")])
-    start(folder, "s3", [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(store_port)])
-    for name, port in (("nats-server", broker_port), ("moto", store_port)):
-        wait_for(name, lambda: connected(port))
-    keys = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "us-east-1"}
-    os.environ.update(keys)
-    store = boto3.client(
-        "s3", endpoint_url=f"http://127.0.0.1:{store_port}", region_name="us-east-1",
-        config=Config(retries={"max_attempts": 5}),
-    )
-    store.create_bucket(Bucket=BUCKET)
+    wait_for("nats-server", lambda: connected(broker_port))
+    store = (Azure if arguments.azurite else S3)(folder)
     picture = subprocess.run(
         [sys.executable, "tests/clients/write_png.py", str(folder / "in.png"), "64x48"], check=True
     ) and (folder / "in.png").read_bytes()
-    store.put_object(Bucket=BUCKET, Key="in.png", Body=picture)
-    print(f"nats-server at {broker}, moto's S3 at 127.0.0.1:{store_port}")
+    store.put("in.png", picture)
+    print(f"nats-server at {broker}, {store.name} at 127.0.0.1:{store.port}")
 
     ports = [free_port(), free_port()]
     workers = [
@@ -116,8 +174,8 @@ def run(folder):
             folder,
             f"worker-{number}",
             [str(arguments.program), "work", "--engines", str(arguments.engines), "--http", f"127.0.0.1:{port}",
-             "--store", f"s3://{BUCKET}", "--lease", "5", "--log", "text"],
-            {"TILEFORGE_BROKER": broker, "AWS_ENDPOINT": f"http://127.0.0.1:{store_port}", "AWS_ALLOW_HTTP": "true"},
+             "--store", store.place, "--lease", "5", "--log", "text"],
+            {"TILEFORGE_BROKER": broker, **store.environment},
         )
         for number, port in enumerate(ports)
     ]
@@ -128,8 +186,8 @@ def run(folder):
     names = [f"out/{number:03}.png" for number in range(arguments.jobs)]
     jobs = [
         {
-            "id": f"job-{number}", "kind": "upscale", "inputs": {"image": f"s3://{BUCKET}/in.png"},
-            "output": f"s3://{BUCKET}/{name}", "options": {"engine": "compact-x4"},
+            "id": f"job-{number}", "kind": "upscale", "inputs": {"image": f"{store.place}/in.png"},
+            "output": f"{store.place}/{name}", "options": {"engine": "compact-x4"},
         }
         for number, name in enumerate(names)
     ]
@@ -150,13 +208,12 @@ def run(folder):
     waiting, dead = asyncio.run(left(broker))
     print(f"the queue is empty after {time.monotonic() - began:.1f} s; the second worker did {done(ports[1]):.0f} jobs")
 
-    pages = store.get_paginator("list_objects_v2").paginate(Bucket=BUCKET, Prefix="out/")
-    found = {entry["Key"] for page in pages for entry in page.get("Contents", [])}
+    found = store.names("out/")
     expected = {key for name in names for key in (name, f"{name}.job.json")}
     digests = set()
     for number, name in enumerate(names):
-        result = store.get_object(Bucket=BUCKET, Key=name)["Body"].read()
-        marker = json.loads(store.get_object(Bucket=BUCKET, Key=f"{name}.job.json")["Body"].read())
+        result = store.get(name)
+        marker = json.loads(store.get(f"{name}.job.json"))
         digest = hashlib.sha256(result).hexdigest()
         assert marker["id"] == f"job-{number}" and marker["done"]["sha256"] == digest, marker
         digests.add(digest)
