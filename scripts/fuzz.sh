@@ -9,7 +9,9 @@ if [ ! -x "$tools/bin/cargo-fuzz" ]; then
     cargo install --quiet --locked --debug --version 0.13.1 --root "$tools" cargo-fuzz
 fi
 export PATH="$tools/bin:$PATH" RUSTC_BOOTSTRAP=1
-cargo fuzz build
+# Compiling takes longer than the runs of CI.
+export UNITS=16
+cargo fuzz build --codegen-units "$UNITS"
 logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT
 export logs
@@ -19,7 +21,7 @@ one() {
     mkdir -p "fuzz/corpus/$target"
     # The seeds are small valid files.
     if [ -d "fuzz/seeds/$target" ]; then cp -n "fuzz/seeds/$target/"* "fuzz/corpus/$target/"; fi
-    cargo fuzz run "$target" -- -rss_limit_mb=2048 -print_final_stats=1 "$@" >"$logs/$target" 2>&1 || code=$?
+    cargo fuzz run --codegen-units "$UNITS" "$target" -- -rss_limit_mb=2048 -print_final_stats=1 "$@" >"$logs/$target" 2>&1 || code=$?
     echo "fuzzed $target: $*"
     cat "$logs/$target"
     # `xargs` gives up at 255.
