@@ -1,0 +1,205 @@
+#!/usr/bin/env python3
+"""Writes docs/plan-tables.md: what the plan of each architecture for RTX GPUs runs, and what building it takes.
+
+    make build RTX=1 && cargo build --release --package xtask
+    cargo build --release --package tileforge-engine-builder --features rtx --example rtx_plan
+    scripts/plan_tables.py [--capability 8.9 ...] [--precision fp16 ...] [--only ARCHITECTURE ...] [--minutes N]
+
+Each network has random weights of a published size. It is exported with one fixed shape, converted, and built in a
+process of its own. Figures are kept in target/plan-tables/, so that a stopped run goes on, and the document has all that
+are there. A network that fails is named in the document with the reason. With --minutes, no build starts later than
+that.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from commands import ROOT, binaries, run
+
+WORK = ROOT / "target" / "plan-tables"
+DOCUMENT = ROOT / "docs" / "plan-tables.md"
+CAPABILITIES = ("8.6", "8.9", "12.0")
+PRECISIONS = ("fp16", "bf16")
+
+
+@dataclass(frozen=True)
+class Network:
+    """A preset of `xtask synth`, the shapes of its inputs, and the pixels that a run makes."""
+
+    architecture: str
+    preset: str
+    shapes: str
+    pixels: int
+
+
+def upscaler(architecture: str, preset: str, side: int, scale: int, channels: int = 3) -> Network:
+    return Network(architecture, preset, f"image:1x{channels}x{side}x{side}", (side * scale) ** 2)
+
+
+NETWORKS = [
+    *(
+        upscaler(*row)
+        for row in [
+            ("SRVGGNetCompact", "realesr-general-x4v3", 256, 4),
+            ("RRDBNet", "real-esrgan-x4plus", 256, 4),
+            ("SPAN", "span-x4-ch48", 256, 4),
+            ("SPANF3", "spanf3-x4", 256, 4),
+            ("RealCUGAN", "cugan-x2", 256, 2),
+            ("PLKSR", "realplksr-x4", 256, 4),
+            ("MoSR", "mosr-x4", 256, 4),
+            ("RCAN", "rcan-x4", 256, 4),
+            ("SAFMN", "safmn-l-real-x4", 256, 4),
+            ("MoESR", "moesr-x4", 256, 4),
+            ("SeemoRe", "seemore-t-x4", 256, 4),
+            ("SwiftSRGAN", "swift-srgan-x4", 256, 4),
+            ("DITN", "ditn-real-x4", 64, 4),
+            ("OmniSR", "omnisr-x4", 64, 4),
+            ("SwinIR", "swinir-m-x4", 64, 4),
+            ("Swin2SR", "swin2sr-x4", 64, 4),
+            ("SRFormer", "srformer-x4", 64, 4),
+            ("HAT", "hat-x4", 64, 4),
+            ("DRCT", "drct-x4", 64, 4),
+            ("DAT", "dat-x4", 64, 4),
+            ("RGT", "rgt-x4", 64, 4),
+            ("ATD", "atd-x4", 64, 4),
+            ("CRAFT", "craft-x4", 64, 4),
+            ("GRL", "grl-small-x4", 64, 4),
+            ("FDAT", "fdat-medium-x4", 64, 4),
+            ("DCTLSA", "dctlsa-x4", 64, 4),
+            ("NAFNet", "nafnet-sidd-width64", 256, 1),
+            ("SCUNet", "scunet-color", 64, 1),
+            ("DnCNN", "dncnn-color-blind", 256, 1),
+            ("DRUNet", "drunet-color", 256, 1),
+            ("FBCNN", "fbcnn-color", 256, 1),
+            ("KBNet-S", "kbnet-s-sidd", 256, 1),
+            ("KBNet-L", "kbnet-l", 256, 1),
+            ("GFPGAN", "gfpgan-v1.4", 512, 1),
+            ("RestoreFormer", "restoreformer", 512, 1),
+        ]
+    ),
+    Network("LaMa", "big-lama", "image:1x3x512x512,mask:1x1x512x512", 512**2),
+    Network("DepthAnything", "vits", "pixel_values:1x3x518x518", 518**2),
+    Network("AutoencoderKLDecoder", "sd15", "latent_sample:1x4x64x64", 512**2),
+    Network("AutoencoderKLDecoder", "sdxl", "latent_sample:1x4x128x128", 1024**2),
+    Network("UNet2DConditionModel", "sd15", "sample:2x4x64x64,encoder_hidden_states:2x77x768", 512**2),
+    Network("UNet2DConditionModel", "sdxl-base",
+            "sample:2x4x128x128,encoder_hidden_states:2x77x2048,text_embeds:2x1280,time_ids:2x6", 1024**2),  # fmt: skip
+]
+
+SAID = re.compile(
+    r"([\d.]+) s, (\d+) layers, plan of (\d+) bytes, VmHWM: (\d+) kB, rewritten: .*\n"
+    r"(\d+) kernels, ([\d.]+) MB moved, ([\d.]+) G products, ([\d.]+) MB of activations"
+)
+
+
+def kept(network: Network, precision: str, capability: str) -> Path:
+    return WORK / f"{network.architecture}-{network.preset}-{precision}-{capability}.json"
+
+
+def build(network: Network, precision: str, capabilities: list[str]) -> None:
+    """Builds the plans of a network for each of these GPUs, and keeps their figures or why there are none."""
+    # Beside the programs, because /tmp may be in memory.
+    with tempfile.TemporaryDirectory(prefix="plan-tables-", dir=binaries().parent) as name:
+        folder = Path(name)
+        checkpoint, graph, converted = (folder / file for file in ("a.safetensors", "a.onnx", "converted.onnx"))
+        run(binaries() / "xtask", "synth", network.architecture, "--preset", network.preset, "--data-type", "f16",
+            "-o", checkpoint)  # fmt: skip
+        run(binaries() / "exporter", "export", checkpoint, "--shapes", network.shapes, "-o", graph)
+        run(binaries() / "engine-builder", "convert", graph, "--precision", precision, "-o", converted)
+        for capability in capabilities:
+            # What the builder refuses belongs to the document.
+            try:
+                said = run(binaries() / "examples/rtx_plan", ROOT / ".onnxruntime/lib", converted, capability,
+                           folder / "plan")  # fmt: skip
+                found = SAID.search(said)
+                if not found:
+                    raise RuntimeError(f"rtx_plan said something else: {said}")
+                figures = dict(zip(("seconds", "layers", "plan", "memory", "kernels", "moved", "products", "activations"),
+                                   map(float, found.groups()), strict=True))  # fmt: skip
+            except RuntimeError as error:
+                figures = {"failed": str(error).strip().splitlines()[-1]}
+            kept(network, precision, capability).write_text(json.dumps(figures))
+            print(f"{network.architecture} {network.preset} {precision} {capability}: {figures}", file=sys.stderr)
+
+
+def cell(values: list[float], shown: Callable[[float], str]) -> str:
+    """What all GPUs have, or each of them, in the order of CAPABILITIES."""
+    texts = [shown(value) for value in values]
+    return texts[0] if len(set(texts)) == 1 else " / ".join(texts)
+
+
+def row(network: Network, precision: str) -> str | None:
+    """The figures of a network that are there."""
+    paths = {one: kept(network, precision, one) for one in CAPABILITIES}
+    figures = {one: json.loads(path.read_text()) for one, path in paths.items() if path.exists()}
+    if not figures:
+        return None
+    shape = network.shapes.split(",")[0].partition(":")[2].replace("x", "×")
+    cells = [f"{network.architecture} `{network.preset}`", shape, precision.upper()]
+    failed = [f"{one}: {each['failed']}" for one, each in figures.items() if "failed" in each]
+    if failed:
+        return f"| {' | '.join(cells)} | not built for {'; '.join(failed)} | | | | | | |"
+    of = {name: [each[name] for each in figures.values()] for name in next(iter(figures.values()))}
+    cells += [
+        ", ".join(figures),
+        cell(of["kernels"], lambda kernels: f"{kernels:,.0f}"),
+        cell(of["moved"], lambda moved: f"{moved / 1e3:.2f} GB"),
+        cell(of["moved"], lambda moved: f"{moved * 1e3 / network.pixels:.2f} kB"),
+        cell(of["products"], lambda products: f"{products:,.1f} G"),
+        cell(of["activations"], lambda activations: f"{activations:,.0f} MB"),
+        f"{max(of['seconds']):.0f} s, {max(of['memory']) / 1e6:.1f} GB",
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def document() -> str:
+    columns = ["network", "first input", "precision", "compute", "kernels", "bytes moved", "for each pixel made",
+               "products", "activations", "build"]  # fmt: skip
+    lines = [f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}"]
+    lines += filter(None, (row(network, precision) for network in NETWORKS for precision in PRECISIONS))
+    day = time.strftime("%Y-%m-%d")
+    return f"""# Plans of every architecture
+
+Plans for RTX GPUs that were **built** by {day} with TensorRT for RTX 1.7.1.116, without a GPU; none has **run**. Weights
+are random, of published sizes. [plans.md](plans.md) says what the columns mean: bytes that kernels read and write,
+products that they add up, and memory of activations. Where GPUs differ, a cell has one figure for each, in the order of
+the column "compute". "Build" is the longest time and the most memory of the builder, on two cores that other work
+shared. A run of an autoencoder or a UNet makes one picture or a step of one (a UNet has two samples, with guidance).
+
+    scripts/plan_tables.py
+
+{chr(10).join(lines)}
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--capability", nargs="+", choices=CAPABILITIES, default=list(CAPABILITIES))
+    parser.add_argument("--precision", nargs="+", choices=PRECISIONS, default=list(PRECISIONS))
+    parser.add_argument("--only", nargs="+", metavar="ARCHITECTURE")
+    parser.add_argument("--minutes", type=float, default=float("inf"))
+    arguments = parser.parse_args()
+    WORK.mkdir(parents=True, exist_ok=True)
+    until = time.monotonic() + 60 * arguments.minutes
+    for precision in arguments.precision:
+        for network in NETWORKS:
+            if arguments.only and network.architecture not in arguments.only:
+                continue
+            left = [one for one in arguments.capability if not kept(network, precision, one).exists()]
+            if left and time.monotonic() < until:
+                build(network, precision, left)
+                DOCUMENT.write_text(document())
+    DOCUMENT.write_text(document())
+
+
+if __name__ == "__main__":
+    main()
