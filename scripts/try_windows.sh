@@ -163,18 +163,27 @@ for command in doctor "infer --engine engine --input $share\\coffee.png --output
 done
 
 echo "Interrupted, and exchanged"
-# Wine raises SIGINT in a thread that runs, and not in one of its own as Windows does. Now and then a build ends by
-# `abort` (exit code 3) instead.
-build=(windows engine-builder build "$share\\models\\compact-x4.yaml" --profile cpu -o abgebrochen)
-"${build[@]}" >"$trial/interrupted.txt" 2>&1 &
+# Windows calls a handler of the console's events in a thread of its own, and so does Wine where they come from the
+# console. A signal of Linux would become an exception in a thread that runs.
+under_wine x86_64-w64-mingw32-gcc -O1 -Wall -Werror /source/scripts/windows/console_events.c \
+    -o /programs/console_events.exe || exit 1
+# with_events PROGRAM ARGUMENT …: a program in a console of its own. `send EVENT` sends it Ctrl-C (`c`) or Ctrl-Break
+# (`b`).
+with_events() {
+    local program=$1
+    shift
+    rm -f "$trial/event"
+    under_wine wine /programs/console_events.exe /programs/event "bin\\$program.exe" "$@"
+}
+send() {
+    echo "$1" >"$trial/event.new"
+    mv "$trial/event.new" "$trial/event"
+}
+with_events engine-builder build "$share\\models\\compact-x4.yaml" --profile cpu -o abgebrochen \
+    >"$trial/interrupted.txt" 2>&1 </dev/null &
 shell=$!
 sleep "${INTERRUPT_AFTER:-6}"
-# shellcheck disable=SC2016 # awk expands it
-of_the_build='/engine-builder\.exe/ && /abgebrochen/ && !/awk|in_unstable|wine bin|bash/ { print $1 }'
-programs=$(ps -eo pid=,args= | awk "$of_the_build")
-echo "Ctrl-C for ${programs:-no process}"
-# shellcheck disable=SC2086 # one process, or several of them
-kill -INT $programs
+send c
 wait "$shell"
 code=$?
 check "Ctrl-C ends a build with 130: $code" [ "$code" -eq 130 ]
@@ -196,8 +205,6 @@ done
 run runtime verify --engine geteilt
 
 echo "The server"
-under_wine x86_64-w64-mingw32-gcc -O1 -Wall -Werror /source/scripts/windows/console_events.c \
-    -o /programs/console_events.exe || exit 1
 # serve NAME COMMAND …: starts a server in the background, and waits until its engine is open. `$process` is its number,
 # and `$http` its address.
 serve() {
@@ -227,9 +234,7 @@ figure() {
 }
 serve linux-server here tileforge-server
 linux_process=$process linux_http=$http
-# What it reads its event from is not there yet.
-events="$trial/event"
-serve server under_wine wine /programs/console_events.exe /programs/event 'bin\tileforge-server.exe'
+serve server with_events tileforge-server
 expect 0 enlarge "$linux_http" linux-served.png
 expect 0 enlarge "$http" served.png
 check "the served picture has the bytes of this machine's server" \
@@ -252,10 +257,7 @@ runs=$(figure tileforge_runs)
 check "figures are told: $runs runs" [ "${runs%.*}" -gt 0 ]
 # Accepted work ends before the server does.
 for event in ctrl-c break; do
-    if [ "$event" = break ]; then
-        rm "$events"
-        serve server under_wine wine /programs/console_events.exe /programs/event 'bin\tileforge-server.exe'
-    fi
+    if [ "$event" = break ]; then serve server with_events tileforge-server; fi
     enlarge "$http" "$event.png" &
     client=$!
     for _ in $(seq 600); do
@@ -263,8 +265,7 @@ for event in ctrl-c break; do
         if [ "${running:-0}" != 0 ]; then break; fi
         sleep 0.02
     done
-    echo "$event" >"$trial/event.new"
-    mv "$trial/event.new" "$events"
+    send "$event"
     wait "$client"
     code=$?
     check "$event while $running run goes on: its client has an answer: $code" [ "$code" -eq 0 ]

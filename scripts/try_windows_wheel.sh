@@ -2,9 +2,10 @@
 # Installs the wheel for Windows in a Python for Windows under Wine, in the root file system of
 # scripts/build_windows.sh, and runs it there:
 #   python3 -m pip download --no-deps --only-binary=:all: --platform win_amd64 --python-version 3.11 --dest wheels \
-#     panda3d numpy pillow onnxruntime
+#     panda3d numpy==1.26.4 pillow onnxruntime==1.31.1
 #   sudo LINUX=target/release WHEELS=wheels scripts/try_windows_wheel.sh \
 #     target/wheels/tileforge-0.1.0-cp311-abi3-win_amd64.whl engines/cpu/compact-x4 /srv/unstable
+# Wine 10 lacks functions that NumPy 2 needs. ONNX Runtime is the release that this machine's programs have.
 # LINUX: the folder of this machine's programs, for a picture to compare with. PYTHON: another Python of this machine,
 # for its version; it has the standard library with its tests, and pip. WORK: an empty folder that is kept.
 # Each command is printed with its exit code and seconds. The script ends with 1 if one of them is not as expected.
