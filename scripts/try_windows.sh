@@ -210,7 +210,7 @@ echo "The server"
 serve() {
     local name=$1
     shift
-    "$@" serve --model-name demo=engine --http 127.0.0.1:0 --grpc 127.0.0.1:0 \
+    "$@" serve --model-name demo=engine --http 127.0.0.1:0 --grpc 127.0.0.1:0 --grace 300 \
         >"$trial/$name.txt" 2>"$trial/$name.log" </dev/null &
     process=$!
     for _ in $(seq 600); do
