@@ -86,14 +86,15 @@ set +e
 
 echo "Wine $(inside wine --version)"
 expect 0 inside wine wineboot -i
-expect 0 inside wine python/python.exe -m pip install --no-index --no-deps --find-links wheels --no-warn-script-location \
-    --disable-pip-version-check tileforge numpy pillow onnxruntime
+expect 0 inside wine python/python.exe -m pip install --no-index --no-deps --find-links wheels \
+    --no-warn-script-location --disable-pip-version-check tileforge numpy pillow onnxruntime
 expect 0 inside wine python/python.exe -m pip show --files tileforge
 for program in exporter engine-builder runtime tileforge-server; do
     expect 0 inside wine "python/Scripts/$program.exe" --version
 done
 expect 2 inside wine python/Scripts/runtime.exe nonsense
-expect 0 inside wine python/Scripts/runtime.exe infer --engine 'files\engine' --input 'files\coffee.png' --output large.png
+expect 0 inside wine python/Scripts/runtime.exe infer --engine 'files\engine' --input 'files\coffee.png' \
+    --output large.png
 expect 0 env --chdir="$trial" "$linux/runtime" infer --engine files/engine --input files/coffee.png --output linux.png
 expect 0 cmp "$trial/large.png" "$trial/linux.png"
 expect 0 inside wine python/python.exe try_wheel.py 'files\engine' 'files\coffee.png' large.png \

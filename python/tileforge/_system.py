@@ -1,4 +1,4 @@
-"""What systems do differently: names of libraries and programs, the user's caches, and how a script starts a program."""
+"""What systems do differently: names of libraries and programs, caches, and how a script starts a program."""
 
 import os
 import subprocess
