@@ -3,7 +3,7 @@
 //! Formats: <https://github.com/microsoft/winget-cli/tree/master/schemas/JSON/manifests/v1.10.0> and
 //! <https://github.com/ScoopInstaller/Scoop/blob/master/schema.json>. `scripts/check_manifests.py` checks them.
 
-use serde_json::{Value as Json, json};
+use serde_json::json;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -85,6 +85,7 @@ mod tests {
     #![allow(clippy::unwrap_used)] // a test's way to fail
 
     use super::*;
+    use serde_json::Value as Json;
 
     #[test]
     fn every_manifest_names_the_archive_with_its_digest() {
