@@ -1,6 +1,7 @@
 """Packs the wheel of the Python package: a build backend (PEP 517), and a program for `make wheel`.
 
     python3 python/build_backend.py --binaries target/release --output target/wheels
+    python3 python/build_backend.py --windows --binaries target/windows --output target/wheels
 
 maturin is not used. It builds one package with the features that this package alone asks for, so that Cargo compiles
 most dependencies a second time, and it takes no programs that were built already. What a wheel is, is short:
@@ -8,6 +9,7 @@ https://packaging.python.org/en/latest/specifications/binary-distribution-format
 """
 
 import argparse
+import array
 import base64
 import hashlib
 import os
@@ -18,16 +20,34 @@ import sys
 import tempfile
 import tomllib
 import zipfile
+from dataclasses import dataclass
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 # The oldest Python whose limited interface the module uses: Cargo.toml, feature abi3-py311 of pyo3.
 PYTHON = "cp311"
-LIBRARY = "libtileforge_python.so"
-MODULE = "tileforge/_native.abi3.so"
-# The earliest date that a zip file holds: the same files give the same bytes.
+# The earliest date that a zip file holds: the same files give the same bytes. Below, in seconds since 1970.
 DATE = (1980, 1, 1, 0, 0, 0)
+SECONDS = 315_532_800
+# Libraries that come with a compiler and not with Windows.
+OF_A_COMPILER = ("libgcc", "libstdc++", "libwinpthread", "libssp", "libgomp")
+
+
+@dataclass(frozen=True)
+class System:
+    """What a wheel is for."""
+
+    # The module's library, as Cargo calls it.
+    library: str
+    # Its place in the wheel: Python for Windows loads no `.abi3.pyd`.
+    module: str
+    # How names of programs end.
+    program: str
+
+
+LINUX = System("libtileforge_python.so", "tileforge/_native.abi3.so", "")
+WINDOWS = System("tileforge_python.dll", "tileforge/_native.pyd", ".exe")
 
 
 def project() -> dict:
@@ -69,17 +89,57 @@ def platform_tag(files: list[Path]) -> str:
     return f"manylinux_2_{newest}_{platform.machine()}"
 
 
-def pack(binaries: Path, module: Path, output: Path) -> Path:
+def windows_tag(files: list[Path]) -> str:
+    """The tag of wheels for Windows on x86-64. The files must start there: none may need a library of its compiler."""
+    for file in files:
+        command = ["objdump", "--private-headers", str(file)]
+        text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        if "file format pei-x86-64" not in text:
+            sys.exit(f"expected a program or library for Windows on x86-64, found another: {file}")
+        for library in re.findall(r"DLL Name: (\S+)", text):
+            if library.lower().startswith(OF_A_COMPILER):
+                sys.exit(f"{file}: it needs {library}, which is of its compiler and not of Windows")
+    return "win_amd64"
+
+
+def with_date(program: bytes) -> bytes:
+    """A program or library for Windows with the date of the wheel, and the checksum that follows from it.
+
+    `strip` writes the time of the day. The places are those of the format's headers:
+    https://learn.microsoft.com/en-us/windows/win32/debug/pe-format
+    """
+    headers = int.from_bytes(program[60:64], "little")
+    changed = bytearray(program)
+
+    def put(place: int, value: int) -> None:
+        changed[headers + place : headers + place + 4] = value.to_bytes(4, "little")
+
+    put(8, SECONDS)
+    put(88, 0)
+    words = array.array("H", bytes(changed) + bytes(len(changed) % 2))
+    if sys.byteorder == "big":
+        words.byteswap()
+    checksum = sum(words)
+    while checksum > 0xFFFF:
+        checksum = (checksum & 0xFFFF) + (checksum >> 16)
+    put(88, checksum + len(changed))
+    return bytes(changed)
+
+
+def pack(binaries: Path, module: Path, output: Path, system: System = LINUX) -> Path:
     """Writes the wheel of a folder of built programs and the module's library, and returns its path."""
     table = project()
     distribution = f"{table['name']}-{table['version']}"
     information = f"{distribution}.dist-info"
-    built = {MODULE: module}
-    built |= {f"tileforge/bin/{name}": binaries / name for name in table["scripts"]}
+    programs = [f"{name}{system.program}" for name in table["scripts"]]
+    built = {system.module: module}
+    built |= {f"tileforge/bin/{program}": binaries / program for program in programs}
     missing = [str(path) for path in built.values() if not path.is_file()]
     if missing:
-        sys.exit(f"expected what `make build` builds; there is no {', '.join(missing)}")
-    tag = f"{PYTHON}-abi3-{platform_tag(list(built.values()))}"
+        by = "scripts/build_windows.sh" if system == WINDOWS else "make build"
+        sys.exit(f"expected what `{by}` builds; there is no {', '.join(missing)}")
+    platforms = windows_tag if system == WINDOWS else platform_tag
+    tag = f"{PYTHON}-abi3-{platforms(list(built.values()))}"
     wheel = output / f"{distribution}-{tag}.whl"
     output.mkdir(parents=True, exist_ok=True)
     unfinished = wheel.with_suffix(".unfinished")
@@ -100,7 +160,8 @@ def pack(binaries: Path, module: Path, output: Path) -> Path:
             stripped = Path(temporary) / path.name
             # Line numbers for debuggers would be most of the wheel.
             subprocess.run(["strip", "--strip-debug", "-o", stripped, path], check=True)
-            add(name, stripped.read_bytes(), 0o755)
+            content = stripped.read_bytes()
+            add(name, with_date(content) if system == WINDOWS else content, 0o755)
         for licence in ("LICENSE-APACHE", "LICENSE-MIT"):
             add(f"{information}/licenses/{licence}", (ROOT / licence).read_bytes())
         scripts = [f"{name} = {entry}" for name, entry in table["scripts"].items()]
@@ -122,18 +183,20 @@ def build_wheel(
         ["make", "--no-print-directory", "wheel-binaries"], cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True
     )
     folder = ROOT / binaries.stdout.splitlines()[-1]
-    return pack(folder, folder / LIBRARY, Path(wheel_directory)).name
+    return pack(folder, folder / LINUX.library, Path(wheel_directory)).name
 
 
 def main() -> None:
-    """`make wheel`"""
+    """`make wheel`, and the wheel for Windows (docs/windows.md)."""
     parser = argparse.ArgumentParser(description="Pack the wheel of the Python package.")
     parser.add_argument("--binaries", type=Path, required=True, help="the folder of the built programs")
-    parser.add_argument("--module", type=Path, help=f"the module's library; {LIBRARY} in that folder by default")
+    parser.add_argument("--module", type=Path, help="the module's library; by default in that folder")
     parser.add_argument("--output", type=Path, required=True, help="the folder for the wheel")
+    parser.add_argument("--windows", action="store_true", help="they are those of scripts/build_windows.sh")
     arguments = parser.parse_args()
-    module = arguments.module or arguments.binaries / LIBRARY
-    print(pack(arguments.binaries, module, arguments.output))
+    system = WINDOWS if arguments.windows else LINUX
+    module = arguments.module or arguments.binaries / system.library
+    print(pack(arguments.binaries, module, arguments.output, system))
 
 
 if __name__ == "__main__":

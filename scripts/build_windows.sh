@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Cross-compiles the programs for Windows on x86-64 with the compilers of Debian unstable:
+# Cross-compiles the programs and Python's module for Windows on x86-64 with the compilers of Debian unstable:
 #   cargo fetch --locked
 #   sudo scripts/build_windows.sh /srv/unstable target/windows
 # What follows is another command of cargo: `check`, or `test --no-run --lib --package tileforge-files`.
@@ -17,9 +17,10 @@ mkdir -p "$2"
 programs=$(realpath "$2")
 shift 2
 target=x86_64-pc-windows-gnu
-packages=(--package tileforge-exporter-cli --package tileforge-engine-builder-cli --package tileforge-runtime-cli)
+packages=(--package tileforge-exporter-cli --package tileforge-engine-builder-cli --package tileforge-runtime-cli
+    --package tileforge-server-cli --package tileforge-python)
 if [ $# -eq 0 ]; then
-    command=(build "${packages[@]}" --bins)
+    command=(build "${packages[@]}")
 else
     command=("$@")
 fi
@@ -37,15 +38,17 @@ RUSTC_BOOTSTRAP=1 cargo fetch --locked --manifest-path "$library/sysroot/Cargo.t
 # Programs of a release do not look into the source tree that they were compiled in, as `cargo xtask dist` says.
 version=$(sed -n 's/^version = "\(.*\)"$/\1/p' "$here/../Cargo.toml" | head -n 1)
 
-# So does `-Z build-std`. The feature `rtx` is off: NVIDIA's bindings for Windows are for another compiler.
+# So does `-Z build-std`. The feature `rtx` is off: NVIDIA's bindings for Windows are for another compiler. Without the
+# flag, the linker writes the time of the day into every file, and into a library's list of names once more.
 "$here/in_unstable.sh" "$root" "$programs" \
     RUSTC_BOOTSTRAP=1 TILEFORGE_RELEASE="$version" \
     CARGO_TARGET_X86_64_PC_WINDOWS_GNU_LINKER=x86_64-w64-mingw32-gcc \
+    CARGO_TARGET_X86_64_PC_WINDOWS_GNU_RUSTFLAGS="-C link-arg=-Wl,--no-insert-timestamp" \
     CC_x86_64_pc_windows_gnu=x86_64-w64-mingw32-gcc CXX_x86_64_pc_windows_gnu=x86_64-w64-mingw32-g++ \
     AR_x86_64_pc_windows_gnu=x86_64-w64-mingw32-ar \
     /usr/bin/cargo "${command[@]}" --release --locked --offline --target "$target" -Z build-std=std,panic_abort
 if [ $# -eq 0 ]; then
-    for program in exporter engine-builder runtime; do
-        cp "$programs/build/$target/release/$program.exe" "$programs/"
+    for file in exporter.exe engine-builder.exe runtime.exe tileforge-server.exe tileforge_python.dll; do
+        cp "$programs/build/$target/release/$file" "$programs/"
     done
 fi

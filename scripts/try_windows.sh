@@ -163,18 +163,27 @@ for command in doctor "infer --engine engine --input $share\\coffee.png --output
 done
 
 echo "Interrupted, and exchanged"
-# Wine raises SIGINT in a thread that runs, and not in one of its own as Windows does. Now and then a build ends by
-# `abort` (exit code 3) instead.
-build=(windows engine-builder build "$share\\models\\compact-x4.yaml" --profile cpu -o abgebrochen)
-"${build[@]}" >"$trial/interrupted.txt" 2>&1 &
+# Windows calls a handler of the console's events in a thread of its own, and so does Wine where they come from the
+# console. A signal of Linux would become an exception in a thread that runs.
+under_wine x86_64-w64-mingw32-gcc -O1 -Wall -Werror /source/scripts/windows/console_events.c \
+    -o /programs/console_events.exe || exit 1
+# with_events PROGRAM ARGUMENT …: a program in a console of its own. `send EVENT` sends it Ctrl-C (`c`) or Ctrl-Break
+# (`b`).
+with_events() {
+    local program=$1
+    shift
+    rm -f "$trial/event"
+    under_wine wine /programs/console_events.exe /programs/event "bin\\$program.exe" "$@"
+}
+send() {
+    echo "$1" >"$trial/event.new"
+    mv "$trial/event.new" "$trial/event"
+}
+with_events engine-builder build "$share\\models\\compact-x4.yaml" --profile cpu -o abgebrochen \
+    >"$trial/interrupted.txt" 2>&1 </dev/null &
 shell=$!
 sleep "${INTERRUPT_AFTER:-6}"
-# shellcheck disable=SC2016 # awk expands it
-of_the_build='/engine-builder\.exe/ && /abgebrochen/ && !/awk|in_unstable|wine bin|bash/ { print $1 }'
-programs=$(ps -eo pid=,args= | awk "$of_the_build")
-echo "Ctrl-C for ${programs:-no process}"
-# shellcheck disable=SC2086 # one process, or several of them
-kill -INT $programs
+send c
 wait "$shell"
 code=$?
 check "Ctrl-C ends a build with 130: $code" [ "$code" -eq 130 ]
@@ -194,6 +203,79 @@ for number in "${!processes[@]}"; do
     printf '%3d          of three at once: %s\n' $? "$(tail -n 1 "$trial/$number.txt")"
 done
 run runtime verify --engine geteilt
+
+echo "The server"
+# serve NAME COMMAND …: starts a server in the background, and waits until its engine is open. `$process` is its number,
+# and `$http` its address.
+serve() {
+    local name=$1
+    shift
+    "$@" serve --model-name demo=engine --http 127.0.0.1:0 --grpc 127.0.0.1:0 --grace 300 \
+        >"$trial/$name.txt" 2>"$trial/$name.log" </dev/null &
+    process=$!
+    for _ in $(seq 600); do
+        http=$(sed -n 's|^http://||p' "$trial/$name.txt" | tr -d '\r')
+        if [ -n "$http" ] && curl --silent --fail --max-time 5 "http://$http/v2/health/ready"; then
+            return
+        fi
+        sleep 0.1
+    done
+    echo "error: $name does not get ready; its log ends with:"
+    tail -n 5 "$trial/$name.log"
+    failed=1
+}
+# enlarge ADDRESS PICTURE
+enlarge() {
+    curl --silent --show-error --fail --max-time 300 --form "image=@$folder/share/tileforge/coffee.png" \
+        --output "$folder/$2" "http://$1/v1/upscale"
+}
+figure() {
+    curl --silent --show-error --fail --max-time 5 "http://$http/metrics" | sed -n "s/^$1 //p"
+}
+serve linux-server here tileforge-server
+linux_process=$process linux_http=$http
+serve server with_events tileforge-server
+expect 0 enlarge "$linux_http" linux-served.png
+expect 0 enlarge "$http" served.png
+check "the served picture has the bytes of this machine's server" \
+    cmp "$folder/served.png" "$folder/linux-served.png"
+# A tensor of 32² as JSON.
+python3 - >"$trial/tensor.json" <<'PYTHON'
+import json
+
+data = [i % 97 / 96 for i in range(3072)]
+print(json.dumps({"inputs": [{"name": "image", "datatype": "FP32", "shape": [1, 3, 32, 32], "data": data}]}))
+PYTHON
+for place in "$linux_http" "$http"; do
+    expect 0 curl --silent --show-error --fail --max-time 60 --data-binary "@$trial/tensor.json" \
+        --output "$trial/tensor-${place##*:}.json" "http://$place/v2/models/demo/infer"
+done
+check "tensors are those of this machine's server" \
+    cmp "$trial/tensor-${http##*:}.json" "$trial/tensor-${linux_http##*:}.json"
+check "the page for people is served" curl --silent --fail --output "$trial/page.html" "http://$http/"
+runs=$(figure tileforge_runs)
+check "figures are told: $runs runs" [ "${runs%.*}" -gt 0 ]
+# Accepted work ends before the server does.
+for event in ctrl-c break; do
+    if [ "$event" = break ]; then serve server with_events tileforge-server; fi
+    enlarge "$http" "$event.png" &
+    client=$!
+    for _ in $(seq 600); do
+        running=$(figure tileforge_running)
+        if [ "${running:-0}" != 0 ]; then break; fi
+        sleep 0.02
+    done
+    send "$event"
+    wait "$client"
+    code=$?
+    check "$event while $running run goes on: its client has an answer: $code" [ "$code" -eq 0 ]
+    check "$event: the answer is whole" cmp "$folder/$event.png" "$folder/served.png"
+    wait "$process"
+    code=$?
+    check "$event ends the server with 0: $code" [ "$code" -eq 0 ]
+done
+kill -TERM "$(pgrep -P "$linux_process" tileforge-serve || echo "$linux_process")"
+wait "$linux_process"
 
 if [ -n "${WHEELS:-}" ]; then
     echo "runtime setup"

@@ -6,6 +6,7 @@ The packages are found, not imported, and nothing is set in the environment.
 import importlib.util
 from pathlib import Path
 
+from tileforge import _system
 from tileforge._errors import Failed
 
 
@@ -27,7 +28,7 @@ def onnxruntime() -> str:
         Failed: there is no package that has one.
     """
     folder = _folder("onnxruntime")
-    libraries = sorted(folder.glob("capi/libonnxruntime.so*")) if folder else []
+    libraries = sorted(folder.glob(_system.ONNXRUNTIME)) if folder else []
     if not libraries:
         where = f"{folder} has none" if folder else "none is installed"
         raise Failed(
@@ -43,7 +44,7 @@ def folders() -> list[str]:
     found = [openvino / "libs"] if openvino else []
     nvidia = _folder("nvidia")
     if nvidia:
-        found += sorted(nvidia.glob("*/lib"))
+        found += [folder for pattern in _system.NVIDIA for folder in sorted(nvidia.glob(pattern))]
     tensorrt = _folder("tensorrt_libs")
     if tensorrt:
         found.append(tensorrt)

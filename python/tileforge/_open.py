@@ -5,7 +5,7 @@ import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from tileforge import _libraries, _native
+from tileforge import _libraries, _native, _system
 
 if TYPE_CHECKING:
     from tileforge._engine import Engine
@@ -99,11 +99,6 @@ def reopened(source: str, options: dict[str, Any]) -> "Engine":
 
 
 def _cache() -> str | None:
-    """The folder that the programs use, too. None where the user has no home."""
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    if not os.path.isabs(base):
-        home = os.path.expanduser("~")
-        if not os.path.isabs(home):
-            return None
-        base = os.path.join(home, ".cache")
-    return os.path.join(base, "tileforge")
+    """The folder that the programs use, too. None where the user has none."""
+    base = _system.caches()
+    return None if base is None else os.path.join(base, "tileforge")

@@ -6,14 +6,14 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from tileforge import _libraries
+from tileforge import _libraries, _system
 from tileforge._errors import DoesNotFit, Failed, InvalidInput
 
 _USAGE, _DOES_NOT_FIT = 2, 3
 
 
 def _program(name: str) -> str:
-    return str(Path(__file__).parent / "bin" / name)
+    return str(Path(__file__).parent / "bin" / f"{name}{_system.PROGRAM}")
 
 
 def _environment() -> dict[str, str]:
@@ -32,7 +32,7 @@ def _run(name: str, arguments: Sequence[str | os.PathLike[str]]) -> str:
     """Runs a program to its end. Ctrl-C ends it."""
     line = [_program(name), *(os.fspath(argument) for argument in arguments)]
     done = subprocess.run(
-        line, env=_environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace"
+        line, env=_environment(), stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8", errors="replace"
     )
     if done.returncode == 0:
         return done.stdout.strip()
@@ -128,5 +128,5 @@ def build(
 
 def main() -> None:
     """Becomes the program that this script is named after."""
-    program = _program(Path(sys.argv[0]).name)
-    os.execve(program, [program, *sys.argv[1:]], _environment())
+    name = Path(sys.argv[0]).name.removesuffix(_system.PROGRAM)
+    _system.become(_program(name), sys.argv[1:], _environment())

@@ -2,7 +2,7 @@
 
 use super::at::at;
 use super::build;
-use super::target::Target;
+use super::target::{PROGRAMS, Target};
 use cargo_metadata::{CargoOpt, DependencyKind, MetadataCommand, Package, PackageId};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -44,8 +44,7 @@ impl Components {
         let packages: BTreeMap<&PackageId, &Package> = metadata.packages.iter().map(|each| (&each.id, each)).collect();
         let nodes = metadata.resolve.iter().flat_map(|resolve| &resolve.nodes).map(|node| (&node.id, node));
         let nodes: BTreeMap<_, _> = nodes.collect();
-        let package = |program: &&str| format!("tileforge-{}-cli", program.trim_start_matches("tileforge-"));
-        let programs: Vec<String> = target.programs().iter().map(package).collect();
+        let programs = PROGRAMS.map(|program| format!("tileforge-{}-cli", program.trim_start_matches("tileforge-")));
         let is_program = |package: &&Package| programs.iter().any(|program| *program == package.name.as_str());
         let mut open: Vec<&PackageId> = metadata.packages.iter().filter(is_program).map(|each| &each.id).collect();
         let mut components = BTreeMap::new();

@@ -8,7 +8,7 @@ use super::components::Components;
 use super::elf::Needs;
 use super::onnxruntime::OnnxRuntime;
 use super::pe;
-use super::target::{self, System, Target};
+use super::target::{PROGRAMS, System, Target};
 use super::tree::{Entry, Tree};
 use super::{VERSION, licences};
 use std::collections::BTreeMap;
@@ -55,7 +55,7 @@ impl Spoken {
 /// Files that the programs of this machine print: completions and manual pages. They are the same for every target.
 pub(super) fn spoken_by(programs: &Path) -> Result<Spoken, String> {
     let mut spoken = Spoken::default();
-    for name in target::here()?.programs() {
+    for name in PROGRAMS {
         let said = |arguments: &[&str]| output_of(Command::new(programs.join(name)).args(arguments));
         let windows = format!("share/powershell/{name}.ps1");
         spoken.windows.file(windows, said(&["completions", "powershell"])?);
@@ -83,10 +83,6 @@ pub(super) fn of(
     seconds: u64,
 ) -> Result<Release, String> {
     let mut tree = spoken.of(target).clone();
-    tree.0.retain(|path, _| {
-        !path.starts_with("share/powershell/")
-            || target.programs().iter().any(|name| path.ends_with(&format!("/{name}.ps1")))
-    });
     let mut needs = Needs::default();
     let mut check = |name: &str, bytes: &[u8]| match target.system {
         System::Linux { .. } => needs.add(name, bytes, target),
@@ -96,7 +92,7 @@ pub(super) fn of(
         },
     };
     let ending = if target.system == System::Windows { ".exe" } else { "" };
-    for name in target.programs() {
+    for name in PROGRAMS {
         let program = build::stripped(target, &programs.join(format!("{name}{ending}")))?;
         check(name, &program)?;
         let program = match target.system {

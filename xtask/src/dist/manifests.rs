@@ -3,12 +3,12 @@
 //! Formats: <https://github.com/microsoft/winget-cli/tree/master/schemas/JSON/manifests/v1.10.0> and
 //! <https://github.com/ScoopInstaller/Scoop/blob/master/schema.json>. `scripts/check_manifests.py` checks them.
 
-use serde_json::{Value as Json, json};
+use serde_json::json;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use super::VERSION;
-use super::target::Target;
+use super::target::PROGRAMS;
 
 /// The winget format. Newer ones add nothing that is used here, and older wingets refuse them.
 const WINGET: &str = "1.10.0";
@@ -22,12 +22,7 @@ const LICENCE: &str = "MIT OR Apache-2.0";
 /// The manifests for an archive, by their file names.
 ///
 /// `address`: the folder on the web where the files of the release will be. `sha256`: that of the archive.
-pub(super) fn of(
-    target: &Target,
-    address: &str,
-    archive: &str,
-    sha256: &str,
-) -> Result<BTreeMap<String, Vec<u8>>, String> {
+pub(super) fn of(address: &str, archive: &str, sha256: &str) -> Result<BTreeMap<String, Vec<u8>>, String> {
     let address = address.trim_end_matches('/');
     if !["https://", "http://"].iter().any(|scheme| address.starts_with(scheme)) {
         return Err(format!("--url: expected an address that begins with https://, found {address}"));
@@ -43,7 +38,7 @@ pub(super) fn of(
     };
     made.insert(format!("{IDENTIFIER}.yaml"), head("version", "DefaultLocale: en-US\n"));
     let mut installer = String::from("InstallerType: zip\nNestedInstallerType: portable\nNestedInstallerFiles:\n");
-    for program in target.programs() {
+    for program in PROGRAMS {
         let path = format!(r"{root}\bin\{program}.exe");
         // Writing to a text cannot fail.
         let _ = write!(installer, "- RelativeFilePath: {}\n  PortableCommandAlias: {program}\n", quoted(&path));
@@ -63,7 +58,7 @@ pub(super) fn of(
         quoted(address)
     );
     made.insert(format!("{IDENTIFIER}.locale.en-US.yaml"), head("defaultLocale", &locale));
-    let programs: Vec<Json> = target.programs().iter().map(|program| json!(format!("bin/{program}.exe"))).collect();
+    let programs = PROGRAMS.map(|program| format!("bin/{program}.exe"));
     let scoop = json!({
         "version": VERSION,
         "description": SUMMARY,
@@ -89,14 +84,13 @@ fn quoted(text: &str) -> String {
 mod tests {
     #![allow(clippy::unwrap_used)] // a test's way to fail
 
-    use super::super::target;
     use super::*;
+    use serde_json::Value as Json;
 
     #[test]
     fn every_manifest_names_the_archive_with_its_digest() {
-        let target = target::parse("x86_64-pc-windows-gnu").unwrap();
         let sha256 = "ab".repeat(32);
-        let made = of(target, "https://example.com/releases/", "tileforge-x.zip", &sha256).unwrap();
+        let made = of("https://example.com/releases/", "tileforge-x.zip", &sha256).unwrap();
         let text = |name: &str| String::from_utf8(made[name].clone()).unwrap();
         let installer = text("Tileforge.Tileforge.installer.yaml");
         for part in [
@@ -109,8 +103,8 @@ mod tests {
         let scoop: Json = serde_json::from_str(&text("tileforge.json")).unwrap();
         let archive = &scoop["architecture"]["64bit"];
         assert_eq!((&archive["hash"], &archive["extract_dir"]), (&json!(sha256), &json!("tileforge-x")));
-        assert_eq!(scoop["bin"].as_array().unwrap().len(), target.programs().len());
+        assert_eq!(scoop["bin"].as_array().unwrap().len(), PROGRAMS.len());
         assert_eq!(made.len(), 4);
-        assert!(of(target, "example.com", "tileforge-x.zip", &sha256).unwrap_err().contains("--url"));
+        assert!(of("example.com", "tileforge-x.zip", &sha256).unwrap_err().contains("--url"));
     }
 }

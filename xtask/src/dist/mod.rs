@@ -109,7 +109,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
                 let archive = release.tree.zip(&name, seconds)?;
                 if let Some(address) = &arguments.url {
                     let sha256 = checksums::sha256(&archive);
-                    made.extend(manifests::of(target, address, &format!("{name}.zip"), &sha256)?);
+                    made.extend(manifests::of(address, &format!("{name}.zip"), &sha256)?);
                 } else {
                     report("without the manifests of winget and Scoop: no --url");
                 }

@@ -25,6 +25,9 @@ pub(crate) enum System {
     Windows,
 }
 
+/// The programs that a release has.
+pub(crate) const PROGRAMS: [&str; 4] = ["engine-builder", "exporter", "runtime", "tileforge-server"];
+
 static KNOWN: [Target; 3] = [
     Target {
         triple: "x86_64-unknown-linux-gnu",
@@ -57,15 +60,6 @@ impl Target {
         match self.system {
             System::Linux { .. } => "linux",
             System::Windows => "windows",
-        }
-    }
-
-    /// The programs that a release has.
-    pub(crate) fn programs(&self) -> &'static [&'static str] {
-        match self.system {
-            System::Linux { .. } => &["engine-builder", "exporter", "runtime", "tileforge-server"],
-            // The server is not built for it.
-            System::Windows => &["engine-builder", "exporter", "runtime"],
         }
     }
 
