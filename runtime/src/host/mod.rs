@@ -22,7 +22,8 @@ mod group;
 mod handle;
 #[allow(clippy::module_inception)]
 mod host;
-#[cfg(all(test, feature = "interleavings"))]
+#[cfg(test)]
+#[cfg(feature = "interleavings")]
 mod interleavings;
 mod metrics;
 mod network;
@@ -33,7 +34,8 @@ mod service;
 mod sessions;
 mod shared;
 mod sync;
-#[cfg(all(test, not(feature = "interleavings")))]
+#[cfg(test)]
+#[cfg(not(feature = "interleavings"))]
 mod tests;
 mod ticket;
 mod values;

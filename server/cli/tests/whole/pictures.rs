@@ -45,7 +45,7 @@ fn a_picture_is_enlarged_as_the_runtime_enlarges_it() {
     let (status, head, large) = server.request("POST", PATH, &[], &small);
     assert_eq!((status, head.contains("content-type: image/png"), size_of(&large)), (200, true, [160, 120]), "{head}");
     // The program makes the same pixels of the same engine.
-    let runtime = std::path::Path::new(env!("CARGO_BIN_EXE_tileforge-server")).with_file_name("runtime");
+    let runtime = Path::new(env!("CARGO_BIN_EXE_tileforge-server")).with_file_name("runtime");
     let output = server.folder().join("large.png");
     let ran = Command::new(runtime)
         .args(["infer", "--engine"])
