@@ -169,11 +169,12 @@ def document() -> str:
     day = time.strftime("%Y-%m-%d")
     return f"""# Plans of every architecture
 
-Plans for RTX GPUs that were **built** by {day} with TensorRT for RTX 1.7.1.116, without a GPU; none has **run**. Weights
-are random, of published sizes. [plans.md](plans.md) says what the columns mean: bytes that kernels read and write,
-products that they add up, and memory of activations. Where GPUs differ, a cell has one figure for each, in the order of
-the column "compute". "Build" is the longest time and the most memory of the builder, on two cores that other work
-shared. A run of an autoencoder or a UNet makes one picture or a step of one (a UNet has two samples, with guidance).
+Plans for RTX GPUs that were **built** by {day} with TensorRT for RTX 1.7.1.116, without a GPU; none has **run**.
+Weights are random, of published sizes, and nobody asked whether a network holds its quality in this precision.
+[plans.md](plans.md) says what the columns mean: bytes that kernels read and write, products that they add up, and memory
+of activations. Where GPUs differ, a cell has one figure for each, in the order of the column "compute". "Build" is the
+longest time and the most memory of the builder, on two cores that other work shared. A run of an autoencoder makes one
+picture, and one of a UNet a step of one, with two samples for guidance.
 
     scripts/plan_tables.py
 
