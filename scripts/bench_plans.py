@@ -62,11 +62,7 @@ MODELS = [
 
 
 def measure(model: Model, capability: str, folder: Path, bindings: str | None) -> str:
-    checkpoint, graph, half = (folder / name for name in ("checkpoint.safetensors", "graph.onnx", "half.onnx"))
-    run("cargo", "run", "--quiet", "--release", "--package", "xtask", "--", "synth", model.architecture,
-        "--preset", model.preset, "--data-type", "f16", "-o", checkpoint)  # fmt: skip
-    run(binaries() / "exporter", "export", checkpoint, "--shapes", model.shapes, *model.more, "-o", graph)
-    run(binaries() / "engine-builder", "convert", graph, "--precision", "fp16", "-o", half)
+    half = converted(model.architecture, model.preset, model.shapes, model.more, "fp16", folder)
     # In turns, because other programs share the machine; the best of each.
     ours, bare = [], []
     for _ in range(2 if bindings else 1):
@@ -94,20 +90,41 @@ class Built:
     size: int
     layers: int
     rewritten: int
+    kernels: int
+    # Megabytes, billions, megabytes.
+    moved: float
+    products: float
+    activations: float
+
+
+def converted(architecture: str, preset: str, shapes: str, more: tuple[str, ...], precision: str, folder: Path) -> Path:
+    """A graph with random weights of a published size, in a precision, in an empty folder."""
+    checkpoint, graph, made = (folder / name for name in ("checkpoint.safetensors", "graph.onnx", "converted.onnx"))
+    synth = ["synth", architecture, "--preset", preset, "--data-type", "f16", "-o", checkpoint]
+    run("cargo", "run", "--quiet", "--release", "--package", "xtask", "--", *synth)
+    run(binaries() / "exporter", "export", checkpoint, "--shapes", shapes, *more, "-o", graph)
+    run(binaries() / "engine-builder", "convert", graph, "--precision", precision, "-o", made)
+    return made
 
 
 def built_by_us(graph: Path, capability: str, folder: Path) -> Built:
+    """A plan of our example, in a process of its own.
+
+    Raises:
+        RuntimeError: The builder refuses the graph.
+    """
     said = run(binaries() / "examples" / "rtx_plan", ROOT / ".onnxruntime" / "lib", graph, capability, folder)
     found = re.search(
-        r"([\d.]+) s, (\d+) layers, plan of (\d+) bytes, VmHWM: (\d+) kB, "
-        r"rewritten: Prepared \{(.*)\}",
+        r"([\d.]+) s, (\d+) layers, plan of (\d+) bytes, VmHWM: (\d+) kB, rewritten: Prepared \{(.*)\}\n"
+        r"(\d+) kernels, ([\d.]+) MB moved, ([\d.]+) G products, ([\d.]+) MB of activations",
         said,
     )
     if not found:
         raise RuntimeError(f"rtx_plan said something else: {said}")
-    seconds, layers, size, memory, counts = found.groups()
+    seconds, layers, size, memory, counts, kernels, *figures = found.groups()
     rewritten = sum(map(int, re.findall(r"\d+", counts)))
-    return Built(float(seconds), int(memory) * 1024, int(size), int(layers), rewritten)
+    cost = float(seconds), int(memory) * 1024, int(size), int(layers), rewritten
+    return Built(*cost, int(kernels), *map(float, figures))
 
 
 def main() -> int:

@@ -7,8 +7,8 @@
     VENV/bin/python scripts/bench_python.py [--pictures 100] [--rounds 3]
 
 All ways enlarge the same pictures by `models/compact-x4.safetensors` in FP32, one after the other, from an array of
-8-bit samples to one. Sides are 64 to 512 pixels long, so that an engine of the profile `cpu` takes each as one tile. All
-have one thread for each processor that they may use.
+8-bit samples to one. Sides are 64 to 512 pixels long, so that an engine of the profile `cpu` takes each as one tile.
+All have one thread for each processor that they may use.
 
 | way | is |
 |---|---|
@@ -38,7 +38,10 @@ from commands import ROOT, binaries, run
 from PIL import Image
 
 CHECKPOINT = ROOT / "models/compact-x4.safetensors"
-WAYS = ["tileforge", "host", "onnxruntime", "torch", "torch-compiled", "tileforge-openvino", "host-openvino", "openvino"]
+WAYS = [
+    *("tileforge", "host", "onnxruntime", "torch", "torch-compiled"),
+    *("tileforge-openvino", "host-openvino", "openvino"),
+]
 WARM_UP = 3
 PAUSE = 2.0
 

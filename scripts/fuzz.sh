@@ -21,7 +21,8 @@ one() {
     mkdir -p "fuzz/corpus/$target"
     # The seeds are small valid files.
     if [ -d "fuzz/seeds/$target" ]; then cp -n "fuzz/seeds/$target/"* "fuzz/corpus/$target/"; fi
-    cargo fuzz run --codegen-units "$UNITS" "$target" -- -rss_limit_mb=2048 -print_final_stats=1 "$@" >"$logs/$target" 2>&1 || code=$?
+    cargo fuzz run --codegen-units "$UNITS" "$target" -- -rss_limit_mb=2048 -print_final_stats=1 "$@" \
+        >"$logs/$target" 2>&1 || code=$?
     echo "fuzzed $target: $*"
     cat "$logs/$target"
     # `xargs` gives up at 255.

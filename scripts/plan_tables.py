@@ -6,24 +6,24 @@
     scripts/plan_tables.py [--capability 8.9 ...] [--precision fp16 ...] [--only ARCHITECTURE ...] [--minutes N]
 
 Each network has random weights of a published size. It is exported with one fixed shape, converted, and built in a
-process of its own. Figures are kept in target/plan-tables/, so that a stopped run goes on, and the document has all that
-are there. A network that fails is named in the document with the reason. With --minutes, no build starts later than
-that.
+process of its own. Figures are kept in target/plan-tables/, so that a stopped run goes on, and the document has all
+that are there. A network that fails is named in the document with the reason. With --minutes, no build starts later
+than that.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import re
 import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from commands import ROOT, binaries, run
+from bench_plans import built_by_us, converted
+from commands import ROOT, binaries
 
 WORK = ROOT / "target" / "plan-tables"
 DOCUMENT = ROOT / "docs" / "plan-tables.md"
@@ -95,12 +95,6 @@ NETWORKS = [
             "sample:2x4x128x128,encoder_hidden_states:2x77x2048,text_embeds:2x1280,time_ids:2x6", 1024**2),  # fmt: skip
 ]
 
-SAID = re.compile(
-    r"([\d.]+) s, (\d+) layers, plan of (\d+) bytes, VmHWM: (\d+) kB, rewritten: .*\n"
-    r"(\d+) kernels, ([\d.]+) MB moved, ([\d.]+) G products, ([\d.]+) MB of activations"
-)
-
-
 def kept(network: Network, precision: str, capability: str) -> Path:
     return WORK / f"{network.architecture}-{network.preset}-{precision}-{capability}.json"
 
@@ -110,21 +104,11 @@ def build(network: Network, precision: str, capabilities: list[str]) -> None:
     # Beside the programs, because /tmp may be in memory.
     with tempfile.TemporaryDirectory(prefix="plan-tables-", dir=binaries().parent) as name:
         folder = Path(name)
-        checkpoint, graph, converted = (folder / file for file in ("a.safetensors", "a.onnx", "converted.onnx"))
-        run(binaries() / "xtask", "synth", network.architecture, "--preset", network.preset, "--data-type", "f16",
-            "-o", checkpoint)  # fmt: skip
-        run(binaries() / "exporter", "export", checkpoint, "--shapes", network.shapes, "-o", graph)
-        run(binaries() / "engine-builder", "convert", graph, "--precision", precision, "-o", converted)
+        graph = converted(network.architecture, network.preset, network.shapes, (), precision, folder)
         for capability in capabilities:
             # What the builder refuses belongs to the document.
             try:
-                said = run(binaries() / "examples/rtx_plan", ROOT / ".onnxruntime/lib", converted, capability,
-                           folder / "plan")  # fmt: skip
-                found = SAID.search(said)
-                if not found:
-                    raise RuntimeError(f"rtx_plan said something else: {said}")
-                figures = dict(zip(("seconds", "layers", "plan", "memory", "kernels", "moved", "products", "activations"),
-                                   map(float, found.groups()), strict=True))  # fmt: skip
+                figures = asdict(built_by_us(graph, capability, folder / "plan"))
             except RuntimeError as error:
                 figures = {"failed": str(error).strip().splitlines()[-1]}
             kept(network, precision, capability).write_text(json.dumps(figures))
@@ -156,7 +140,7 @@ def row(network: Network, precision: str) -> str | None:
         cell(of["moved"], lambda moved: f"{moved * 1e3 / network.pixels:.2f} kB"),
         cell(of["products"], lambda products: f"{products:,.1f} G"),
         cell(of["activations"], lambda activations: f"{activations:,.0f} MB"),
-        f"{max(of['seconds']):.0f} s, {max(of['memory']) / 1e6:.1f} GB",
+        f"{max(of['seconds']):.0f} s, {max(of['memory']) / 1e9:.1f} GB",
     ]
     return f"| {' | '.join(cells)} |"
 
@@ -170,11 +154,11 @@ def document() -> str:
     return f"""# Plans of every architecture
 
 Plans for RTX GPUs that were **built** by {day} with TensorRT for RTX 1.7.1.116, without a GPU; none has **run**.
-Weights are random, of published sizes, and nobody asked whether a network holds its quality in this precision.
-[plans.md](plans.md) says what the columns mean: bytes that kernels read and write, products that they add up, and memory
-of activations. Where GPUs differ, a cell has one figure for each, in the order of the column "compute". "Build" is the
-longest time and the most memory of the builder, on two cores that other work shared. A run of an autoencoder makes one
-picture, and one of a UNet a step of one, with two samples for guidance.
+Weights are random, of published sizes. Whether a network keeps its quality in this precision was not measured.
+[plans.md](plans.md) says what the columns mean: bytes that kernels read and write, products that they add up, and
+memory of activations. Where GPUs differ, a cell has one figure for each, in the order of the column "compute". "Build"
+is the longest time and the most memory of the builder, on two cores that other work shared. A run of an autoencoder
+makes one picture, and one of a UNet a step of one, with two samples for guidance.
 
     scripts/plan_tables.py
 

@@ -28,6 +28,8 @@ import tileforge
 
 PACK = ROOT / "python/comfyui"
 GRAPHS = ROOT / "python/examples"
+# Those of `build_engines`.
+ENGINES = ["compact-x4", "depth", "eraser", "restorer", "sd15", "vae"]
 # Seconds after which an interrupt must have ended a request.
 INTERRUPTED_WITHIN = 5.0
 
@@ -310,7 +312,7 @@ async def check_refusals(server: Server, engines: Path) -> None:
     }
     count = 0
     for name, (right, inputs) in tasks.items():
-        for engine in ("compact-x4", "depth", "eraser", "restorer", "sd15", "vae"):
+        for engine in ENGINES:
             if engine in right.split():
                 continue
             tested = node(name, **{**inputs, "engine": ["3", 0]})
@@ -399,7 +401,7 @@ async def show(arguments: argparse.Namespace) -> None:
             shutil.copy(ROOT / "tests/images/coffee.png", base / "input")
             listed = await server.get("/object_info/TileforgeLoadEngine")
             names = listed["TileforgeLoadEngine"]["input"]["required"]["name"][1]["options"]
-            check(names == ["compact-x4", "depth", "eraser", "restorer", "sd15", "vae"], f"engines in the list: {', '.join(names)}")
+            check(names == ENGINES, f"engines in the list: {', '.join(names)}")
             nodes = [name for name in await server.get("/object_info") if name.startswith("Tileforge")]
             check(len(nodes) == 10, f"{len(nodes)} nodes")
             await check_upscale(server, engines)

@@ -44,6 +44,11 @@ impl Budget {
 }
 
 impl Held {
+    /// Takes so many bytes more for each of so many pixels.
+    pub(crate) fn add_pixels(&self, pixels: u64, bytes_per_pixel: u64) -> Result<()> {
+        self.add(usize::try_from(pixels.saturating_mul(bytes_per_pixel)).unwrap_or(usize::MAX))
+    }
+
     /// Takes so many bytes more.
     pub(crate) fn add(&self, bytes: usize) -> Result<()> {
         let mut state = self.held.lock();

@@ -35,8 +35,7 @@ impl Coding {
         let limits = self.limits;
         let decoding = self.work(move || Picture::from_reader(&*bytes, &limits));
         let picture = decoding.instrument(traces::part("decode")).await??;
-        let pixels = u64::from(picture.size().width) * u64::from(picture.size().height);
-        held.add(usize::try_from(pixels * BYTES_PER_PIXEL).unwrap_or(usize::MAX))?;
+        held.add_pixels(picture.size().pixels(), BYTES_PER_PIXEL)?;
         Ok(picture)
     }
 

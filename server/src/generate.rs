@@ -61,7 +61,7 @@ pub(crate) async fn generate(
     let generator = model.generator()?;
     let settings = settings(app, generator, &wanted)?;
     let pixels = pixels_of(&settings);
-    held.add(usize::try_from(pixels.saturating_mul(BYTES_PER_PIXEL)).unwrap_or(usize::MAX))?;
+    held.add_pixels(pixels, BYTES_PER_PIXEL)?;
     let (seed, steps) = (settings.seed, settings.steps);
     let every = steps.div_ceil(wanted.previews + 1).max(1);
     let mut request = Generate::new(settings);

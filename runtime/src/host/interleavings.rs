@@ -137,7 +137,7 @@ fn what_was_accepted_before_the_end_is_finished() {
         };
         let watching = service.submit(4, Terms::default());
         if let Ok(handle) = &watching {
-            // Whoever asks for the place holds nothing up.
+            // Asking for the place must block nothing.
             let _ = handle.place();
         }
         service.close();

@@ -18,7 +18,7 @@ use crate::generate::{self, MaskOf, Wanted, decode_text};
 use crate::inference::Options;
 use crate::model::{Model, Purpose};
 use crate::pictures::{Upload, format_named, media_of};
-use crate::size::{shown, size_of};
+use crate::size::{check_mask, shown, size_of};
 use crate::watcher::Watcher;
 
 /// Most previews that a client of OpenAI's API may ask for.
@@ -107,10 +107,7 @@ impl Order {
         let mask = match (mask, &picture) {
             (Some(mask), Some(picture)) => {
                 let mask = decoded(app, "mask", mask, &held).await?;
-                if mask.size() != picture.size() {
-                    let [expected, found] = [picture.size(), mask.size()].map(shown);
-                    return Err(Failure::invalid(format!("mask: expected {expected}, as the picture, found {found}")));
-                }
+                check_mask(picture, &mask)?;
                 Some(app.coding.work(move || generate::mask(&mask, MaskOf::Alpha)).await??)
             }
             (Some(_), None) => return Err(Failure::invalid("mask: expected a picture beside it")),

@@ -10,10 +10,10 @@ use tileforge::{Format, Task};
 use super::media;
 use super::upload::{MASK, Upload};
 use crate::app::App;
-use crate::failure::{Failure, Result};
+use crate::failure::Result;
 use crate::inference::Options;
 use crate::model::{Model, Purpose};
-use crate::size::shown;
+use crate::size::check_mask;
 use crate::watcher::Watcher;
 
 /// Bytes that a picture, its mask and the result take for each pixel while it is filled in: samples as floats and as
@@ -60,11 +60,8 @@ async fn made(app: &App, model: &Model, upload: &mut Upload, format: Format, wat
     let inpainter = model.inpainter()?;
     let (mask, _) = upload.decoded(app, &MASK).await?;
     let (picture, held) = upload.picture(app).await?;
-    if mask.size() != picture.size() {
-        let [expected, found] = [picture.size(), mask.size()].map(shown);
-        return Err(Failure::invalid(format!("mask: expected {expected}, as the picture, found {found}")));
-    }
-    held.add(usize::try_from(picture.size().pixels().saturating_mul(BYTES_PER_PIXEL)).unwrap_or(usize::MAX))?;
+    check_mask(&picture, &mask)?;
+    held.add_pixels(picture.size().pixels(), BYTES_PER_PIXEL)?;
     let (terms, _cancel) = Options::of_texts(upload.caller, |name| upload.text(name))?.terms(app);
     let filled = watcher.follow(model, inpainter.submit(picture, mask, terms)?).await?;
     app.coding.encode(filled, format).await

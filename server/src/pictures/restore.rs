@@ -74,7 +74,7 @@ pub(super) async fn restore(
         return Err(Failure::invalid(format!("size: expected at most {most} million pixels, found {found}")));
     }
     let pixels = size.pixels() + picture.size().pixels();
-    held.add(usize::try_from(pixels.saturating_mul(BYTES_PER_PIXEL)).unwrap_or(usize::MAX))?;
+    held.add_pixels(pixels, BYTES_PER_PIXEL)?;
     let (terms, _cancel) = options.terms(app);
     watcher.follow(model, restorer.submit(picture, settings, terms)?).await
 }

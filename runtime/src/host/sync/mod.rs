@@ -1,5 +1,6 @@
-//! The locks and threads of the host: those of the system; with the feature `interleavings`, those of a scheduler that
-//! runs a test's threads in many orders, so that a wake-up that is lost in one of them shows (`scripts/interleavings.sh`).
+//! The locks and threads of the host: those of the system. With the feature `interleavings` they are those of a
+//! scheduler that runs a test's threads in many orders, and finds those in which one waits for ever
+//! (`scripts/interleavings.sh`).
 
 #[cfg(feature = "interleavings")]
 mod interleaved;

@@ -2,12 +2,11 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use serde_json::Value;
 
-use crate::harness::{Server, engines, inpainter, picture, program};
-use crate::pictures::{form, pixels, size_of};
+use crate::harness::{Server, engines, inpainter, picture};
+use crate::pictures::{error, form, of_the_program, pixels, size_of};
 
 /// A folder of engines with `model`, which enlarges, and `eraser`.
 fn both() -> tempfile::TempDir {
@@ -30,24 +29,14 @@ pub(crate) fn field(mask: &Path) -> String {
     format!("mask=@{}", mask.display())
 }
 
-fn error(answer: &[u8]) -> String {
-    let answer: Value =
-        serde_json::from_slice(answer).unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(answer)));
-    answer["error"].as_str().unwrap().to_owned()
-}
-
 #[test]
 fn a_picture_is_filled_in_as_the_runtime_fills_it_in() {
     let engines = both();
     let server = Server::start(engines.path(), &[]);
     let given = picture(&server, "47x31");
-    let [file, output] = ["47x31.png", "program.png"].map(|name| server.folder().join(name));
+    let file = server.folder().join("47x31.png");
     let hole = mask(server.folder(), [47, 31]);
-    let mut command = Command::new(program("runtime"));
-    command.args(["infer", "--engine"]).arg(inpainter()).arg("--input").arg(&file).arg("--output").arg(&output);
-    let ran = command.arg("--mask").arg(&hole).env("CUDA_VISIBLE_DEVICES", "").output().unwrap();
-    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
-    let expected = fs::read(output).unwrap();
+    let expected = of_the_program(inpainter(), &server, "47x31.png", &["--mask", hole.to_str().unwrap()]);
     // The mask may come before its picture, too, and one engine of the folder fits.
     let white = field(&hole);
     for fields in [&[white.as_str()][..], &["engine=eraser", &white, "timeout=0", "priority=1"]] {

@@ -1,11 +1,12 @@
 //! Pictures in and out.
 
+use std::fs;
 use std::path::Path;
 use std::process::Command;
 
 use serde_json::Value;
 
-use crate::harness::{Server, engines, picture};
+use crate::harness::{Server, engines, picture, program};
 
 const PATH: &str = "/v1/upscale?engine=model";
 
@@ -37,6 +38,24 @@ pub(crate) fn form(server: &Server, path: &str, picture: &Path, fields: &[&str])
     command.arg(format!("http://{}{path}", server.http)).output().unwrap().stdout
 }
 
+/// What the program makes of a picture in the server's folder.
+pub(crate) fn of_the_program(engine: &Path, server: &Server, name: &str, more: &[&str]) -> Vec<u8> {
+    let (input, output) = (server.folder().join(name), server.folder().join("program.png"));
+    let mut command = Command::new(program("runtime"));
+    command.args(["infer", "--engine"]).arg(engine).arg("--input").arg(&input).arg("--output").arg(&output);
+    command.args(more).env("CUDA_VISIBLE_DEVICES", "");
+    let ran = command.output().unwrap();
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    fs::read(output).unwrap()
+}
+
+/// The words of an error.
+pub(crate) fn error(answer: &[u8]) -> String {
+    let answer: Value =
+        serde_json::from_slice(answer).unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(answer)));
+    answer["error"].as_str().unwrap().to_owned()
+}
+
 #[test]
 fn a_picture_is_enlarged_as_the_runtime_enlarges_it() {
     let engines = engines();
@@ -45,22 +64,8 @@ fn a_picture_is_enlarged_as_the_runtime_enlarges_it() {
     let (status, head, large) = server.request("POST", PATH, &[], &small);
     assert_eq!((status, head.contains("content-type: image/png"), size_of(&large)), (200, true, [160, 120]), "{head}");
     // The program makes the same pixels of the same engine.
-    let runtime = Path::new(env!("CARGO_BIN_EXE_tileforge-server")).with_file_name("runtime");
-    let output = server.folder().join("large.png");
-    let ran = Command::new(runtime)
-        .args(["infer", "--engine"])
-        .arg(engines.path().join("model"))
-        .args([
-            "--input".as_ref(),
-            server.folder().join("40x30.png").as_os_str(),
-            "--output".as_ref(),
-            output.as_os_str(),
-        ])
-        .env("CUDA_VISIBLE_DEVICES", "")
-        .output()
-        .unwrap();
-    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
-    assert!(pixels(&large) == pixels(&std::fs::read(output).unwrap()));
+    let of_the_program = of_the_program(&engines.path().join("model"), &server, "40x30.png", &[]);
+    assert!(pixels(&large) == pixels(&of_the_program));
     // Other formats, by what the client takes, and from its own answers.
     for (accept, begin) in
         [("image/jpeg", &b"\xff\xd8\xff"[..]), ("image/webp", b"RIFF"), ("text/html, */*;q=0.1", b"\x89PNG")]
@@ -91,8 +96,7 @@ fn what_is_no_picture_or_too_large_is_refused() {
     let small = picture(&server, "40x30");
     let refused = |path: &str, headers: &[(&str, &str)], body: &[u8]| {
         let (status, _, body) = server.request("POST", path, headers, body);
-        let answer: Value = serde_json::from_slice(&body).unwrap();
-        (status, answer["error"].as_str().unwrap().to_owned())
+        (status, error(&body))
     };
     // 100 megapixels of one colour in a hundredth of their bytes.
     let bomb = picture(&server, "10000x10000");

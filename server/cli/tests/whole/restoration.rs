@@ -1,13 +1,11 @@
 //! Pictures that a pipeline restores.
 
-use std::fs;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::harness::{Server, engines, picture, program, restorer};
-use crate::pictures::{form, pixels, size_of};
+use crate::harness::{Server, engines, picture, restorer};
+use crate::pictures::{error, form, of_the_program, pixels, size_of};
 
 const PATH: &str = "/v1/upscale?engine=restorer";
 
@@ -18,17 +16,6 @@ fn both() -> tempfile::TempDir {
     folder
 }
 
-/// What the program makes of a picture in the server's folder.
-fn of_the_program(server: &Server, name: &str, more: &[&str]) -> Vec<u8> {
-    let (input, output) = (server.folder().join(name), server.folder().join("program.png"));
-    let mut command = Command::new(program("runtime"));
-    command.args(["infer", "--engine"]).arg(restorer()).arg("--input").arg(&input).arg("--output").arg(&output);
-    command.args(more).env("CUDA_VISIBLE_DEVICES", "");
-    let ran = command.output().unwrap();
-    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
-    fs::read(output).unwrap()
-}
-
 #[test]
 fn a_picture_is_restored_as_the_runtime_restores_it() {
     let engines = both();
@@ -37,9 +24,10 @@ fn a_picture_is_restored_as_the_runtime_restores_it() {
     let file = server.folder().join("61x45.png");
     let (status, head, made) = server.request("POST", PATH, &[], &given);
     assert_eq!((status, size_of(&made)), (200, [42, 32]), "{head}");
-    assert!(pixels(&made) == pixels(&of_the_program(&server, "61x45.png", &[])));
+    assert!(pixels(&made) == pixels(&of_the_program(restorer(), &server, "61x45.png", &[])));
     // With settings in the query, in a form, and as a job.
     let expected = of_the_program(
+        restorer(),
         &server,
         "61x45.png",
         &["--size", "48x32", "--seed", "18446744073709551615", "--colour", "wavelet"],
@@ -73,11 +61,6 @@ fn settings_that_do_not_fit_are_refused() {
     let server = Server::start(engines.path(), &["--max-megapixels", "1"]);
     let given = picture(&server, "61x45");
     let file = server.folder().join("61x45.png");
-    let error = |body: &[u8]| {
-        let answer: Value =
-            serde_json::from_slice(body).unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(body)));
-        answer["error"].as_str().unwrap().to_owned()
-    };
     let before = server.memory();
     for (query, expected) in [
         ("size=0", "size: expected the length of the shorter side, or a size"),
