@@ -141,10 +141,9 @@ gpu-check: build ## Check results and speed on the NVIDIA GPU of this machine; e
 	cargo build --release --locked --package xtask
 	@python3 scripts/gpu_check.py
 
-lint: ## Formatting, lints, generated code, licences and advisories; the GitHub workflow where actionlint or npm is installed
+lint: ## Formatting, lints, licences and advisories; the GitHub workflow where actionlint or npm is installed
 	cargo fmt --all --check
 	cargo clippy --release --locked --workspace --all-targets $(RTX_FEATURE) -- --deny warnings
-	cargo xtask codegen --check
 	scripts/cargo_deny.sh
 	scripts/actionlint.sh ci/github/example.yml
 
@@ -159,7 +158,7 @@ bench: setup build ## Measure figures of docs/benchmarks.md (LARGE=1: with a pho
 	scripts/bench.py $(if $(filter 1,$(LARGE)),--large)
 
 docs: ## Build the API documentation in target/doc/
-	RUSTDOCFLAGS="--deny warnings" cargo doc --release --locked --workspace --no-deps
+	RUSTDOCFLAGS="--deny warnings" cargo doc --release --locked --workspace $(RTX_FEATURE) --no-deps
 
 dist: ## Make a release in target/dist/: archives, Debian packages, checksums (TARGETS="…"; KEY=FILE signs it)
 	cargo xtask dist $(TARGETS:%=--target %) $(if $(RTX_FEATURE),--rtx) $(if $(KEY),--key "$(KEY)")

@@ -20,12 +20,8 @@ struct Arguments {
 enum Task {
     /// List the architectures with their presets, and with example shapes for presets that need shapes.
     Architectures(architectures::Arguments),
-    /// Generate crates/graph/src/proto/onnx.rs from crates/graph/proto/onnx-ml.proto.
-    Codegen {
-        /// Write nothing; fail if the checked-in file differs.
-        #[arg(long)]
-        check: bool,
-    },
+    /// Generate the checked-in code from schemas of protocol buffers.
+    Codegen,
     /// Make a release: archives, Debian packages, checksums.
     Dist(dist::Arguments),
     /// Write a large photo by repeating a small one.
@@ -37,7 +33,7 @@ enum Task {
 fn main() -> ExitCode {
     let result = match Arguments::parse().task {
         Task::Architectures(arguments) => architectures::run(&arguments),
-        Task::Codegen { check } => codegen::run(check),
+        Task::Codegen => codegen::run(),
         Task::Dist(arguments) => dist::run(&arguments),
         Task::Repeat(arguments) => repeat::run(&arguments),
         Task::Synth(arguments) => synth::run(&arguments),
