@@ -9,6 +9,7 @@ use tileforge::{
 };
 
 use crate::failure::{Failure, Result, chain};
+use crate::settings::NamedModel;
 
 /// What an engine is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +55,7 @@ pub(crate) struct Model {
 #[derive(Debug)]
 struct Opened {
     engine: Engine,
+    placement: Placement,
     tensors: OnceLock<Tensors>,
     upscaler: OnceLock<Upscaler>,
     depth: OnceLock<DepthEstimator>,
@@ -66,25 +68,31 @@ struct Opened {
 
 impl Model {
     /// Opens an engine, which checks its files. This takes as long as reading them does.
-    pub(crate) fn open(host: &Host, name: &str, source: &str, options: &OpenOptions) -> tileforge::Result<Self> {
-        let engine = Engine::open(host, source, options)?;
+    pub(crate) fn open(host: &Host, named: &NamedModel, options: &OpenOptions) -> tileforge::Result<Self> {
+        let engine = Engine::open(host, &named.source, options)?;
+        let placement = named.placement.clone();
         let purpose = Purpose::of(&engine);
         // Whether the engine fits this machine is known now, not at the first request.
         let tensors = OnceLock::new();
         if let Purpose::Network(_) = purpose {
-            let opened = engine.tensors(Placement::default())?;
+            let opened = engine.tensors(placement.clone())?;
             let _ = tensors.set(opened);
         }
-        let restorer = (purpose == Purpose::Restore).then(|| engine.restorer(Coding::default())).transpose()?;
+        let restorer = (purpose == Purpose::Restore)
+            .then(|| engine.restorer(Coding { placement: placement.clone() }))
+            .transpose()?;
         // Opened here, because it reads files.
         let generator = match purpose {
             Purpose::Network(_) => Err("it is one network".to_owned()),
             Purpose::Restore => Err("it restores pictures".to_owned()),
-            Purpose::Generate => engine.generator(Generation::default()).map_err(|error| chain(&error)),
+            Purpose::Generate => {
+                let generation = Generation { placement: placement.clone(), ..Generation::default() };
+                engine.generator(generation).map_err(|error| chain(&error))
+            }
         };
         let (upscaler, depth, inpainter) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
-        let opened = Opened { engine, tensors, upscaler, depth, inpainter, generator, restorer };
-        Ok(Self { name: name.to_owned(), purpose, opened: Some(opened) })
+        let opened = Opened { engine, placement, tensors, upscaler, depth, inpainter, generator, restorer };
+        Ok(Self { name: named.name.clone(), purpose, opened: Some(opened) })
     }
 
     fn opened(&self) -> Result<&Opened> {
@@ -101,19 +109,20 @@ impl Model {
     /// It takes pictures, and gives larger or better ones.
     pub(crate) fn upscaler(&self) -> Result<&Upscaler> {
         let opened = self.opened()?;
-        once(&opened.upscaler, || opened.engine.upscaler(Upscale::default()))
+        let upscale = Upscale { placement: opened.placement.clone(), ..Upscale::default() };
+        once(&opened.upscaler, || opened.engine.upscaler(upscale))
     }
 
     /// It takes pictures, and gives their depth.
     pub(crate) fn depth(&self) -> Result<&DepthEstimator> {
         let opened = self.opened()?;
-        once(&opened.depth, || opened.engine.depth(Placement::default()))
+        once(&opened.depth, || opened.engine.depth(opened.placement.clone()))
     }
 
     /// It takes pictures with masks, and fills in what the masks cover.
     pub(crate) fn inpainter(&self) -> Result<&Inpainter> {
         let opened = self.opened()?;
-        once(&opened.inpainter, || opened.engine.inpainter(Placement::default()))
+        once(&opened.inpainter, || opened.engine.inpainter(opened.placement.clone()))
     }
 
     /// It takes pictures, and gives what they looked like.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
-use tileforge::{Host, OpenOptions};
+use tileforge::{Host, OpenOptions, Placement};
 
 use crate::failure::{Failure, FailureKind, Result, chain, shown};
 use crate::fingerprint::Stamp;
@@ -24,6 +24,8 @@ pub(crate) struct Repository {
     host: Host,
     options: OpenOptions,
     folder: Option<PathBuf>,
+    /// Where the engines of the folder run.
+    placement: Placement,
     named: RwLock<Vec<NamedModel>>,
     entries: RwLock<BTreeMap<String, Entry>>,
     /// One change after the other, so that an engine is not opened twice.
@@ -38,7 +40,8 @@ impl std::fmt::Debug for Repository {
 }
 
 struct Entry {
-    source: String,
+    /// What it was opened from.
+    model: NamedModel,
     /// Of the files that it was opened from, or that could not be opened.
     fingerprint: Option<Fingerprint>,
     state: State,
@@ -83,6 +86,7 @@ impl Repository {
     pub(crate) fn new(
         host: &Host,
         folder: Option<PathBuf>,
+        placement: Placement,
         named: Vec<NamedModel>,
         options: OpenOptions,
         metrics: Arc<Metrics>,
@@ -91,6 +95,7 @@ impl Repository {
             host: host.clone(),
             options,
             folder,
+            placement,
             named: RwLock::new(named),
             entries: RwLock::default(),
             changing: Mutex::default(),
@@ -165,8 +170,8 @@ impl Repository {
     /// Opens files: not for the thread of a connection.
     pub(crate) fn load(&self, name: &str) -> Result<()> {
         let _changing = self.changing.lock();
-        let source = self.sources().remove(name).ok_or_else(|| unknown(name))?;
-        self.open(name, &source).map_err(|reason| Failure::invalid(format!("{name} cannot be loaded: {reason}")))
+        let model = self.models().remove(name).ok_or_else(|| unknown(name))?;
+        self.open(&model).map_err(|reason| Failure::invalid(format!("{name} cannot be loaded: {reason}")))
     }
 
     /// Unloads a model. Requests that it has taken are finished.
@@ -188,21 +193,21 @@ impl Repository {
     /// `again`, those that could not be opened are tried again. Opens files: not for the thread of a connection.
     pub(crate) fn scan(&self, again: bool) {
         let _changing = self.changing.lock();
-        let sources = self.sources();
-        for (name, source) in &sources {
-            let fingerprint = Fingerprint::of(Path::new(source));
+        let models = self.models();
+        for (name, model) in &models {
+            let fingerprint = Fingerprint::of(Path::new(&model.source));
             let as_it_was = match self.entries.read().get(name) {
                 None => false,
                 Some(Entry { state: State::Unloaded, .. }) => true,
                 Some(Entry { state: State::Failed { .. }, .. }) if again => false,
-                Some(entry) => entry.source == *source && entry.fingerprint == fingerprint,
+                Some(entry) => entry.model == *model && entry.fingerprint == fingerprint,
             };
             if !as_it_was {
                 // The entry has the reason.
-                let _ = self.open(name, source);
+                let _ = self.open(model);
             }
         }
-        let gone = |name: &String| !sources.contains_key(name);
+        let gone = |name: &String| !models.contains_key(name);
         let names: Vec<String> = self.entries.read().keys().filter(|name| gone(name)).cloned().collect();
         for name in names {
             tracing::info!(model = name, "removed");
@@ -210,10 +215,11 @@ impl Repository {
         }
     }
 
-    fn open(&self, name: &str, source: &str) -> std::result::Result<(), String> {
+    fn open(&self, named: &NamedModel) -> std::result::Result<(), String> {
+        let name = named.name.as_str();
         // Before it is opened: what changes meanwhile is seen by the next scan.
-        let fingerprint = Fingerprint::of(Path::new(source));
-        let result = Model::open(&self.host, name, source, &self.options);
+        let fingerprint = Fingerprint::of(Path::new(&named.source));
+        let result = Model::open(&self.host, named, &self.options);
         let mut entries = self.entries.write();
         let (state, told) = match result {
             Ok(model) => {
@@ -232,23 +238,24 @@ impl Repository {
                 (state, Err(reason))
             }
         };
-        entries.insert(name.to_owned(), Entry { source: source.to_owned(), fingerprint, state });
+        entries.insert(name.to_owned(), Entry { model: named.clone(), fingerprint, state });
         told
     }
 
-    /// Where the engine of each name is.
-    fn sources(&self) -> BTreeMap<String, String> {
-        let mut sources = BTreeMap::new();
+    /// The engines that there are, by name.
+    fn models(&self) -> BTreeMap<String, NamedModel> {
+        let mut models = BTreeMap::new();
         for path in self.folder.iter().filter_map(|folder| folder.read_dir().ok()).flatten().flatten() {
             let path = path.path();
             let name = path.file_name().and_then(|name| name.to_str()).filter(|name| is_name(name));
             let (Some(name), Some(text)) = (name, path.to_str()) else { continue };
             if path.join(MANIFEST).is_file() {
-                sources.insert(name.to_owned(), text.to_owned());
+                let (name, source) = (name.to_owned(), text.to_owned());
+                models.insert(name.clone(), NamedModel { name, source, placement: self.placement.clone() });
             }
         }
-        sources.extend(self.named.read().iter().map(|model| (model.name.clone(), model.source.clone())));
-        sources
+        models.extend(self.named.read().iter().map(|model| (model.name.clone(), model.clone())));
+        models
     }
 }
 

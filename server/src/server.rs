@@ -146,7 +146,7 @@ impl Server {
     /// # Errors
     /// An address is in use; the settings do not go together.
     pub async fn open(host: &Host, settings: Settings) -> Result<Self> {
-        let Settings { engines, models, http, grpc, poll, tls, keys, hosts, work, limits } = settings;
+        let Settings { engines, placement, models, http, grpc, poll, tls, keys, hosts, work, limits } = settings;
         check_names(&models)?;
         if let Some(folder) = engines.as_ref().filter(|folder| !folder.is_dir()) {
             return Err(Error::Folder(folder.clone()));
@@ -157,7 +157,7 @@ impl Server {
         let options = OpenOptions { waiting: limits.waiting, ..OpenOptions::default() };
         let app = Arc::new(App {
             host: host.clone(),
-            repository: Repository::new(host, engines, models, options, metrics.clone()),
+            repository: Repository::new(host, engines, placement, models, options, metrics.clone()),
             admission: Arc::new(Admission::new(limits.requests)),
             limits,
             budget: Budget::new(limits.memory_bytes),

@@ -5,6 +5,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use tileforge::Placement;
+
 /// An engine under a name, wherever it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedModel {
@@ -12,6 +14,8 @@ pub struct NamedModel {
     pub name: String,
     /// A folder, an archive, or `oci://HOST/NAME:TAG`.
     pub source: String,
+    /// Where it runs.
+    pub placement: Placement,
 }
 
 /// The files of a certificate, in PEM.
@@ -28,6 +32,8 @@ pub struct TlsFiles {
 pub struct Settings {
     /// The folder whose engines are served under the names of their folders.
     pub engines: Option<PathBuf>,
+    /// Where those engines run.
+    pub placement: Placement,
     /// Engines of other places. A name of the folder that is named here, too, is this one.
     pub models: Vec<NamedModel>,
     /// Where HTTP is served; `None`: not at all.

@@ -21,7 +21,7 @@ pub enum OptimisationLevel {
 }
 
 /// How a [`Session`](crate::Session) is opened.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionOptions {
     /// The execution provider.
     pub provider: Provider,

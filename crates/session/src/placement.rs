@@ -5,7 +5,7 @@ use tileforge_contract::Provider;
 use crate::options::SessionOptions;
 
 /// Where an engine runs.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Placement {
     /// The provider; `None`: the best one that fits, from the one that the engine was built for down to the CPU.
     pub provider: Option<Provider>,

@@ -3,13 +3,12 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use tileforge_contract::Provider;
 use tileforge_engine::{Bundle, Engine, Pipeline, PublicKey, Result};
 use tileforge_image::tile::Blend;
 use tileforge_image::{Alpha, Size};
 use tileforge_runtime::upscale::UpscaleOptions;
-use tileforge_session::{Placement, Processors, SessionOptions};
-use tileforge_terminal::{RequiredSignature, counted};
+use tileforge_session::{Placement, SessionOptions};
+use tileforge_terminal::{Placing, RequiredSignature};
 
 use super::failure::Failure;
 
@@ -158,69 +157,11 @@ impl Signed {
     }
 }
 
-/// Where an engine runs; shared by the commands that run one.
-#[derive(clap::Args)]
-#[command(next_help_heading = "Where it runs")]
-pub(crate) struct Placing {
-    /// tensorrt-rtx, tensorrt, cuda, openvino, cpu, or auto: the best that fits, from the one that the engine was
-    /// built for down to the CPU.
-    #[arg(long, default_value = "auto", value_parser = provider)]
-    provider: ProviderChoice,
-    /// Take no step down: exit with code 3 where the first provider does not fit, or does not take every node.
-    #[arg(long)]
-    strict: bool,
-    /// Numbers of the GPUs to use, such as 0,1 [default: 0].
-    #[arg(long, value_name = "N,N", value_delimiter = ',')]
-    devices: Vec<u32>,
-    /// Sessions that run at the same time [default: by the engine's profile; 1 on the CPU].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=16))]
-    streams: Option<u16>,
-    /// Threads of each session on the CPU [default: one for each physical core that this process may use, by affinity
-    /// and control groups; shared by the streams].
-    #[arg(long, value_name = "N", value_parser = threads)]
-    threads: Option<usize>,
-}
-
-#[derive(Clone, Copy)]
-pub(crate) enum ProviderChoice {
-    Auto,
-    Only(Provider),
-}
-
-fn provider(text: &str) -> Result<ProviderChoice, String> {
-    match text {
-        "auto" => Ok(ProviderChoice::Auto),
-        _ => text
-            .parse()
-            .map(ProviderChoice::Only)
-            .map_err(|_| "expected auto, tensorrt-rtx, tensorrt, cuda or cpu".into()),
-    }
-}
-
-/// More threads than this for each processor only take memory and time.
-const THREADS_FOR_A_PROCESSOR: usize = 4;
-
-/// As many can be asked for anywhere: what a larger machine does can be looked at on a smaller one.
-const THREADS_ANYWHERE: usize = 8;
-
-fn threads(text: &str) -> Result<usize, String> {
-    let processors = Processors::available().logical;
-    let most = (processors * THREADS_FOR_A_PROCESSOR).max(THREADS_ANYWHERE);
-    let number = text.parse().ok().filter(|number| (1..=most).contains(number));
-    number.ok_or_else(|| {
-        format!("expected a number from 1 to {most}: this process may use {}", counted(processors, "processor"))
-    })
-}
-
-impl Placing {
-    pub(crate) fn placement(&self) -> Placement {
-        let provider = match self.provider {
-            ProviderChoice::Auto => None,
-            ProviderChoice::Only(provider) => Some(provider),
-        };
-        let session = SessionOptions { strict: self.strict, threads: self.threads, ..SessionOptions::default() };
-        Placement { provider, streams: self.streams.map(usize::from), devices: self.devices.clone(), session }
-    }
+/// Where an engine runs, from the options of the commands that run one.
+pub(crate) fn placement(placing: &Placing) -> Placement {
+    let session = SessionOptions { strict: placing.strict, threads: placing.threads, ..SessionOptions::default() };
+    let streams = placing.streams.map(usize::from);
+    Placement { provider: placing.provider.0, streams, devices: placing.devices.clone(), session }
 }
 
 /// How pictures go through it; shared by the commands that send some.
@@ -303,7 +244,7 @@ impl Running {
 
     pub(crate) fn options(&self) -> UpscaleOptions {
         UpscaleOptions {
-            placement: self.placing.placement(),
+            placement: placement(&self.placing),
             batch: self.batch.map(usize::from),
             tile: self.tile(),
             overlap: self.overlap,

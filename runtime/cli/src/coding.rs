@@ -20,9 +20,9 @@ use tileforge_runtime::tensor_file::TensorFormat;
 use tileforge_runtime::{Error, Result};
 use tileforge_session::Environment;
 use tileforge_session::peak_memory_bytes;
-use tileforge_terminal::{number, print, print_json};
+use tileforge_terminal::{Placing, number, print, print_json};
 
-use super::chosen::{Chosen, Named, Placing, Signed};
+use super::chosen::{Chosen, Named, Signed, placement};
 use super::endings;
 use super::failure::{CommandResult, Failure};
 use super::figures::{decibels, nodes};
@@ -65,7 +65,7 @@ struct Coding {
 
 impl Coding {
     fn options(&self) -> CodingOptions {
-        CodingOptions { placement: self.placing.placement(), overlap: self.overlap }
+        CodingOptions { placement: placement(&self.placing), overlap: self.overlap }
     }
 }
 

@@ -11,10 +11,10 @@ use tileforge_session::provider::processor;
 use tileforge_session::{
     Assigned, Environment, Ladder, OtherRelease, Placement, Probe, Processors, Verdict, multiply_8_bits, other_releases,
 };
-use tileforge_terminal::{counted, print, print_json, report_error};
+use tileforge_terminal::{Placing, counted, print, print_json, report_error};
 
 use super::advice::{of_release, on_jetson};
-use super::chosen::{Named, Placing, Signed};
+use super::chosen::{Named, Signed, placement};
 use super::failure::{CommandResult, Failure, error_text};
 use super::figures::nodes;
 
@@ -67,7 +67,7 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
     let environment = environment()?;
     let (library, probe) = (environment.library(), environment.probe());
     let bundle = arguments.engine.as_deref().map(|directory| arguments.signed.open_bundle(directory)).transpose()?;
-    let placement = arguments.placing.placement();
+    let placement = placement(&arguments.placing);
     let on_one = |device: u32| Placement { devices: vec![device], ..placement.clone() };
     let devices = placement.gpus();
     let mut judged = Vec::new();

@@ -13,9 +13,9 @@ use tileforge_runtime::tensor_file::{self, Contents, Description, Stored, Tensor
 use tileforge_runtime::{Error, Result};
 use tileforge_session::Environment;
 use tileforge_session::peak_memory_bytes;
-use tileforge_terminal::{print, print_json};
+use tileforge_terminal::{Placing, print, print_json};
 
-use super::chosen::{Chosen, Placing};
+use super::chosen::{Chosen, placement};
 use super::failure::{CommandResult, Failure};
 use super::figures::nodes;
 
@@ -63,7 +63,7 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
     }
     let inputs = inputs_of(contract, named(&arguments.input, engine.manifest())?)?;
     let host = Host::new(&environment()?, HostOptions::default());
-    let runner = Service::new(&host, Runner::new(&host, &engine, arguments.placing.placement())?, 1);
+    let runner = Service::new(&host, Runner::new(&host, &engine, placement(&arguments.placing))?, 1);
     let Outputs { tensors, graph, zeros, assigned, seconds } = runner.submit(inputs, &Cancel::new())?.wait()?;
     let stored: Vec<_> = tensors.iter().map(|(name, tensor)| (name.clone(), Stored::from(tensor))).collect();
     tensor_file::write(&arguments.output, &stored, &BTreeMap::new())?;

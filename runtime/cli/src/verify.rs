@@ -11,9 +11,9 @@ use tileforge_runtime::autoencoder::CodingOptions;
 use tileforge_runtime::host::{Host, HostOptions};
 use tileforge_runtime::restoration::Restorer;
 use tileforge_session::{Assigned, Environment, Ladder, OtherRelease, Placement, other_releases, selftest};
-use tileforge_terminal::{print, print_json};
+use tileforge_terminal::{Placing, print, print_json};
 
-use super::chosen::{Chosen, Placing};
+use super::chosen::{Chosen, placement};
 use super::failure::{CommandResult, Failure};
 use super::figures::{decibels, nodes};
 
@@ -100,7 +100,7 @@ struct VerifiedParts {
 pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Environment>) -> CommandResult {
     let bundle = arguments.engine.open_bundle()?;
     bundle.check_nothing_unlisted()?;
-    let (environment, placement) = (environment()?, arguments.placing.placement());
+    let (environment, placement) = (environment()?, placement(&arguments.placing));
     let (name, files) = (bundle.name(), bundle.files().len());
     let verify = |engine: &Engine| Verified::of(engine, &environment, placement.clone());
     let problems = match &bundle {

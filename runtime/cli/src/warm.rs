@@ -9,9 +9,9 @@ use tileforge_engine::{Bundle, extend};
 use tileforge_files::outputs;
 use tileforge_runtime::Result;
 use tileforge_session::{Cancel, Environment, Ladder, Placement, additions};
-use tileforge_terminal::{Progress, Unit, print, print_json};
+use tileforge_terminal::{Placing, Progress, Unit, print, print_json};
 
-use super::chosen::{Chosen, Placing};
+use super::chosen::{Chosen, placement};
 use super::failure::CommandResult;
 
 const EXAMPLES: &str = "\
@@ -69,7 +69,7 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
         }
     };
     let environment = environment()?;
-    let placement = arguments.placing.placement();
+    let placement = placement(&arguments.placing);
     let (devices, engines) = (placement.gpus().to_vec(), bundle.engines());
     let graphs: usize = engines.iter().map(|(_, engine)| engine.manifest().graphs.len()).sum();
     let mut warmed = Vec::new();

@@ -4,7 +4,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use tileforge_server::{Limits, NamedModel, TlsFiles};
+use tileforge::{Placement, SessionOptions};
+use tileforge_server::{Limits, TlsFiles};
+use tileforge_terminal::Placing;
 
 use crate::log::LogFormat;
 
@@ -108,17 +110,26 @@ pub(crate) struct Engines {
     #[arg(long, value_name = "DIR", help_heading = "Engines")]
     pub(crate) engines: Option<PathBuf>,
     /// An engine under a name: a folder, an archive, or oci://HOST/NAME:TAG. Can be given several times.
-    #[arg(long, value_name = "NAME=SOURCE", value_parser = named_model, help_heading = "Engines")]
-    pub(crate) model_name: Vec<NamedModel>,
-    /// A TOML file whose table `models` has more sources by name; SIGHUP reads it again.
+    #[arg(long, value_name = "NAME=SOURCE", value_parser = name_and_source, help_heading = "Engines")]
+    pub(crate) model_name: Vec<(String, String)>,
+    /// A TOML file whose table `models` has more sources by name, and where each of them runs; SIGHUP reads it again.
     #[arg(long, value_name = "FILE", help_heading = "Engines")]
     pub(crate) config: Option<PathBuf>,
     /// Seconds between two looks at the folders.
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds, help_heading = "Engines")]
     pub(crate) poll: Duration,
+    #[command(flatten)]
+    placing: Placing,
 }
 
 impl Engines {
+    /// Where engines run of which nothing else is said.
+    pub(crate) fn placement(&self) -> Placement {
+        let Placing { provider, strict, devices, streams, threads } = self.placing.clone();
+        let session = SessionOptions { strict, threads, ..SessionOptions::default() };
+        Placement { provider: provider.0, streams: streams.map(usize::from), devices, session }
+    }
+
     /// Whether there may be any.
     pub(crate) fn are_named(&self) -> bool {
         self.engines.is_some() || !self.model_name.is_empty() || self.config.is_some()
@@ -270,10 +281,10 @@ fn place(text: &str) -> Result<Place, String> {
     }
 }
 
-fn named_model(text: &str) -> Result<NamedModel, String> {
+fn name_and_source(text: &str) -> Result<(String, String), String> {
     let parts = text.split_once('=').filter(|(name, source)| !name.is_empty() && !source.is_empty());
     let (name, source) = parts.ok_or("expected NAME=SOURCE")?;
-    Ok(NamedModel { name: name.into(), source: source.into() })
+    Ok((name.into(), source.into()))
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
@@ -319,6 +330,6 @@ mod tests {
         );
         assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
         assert!(["", "-1", "NaN", "inf", "1e9"].into_iter().all(|text| seconds(text).is_err()));
-        assert!(["", "=", "a=", "=b", "a"].into_iter().all(|text| named_model(text).is_err()));
+        assert!(["", "=", "a=", "=b", "a"].into_iter().all(|text| name_and_source(text).is_err()));
     }
 }

@@ -1,8 +1,10 @@
 //! The file of settings that can change while the server runs.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU16;
 
 use serde::Deserialize;
+use tileforge::{Placement, Provider};
 use tileforge_server::NamedModel;
 
 use crate::arguments::Engines;
@@ -15,23 +17,64 @@ const BYTES_MAXIMUM: u64 = 1 << 20;
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Configuration {
-    /// Sources by name.
-    models: BTreeMap<String, String>,
+    /// By name, a source or what [`Placed`] has.
+    models: BTreeMap<String, toml::Value>,
 }
 
-/// The models that a file names; those that are given win.
-pub(crate) fn models(Engines { config, model_name: given, .. }: &Engines) -> CommandResult<Vec<NamedModel>> {
-    let mut models = given.clone();
-    let Some(path) = config else { return Ok(models) };
+/// A source, and where its engine runs. What is left out is as the command line says.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Placed {
+    source: String,
+    provider: Option<Provider>,
+    strict: Option<bool>,
+    devices: Option<Vec<u32>>,
+    streams: Option<NonZeroU16>,
+    threads: Option<NonZeroU16>,
+}
+
+impl Placed {
+    fn placement(&self, usual: &Placement) -> Placement {
+        let number = |number: Option<NonZeroU16>| number.map(|number| usize::from(number.get()));
+        let mut placement = usual.clone();
+        placement.provider = self.provider.or(placement.provider);
+        placement.streams = number(self.streams).or(placement.streams);
+        placement.devices = self.devices.clone().unwrap_or(placement.devices);
+        placement.session.threads = number(self.threads).or(placement.session.threads);
+        placement.session.strict = self.strict.unwrap_or(placement.session.strict);
+        placement
+    }
+}
+
+/// The models that the command line and a file name; those of the command line win.
+pub(crate) fn models(engines: &Engines) -> CommandResult<Vec<NamedModel>> {
+    let placement = engines.placement();
+    let given = |(name, source): &(String, String)| NamedModel {
+        name: name.clone(),
+        source: source.clone(),
+        placement: placement.clone(),
+    };
+    let mut models: Vec<NamedModel> = engines.model_name.iter().map(given).collect();
+    let Some(path) = &engines.config else { return Ok(models) };
     let failed = |source| Error::Configuration { path: path.to_owned(), source };
     if path.metadata().map_err(failed)?.len() > BYTES_MAXIMUM {
         return Err(failed(std::io::Error::other(format!("expected at most {BYTES_MAXIMUM} bytes"))));
     }
     let text = std::fs::read_to_string(path).map_err(failed)?;
-    let wrong = |source| Error::NotConfiguration { path: path.to_owned(), source };
+    let wrong = |source| Error::NotConfiguration { path: path.to_owned(), source: Box::new(source) };
     let configuration: Configuration = toml::from_str(&text).map_err(wrong)?;
-    let is_new = |name: &String| !given.iter().any(|model| model.name == *name);
-    let named = configuration.models.into_iter().filter(|(name, _)| is_new(name));
-    models.extend(named.map(|(name, source)| NamedModel { name, source }));
+    for (name, said) in configuration.models {
+        let model = match said {
+            toml::Value::String(source) => NamedModel { name, source, placement: placement.clone() },
+            said => {
+                let wrong = |source| Error::NotModel { path: path.to_owned(), name: name.clone(), source };
+                let placed: Placed = said.try_into().map_err(|source| wrong(Box::new(source)))?;
+                NamedModel { placement: placed.placement(&placement), source: placed.source, name }
+            }
+        };
+        if !models.iter().any(|known| known.name == model.name) {
+            models.push(model);
+        }
+    }
     Ok(models)
 }

@@ -18,7 +18,10 @@ pub(crate) enum Error {
     Configuration { path: PathBuf, source: std::io::Error },
     /// The configuration is not as it should be.
     #[error("{}: not a configuration", path.display())]
-    NotConfiguration { path: PathBuf, source: toml::de::Error },
+    NotConfiguration { path: PathBuf, source: Box<toml::de::Error> },
+    /// What it says of a model is neither a source nor a table with one.
+    #[error("{}: models.{name}: expected a source, or a table with `source` and where it runs", path.display())]
+    NotModel { path: PathBuf, name: String, source: Box<toml::de::Error> },
     /// There is no such key.
     #[error("no key: {0}")]
     Key(String),

@@ -16,6 +16,7 @@ pub(crate) fn run(arguments: &Serve, ort_lib: Option<PathBuf>) -> CommandResult 
     let engines = &arguments.engines;
     let settings = Settings {
         engines: engines.engines.clone(),
+        placement: engines.placement(),
         models: configuration::models(engines)?,
         http: arguments.http.0,
         grpc: arguments.grpc.0,

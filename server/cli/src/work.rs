@@ -38,6 +38,7 @@ pub(crate) fn run(arguments: &Work, ort_lib: Option<PathBuf>) -> CommandResult {
     };
     let settings = Settings {
         engines: engines.engines.clone(),
+        placement: engines.placement(),
         models: configuration::models(engines)?,
         http: arguments.http.0,
         grpc: None,

@@ -10,7 +10,7 @@ use std::process::Command;
 const MAY_KNOW: [(&str, &[&str]); 19] = [
     ("contract", &[]),
     ("files", &[]),
-    ("terminal", &["files"]),
+    ("terminal", &["contract", "files"]),
     ("image", &["files"]),
     ("film", &["files", "image"]),
     ("graph", &["contract", "files"]),

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 
 use tileforge_image::{Limits, Size};
 use tileforge_runtime::diffusion::{Fit, GeneratorOptions, RandomNumbers, Settings};
-use tileforge_terminal::number;
+use tileforge_terminal::{Placing, number};
 
-use super::super::chosen::{Named, Placing, Signed};
+use super::super::chosen::{Named, Signed, placement};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -172,7 +172,7 @@ struct TwoNetworks {
 impl Arguments {
     /// How the parts run.
     pub(super) fn options(&self) -> GeneratorOptions {
-        GeneratorOptions { placement: self.placing.placement(), overlap: self.overlap, low_memory: self.low_memory }
+        GeneratorOptions { placement: placement(&self.placing), overlap: self.overlap, low_memory: self.low_memory }
     }
 
     /// The settings with what was given on the command line.

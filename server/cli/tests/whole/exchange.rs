@@ -131,3 +131,52 @@ fn the_configuration_is_read_again() {
     assert_eq!(state(&server, "two").as_deref(), Some("READY"));
     server.assert_well();
 }
+
+#[test]
+fn each_engine_runs_where_the_configuration_says() {
+    let engines = engines();
+    let work = tempfile::tempdir().unwrap();
+    let source = copy_engine(work.path(), "engine");
+    let config = work.path().join("config.toml");
+    let write = |models: &[(&str, &str)]| {
+        let line = |(name, more): &(&str, &str)| format!("{name} = {{ source = \"{}\"{more} }}\n", source.display());
+        fs::write(&config, format!("[models]\n{}", models.iter().map(line).collect::<String>())).unwrap();
+    };
+    write(&[
+        ("gpu", r#", provider = "cuda""#),
+        ("processor", r#", provider = "cpu", strict = true, streams = 2, threads = 1"#),
+        ("usual", ""),
+    ]);
+    // The folder's engine and `usual` run where the command line says.
+    let words = ["--config", config.to_str().unwrap(), "--provider", "tensorrt"];
+    let server = Server::start(engines.path(), &words);
+    let ready = |server: &Server, name: &str| state(server, name).as_deref() == Some("READY");
+    assert!(ready(&server, "processor"), "{:?}", state(&server, "processor"));
+    for (name, provider) in [("gpu", "cuda"), ("usual", "tensorrt"), ("model", "tensorrt")] {
+        let state = state(&server, name).unwrap();
+        assert!(state.contains(provider), "{name}: {state}");
+    }
+    // Requests of several clients run at the same time, each in a session of its own.
+    let sessions = |server: &Server| server.figure(r#"tileforge_sessions{memory="machine"}"#);
+    server.wait_until("two sessions", |server| {
+        thread::scope(|scope| {
+            (0..8).for_each(|_| {
+                scope.spawn(|| assert_eq!(server.post("/v2/models/processor/infer", &inference(24)).0, 200));
+            });
+        });
+        sessions(server) == 2.0
+    });
+    write(&[("gpu", r#", provider = "cpu""#), ("processor", r#", provider = "cuda""#)]);
+    server.signal("HUP");
+    server.wait_until("it moves to the processor", |server| ready(server, "gpu"));
+    // One that cannot move goes on where it is.
+    assert!(ready(&server, "processor"));
+    for wrong in [", streams = 0", ", threads = 70000", ", provider = \"gpu\"", ", stream = 1", ", devices = [-1]"] {
+        write(&[("wrong", wrong)]);
+        let told = server.log().matches("cannot be reloaded").count();
+        server.signal("HUP");
+        server.wait_until(wrong, |server| server.log().matches("cannot be reloaded").count() > told);
+    }
+    assert!(server.log().contains("models.wrong: expected a source, or a table"), "{}", server.log());
+    assert!(ready(&server, "gpu"));
+}

@@ -1,0 +1,61 @@
+//! The options that say where an engine runs.
+
+use std::thread::available_parallelism;
+
+use tileforge_contract::Provider;
+
+use crate::counted;
+
+/// The heading of these options.
+const HEADING: &str = "Where it runs";
+
+/// Where an engine runs. The options have one name and one meaning in all programs.
+#[derive(clap::Args, Clone, Debug)]
+pub struct Placing {
+    /// tensorrt-rtx, tensorrt, cuda, openvino, cpu, or auto: the best that fits, from the one that the engine was
+    /// built for down to the CPU.
+    #[arg(long, default_value = "auto", value_parser = provider, help_heading = HEADING)]
+    pub provider: ProviderChoice,
+    /// Take no step down: refuse an engine where its first provider does not fit, or does not take every node.
+    #[arg(long, help_heading = HEADING)]
+    pub strict: bool,
+    /// Numbers of the GPUs to use, such as 0,1 [default: 0].
+    #[arg(long, value_name = "N,N", value_delimiter = ',', help_heading = HEADING)]
+    pub devices: Vec<u32>,
+    /// Sessions that run at the same time [default: by the engine's profile; 1 on the CPU].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=16), help_heading = HEADING)]
+    pub streams: Option<u16>,
+    /// Threads of each session on the CPU [default: one for each physical core that this process may use, by affinity
+    /// and control groups; shared by the streams].
+    #[arg(long, value_name = "N", value_parser = threads, help_heading = HEADING)]
+    pub threads: Option<usize>,
+}
+
+/// A provider, or the best that fits.
+#[derive(Clone, Copy, Debug)]
+pub struct ProviderChoice(pub Option<Provider>);
+
+fn provider(text: &str) -> Result<ProviderChoice, String> {
+    match text {
+        "auto" => Ok(ProviderChoice(None)),
+        _ => text
+            .parse()
+            .map(|provider| ProviderChoice(Some(provider)))
+            .map_err(|_| "expected auto, tensorrt-rtx, tensorrt, cuda, openvino or cpu".into()),
+    }
+}
+
+/// More threads than this for each processor only take memory and time.
+const THREADS_FOR_A_PROCESSOR: usize = 4;
+
+/// As many can be asked for anywhere: what a larger machine does can be looked at on a smaller one.
+const THREADS_ANYWHERE: usize = 8;
+
+fn threads(text: &str) -> Result<usize, String> {
+    let processors = available_parallelism().map_or(1, usize::from);
+    let most = (processors * THREADS_FOR_A_PROCESSOR).max(THREADS_ANYWHERE);
+    let number = text.parse().ok().filter(|number| (1..=most).contains(number));
+    number.ok_or_else(|| {
+        format!("expected a number from 1 to {most}: this process may use {}", counted(processors, "processor"))
+    })
+}
