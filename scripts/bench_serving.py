@@ -103,9 +103,8 @@ class Server:
         port, threads = free_port(), str(work.arguments.threads)
         self.headers, self.body = {"Content-Type": "application/octet-stream"}, work.body(kind).read_bytes()
         if way == OURS:
-            # Without a limit of threads, it has one for each processor that it may use.
             command = [binaries() / OURS, "serve", "--engines", work.folder / library, "--http", f"127.0.0.1:{port}",
-                       "--grpc", "off"]  # fmt: skip
+                       "--grpc", "off", "--streams", work.arguments.at_once, "--threads", threads]  # fmt: skip
             environment = {}
             self.path = {"tensor": "/v2/models/compact-x4/infer", "picture": "/v1/upscale"}[kind]
             if kind == "tensor":
@@ -213,8 +212,8 @@ def main() -> None:
     parser.add_argument("--oha", default=shutil.which("oha") or "oha")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=5, help="of each load")
-    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="of the peers' networks")
-    parser.add_argument("--at-once", type=int, default=1, help="runs of the peers' networks at the same time")
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="of each run")
+    parser.add_argument("--at-once", type=int, default=1, help="runs at the same time")
     parser.add_argument("--only", action="append", help="KIND/LIBRARY/SERVER, or the beginning of one")
     arguments = parser.parse_args()
     ways = [(kind, library, way) for kind in SIDES for library in LIBRARIES for way in (OURS, *PEERS)]
