@@ -64,7 +64,7 @@ pub use log::start_log;
 pub use manual::print_manual;
 pub use number::number;
 pub use output::{PrintError, print, print_beside, print_json, report, report_error};
-pub use placing::{Placing, ProviderChoice};
+pub use placing::{Placing, ProviderChoice, STREAMS_MAXIMUM, threads_maximum};
 pub use progress::Progress;
 pub use signals::{end_at_once, leave_signals_to_parent, on_first_signal, stop_on_signals};
 pub use signature::RequiredSignature;

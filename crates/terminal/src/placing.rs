@@ -23,7 +23,7 @@ pub struct Placing {
     #[arg(long, value_name = "N,N", value_delimiter = ',', help_heading = HEADING)]
     pub devices: Vec<u32>,
     /// Sessions that run at the same time [default: by the engine's profile; 1 on the CPU].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=16), help_heading = HEADING)]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=STREAMS_MAXIMUM.into()), help_heading = HEADING)]
     pub streams: Option<u16>,
     /// Threads of each session on the CPU [default: one for each physical core that this process may use, by affinity
     /// and control groups; shared by the streams].
@@ -45,17 +45,29 @@ fn provider(text: &str) -> Result<ProviderChoice, String> {
     }
 }
 
+/// Most streams of an engine.
+pub const STREAMS_MAXIMUM: u16 = 16;
+
 /// More threads than this for each processor only take memory and time.
 const THREADS_FOR_A_PROCESSOR: usize = 4;
 
 /// As many can be asked for anywhere: what a larger machine does can be looked at on a smaller one.
 const THREADS_ANYWHERE: usize = 8;
 
+/// Processors that this process may use.
+fn processors() -> usize {
+    available_parallelism().map_or(1, usize::from)
+}
+
+/// Most threads of a session on the CPU.
+pub fn threads_maximum() -> usize {
+    (processors() * THREADS_FOR_A_PROCESSOR).max(THREADS_ANYWHERE)
+}
+
 fn threads(text: &str) -> Result<usize, String> {
-    let processors = available_parallelism().map_or(1, usize::from);
-    let most = (processors * THREADS_FOR_A_PROCESSOR).max(THREADS_ANYWHERE);
+    let most = threads_maximum();
     let number = text.parse().ok().filter(|number| (1..=most).contains(number));
     number.ok_or_else(|| {
-        format!("expected a number from 1 to {most}: this process may use {}", counted(processors, "processor"))
+        format!("expected a number from 1 to {most}: this process may use {}", counted(processors(), "processor"))
     })
 }

@@ -1,11 +1,12 @@
 //! The file of settings that can change while the server runs.
 
 use std::collections::BTreeMap;
-use std::num::NonZeroU16;
 
-use serde::Deserialize;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
 use tileforge::{Placement, Provider};
 use tileforge_server::NamedModel;
+use tileforge_terminal::{STREAMS_MAXIMUM, threads_maximum};
 
 use crate::arguments::Engines;
 use crate::failure::{CommandResult, Error};
@@ -29,18 +30,34 @@ struct Placed {
     provider: Option<Provider>,
     strict: Option<bool>,
     devices: Option<Vec<u32>>,
-    streams: Option<NonZeroU16>,
-    threads: Option<NonZeroU16>,
+    #[serde(default, deserialize_with = "streams")]
+    streams: Option<usize>,
+    #[serde(default, deserialize_with = "threads")]
+    threads: Option<usize>,
+}
+
+fn streams<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<usize>, D::Error> {
+    number(deserializer, STREAMS_MAXIMUM.into())
+}
+
+fn threads<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<usize>, D::Error> {
+    number(deserializer, threads_maximum())
+}
+
+/// A number from 1.
+fn number<'de, D: Deserializer<'de>>(deserializer: D, most: usize) -> Result<Option<usize>, D::Error> {
+    let number = usize::deserialize(deserializer)?;
+    let wrong = || D::Error::custom(format!("expected a number from 1 to {most}, found {number}"));
+    (1..=most).contains(&number).then_some(Some(number)).ok_or_else(wrong)
 }
 
 impl Placed {
     fn placement(&self, usual: &Placement) -> Placement {
-        let number = |number: Option<NonZeroU16>| number.map(|number| usize::from(number.get()));
         let mut placement = usual.clone();
         placement.provider = self.provider.or(placement.provider);
-        placement.streams = number(self.streams).or(placement.streams);
+        placement.streams = self.streams.or(placement.streams);
         placement.devices = self.devices.clone().unwrap_or(placement.devices);
-        placement.session.threads = number(self.threads).or(placement.session.threads);
+        placement.session.threads = self.threads.or(placement.session.threads);
         placement.session.strict = self.strict.unwrap_or(placement.session.strict);
         placement
     }

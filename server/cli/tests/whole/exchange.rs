@@ -171,7 +171,14 @@ fn each_engine_runs_where_the_configuration_says() {
     server.wait_until("it moves to the processor", |server| ready(server, "gpu"));
     // One that cannot move goes on where it is.
     assert!(ready(&server, "processor"));
-    for wrong in [", streams = 0", ", threads = 70000", ", provider = \"gpu\"", ", stream = 1", ", devices = [-1]"] {
+    for wrong in [
+        ", streams = 0",
+        ", streams = 17",
+        ", threads = 70000",
+        ", provider = \"gpu\"",
+        ", stream = 1",
+        ", devices = [-1]",
+    ] {
         write(&[("wrong", wrong)]);
         let told = server.log().matches("cannot be reloaded").count();
         server.signal("HUP");
