@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::OnceLock;
 
 use tileforge::{
-    Coding, DepthEstimator, Engine, Generation, Generator, Host, Inpainter, OpenOptions, Placement, Restorer, Task,
-    TensorInfo, Tensors, Upscale, Upscaler,
+    Coding, DepthEstimator, Engine, ErrorKind, Generation, Generator, Host, Inpainter, OpenOptions, Placement,
+    Restorer, Task, TensorInfo, Tensors, Upscale, Upscaler,
 };
 
 use crate::failure::{Failure, Result, chain};
@@ -87,7 +87,10 @@ impl Model {
             Purpose::Restore => Err("it restores pictures".to_owned()),
             Purpose::Generate => {
                 let generation = Generation { placement: placement.clone(), ..Generation::default() };
-                engine.generator(generation).map_err(|error| chain(&error))
+                match engine.generator(generation) {
+                    Err(error) if error.kind() == ErrorKind::DoesNotFit => return Err(error),
+                    generator => generator.map_err(|error| chain(&error)),
+                }
             }
         };
         let (upscaler, depth, inpainter) = (OnceLock::new(), OnceLock::new(), OnceLock::new());

@@ -6,7 +6,7 @@ use std::thread;
 
 use serde_json::{Value, json};
 
-use crate::harness::{Server, SetAtEnd, copy_engine, engines, inference, repository, request};
+use crate::harness::{Server, SetAtEnd, copy_engine, engines, inference, pipelines, repository, request};
 
 /// The reason that the index gives for a model, or `READY`.
 fn state(server: &Server, name: &str) -> Option<String> {
@@ -186,4 +186,13 @@ fn each_engine_runs_where_the_configuration_says() {
     }
     assert!(server.log().contains("models.wrong: expected a source, or a table"), "{}", server.log());
     assert!(ready(&server, "gpu"));
+}
+
+#[test]
+fn engines_and_pipelines_that_do_not_fit_are_named() {
+    let server = Server::start(pipelines(), &["--provider", "tensorrt"]);
+    for name in ["model", "sd"] {
+        let state = state(&server, name).unwrap();
+        assert!(state.contains("tensorrt"), "{name}: {state}");
+    }
 }
