@@ -11,8 +11,12 @@ if [ -n "${WORK:-}" ]; then
     trial=$(realpath "$WORK")
 else
     trial=$(mktemp --directory)
-    trap 'rm -rf "$trial"' EXIT
 fi
+finish() {
+    stop_wine
+    if [ -z "${WORK:-}" ]; then rm -rf "$trial"; fi
+}
+trap finish EXIT
 failed=0
 # The folder of the trial as Linux sees it in the root file system, in which commands begin.
 inside=/programs
@@ -21,6 +25,11 @@ inside=/programs
 under_wine() {
     "$scripts/in_unstable.sh" "$root" "$trial" WINEPREFIX=/programs/wine WINEDEBUG=-all HOME=/programs LC_ALL=C.UTF-8 \
         env --unset=ORT_DYLIB_PATH --chdir="$inside" "$@"
+}
+
+# Ends all programs under Wine, with its server. The next command starts another one.
+stop_wine() {
+    under_wine /usr/lib/x86_64-linux-gnu/wine/wineserver --kill --wait
 }
 
 # expect CODE COMMAND …: prints it with its exit code and seconds. Its output goes to output.txt, whose end is printed
