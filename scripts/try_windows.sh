@@ -143,7 +143,14 @@ send() {
 with_events engine-builder build "$share\\models\\compact-x4.yaml" --profile cpu -o abgebrochen \
     >"$trial/interrupted.txt" 2>&1 </dev/null &
 shell=$!
-sleep "${INTERRUPT_AFTER:-6}"
+for _ in $(seq 600); do
+    unfinished=$(find "$folder" -maxdepth 1 -name '.tileforge-*.partial')
+    if [ -n "$unfinished" ]; then break; fi
+    sleep 0.1
+done
+check "the build has an unfinished folder" [ -n "$unfinished" ]
+# In the middle of its work.
+sleep 1
 send c
 wait "$shell"
 code=$?
