@@ -1,28 +1,22 @@
 #!/usr/bin/env bash
 # Runs the programs of a release for Windows under Wine, in the root file system of scripts/build_windows.sh, and
 # compares them with the programs of this machine:
-#   sudo LINUX=target/release WHEELS=wheels scripts/try_windows.sh \
+#   sudo LINUX=target/release WHEELS=wheels CLIENTS=target/server-venv/bin/python scripts/try_windows.sh \
 #     target/dist/tileforge-0.1.0-x86_64-pc-windows-gnu.zip /srv/unstable
 # LINUX: the folder of this machine's programs. WHEELS: a folder with the wheels for Windows of `runtime setup` without
-# --gpu; without it, `runtime setup` is left out. WORK: an empty folder that is kept; without it, nothing is.
+# --gpu; without it, `runtime setup` is left out. CLIENTS: the Python with clients of the server that `make test` makes;
+# without it, gRPC and workers are left out. Workers need nats-server and redis-server, too. WORK: an empty folder that
+# is kept; without it, nothing is.
 # Each command is printed with its exit code and seconds. The script ends with 1 if one of them is not as expected.
 set -uo pipefail
 
 if [ $# -ne 2 ]; then
-    echo "usage: LINUX=DIR [WHEELS=DIR] [WORK=DIR] scripts/try_windows.sh ARCHIVE ROOT" >&2
+    echo "usage: LINUX=DIR [WHEELS=DIR] [CLIENTS=PYTHON] [WORK=DIR] scripts/try_windows.sh ARCHIVE ROOT" >&2
     exit 2
 fi
-scripts=$(realpath "$(dirname "$0")")
+# shellcheck source=scripts/under_wine.sh
+. "$(dirname "$0")/under_wine.sh" "$2"
 archive=$(realpath "$1")
-root=$(realpath "$2")
-linux=$(realpath "${LINUX:?expected the folder of the programs of this machine}")
-if [ -n "${WORK:-}" ]; then
-    mkdir -p "$WORK"
-    trial=$(realpath "$WORK")
-else
-    trial=$(mktemp --directory)
-    trap 'rm -rf "$trial"' EXIT
-fi
 # shellcheck source=scripts/main_job.sh
 . "$scripts/main_job.sh"
 
@@ -33,27 +27,6 @@ inside="/programs/Über uns/$name"
 mkdir -p "$folder"
 unzip -q "$archive" -d "$folder" || exit 1
 mv "$folder"/tileforge-*/* "$folder"
-failed=0
-
-# under_wine COMMAND …: in the folder of the release.
-under_wine() {
-    "$scripts/in_unstable.sh" "$root" "$trial" WINEPREFIX=/programs/wine WINEDEBUG=-all HOME=/programs LC_ALL=C.UTF-8 \
-        env --unset=ORT_DYLIB_PATH --chdir="$inside" "$@"
-}
-
-# expect CODE COMMAND …: its output goes to a file, whose end is printed if the exit code is another one.
-expect() {
-    local expected=$1 code seconds=$SECONDS
-    shift
-    "$@" >"$trial/output.txt" 2>&1 </dev/null
-    code=$?
-    printf '%3d  %4d s  %s\n' "$code" $((SECONDS - seconds)) "$*"
-    if [ "$code" -ne "$expected" ]; then
-        echo "error: expected exit code $expected; the end of its output:"
-        tail -n 15 "$trial/output.txt"
-        failed=1
-    fi
-}
 
 windows() {
     local program=$1
@@ -67,18 +40,6 @@ here() {
 
 run() {
     expect 0 windows "$@"
-}
-
-# check TEXT COMMAND …
-check() {
-    local text=$1
-    shift
-    if "$@"; then
-        echo "ok           $text"
-    else
-        echo "error: $text"
-        failed=1
-    fi
 }
 
 same_files() {
@@ -182,7 +143,14 @@ send() {
 with_events engine-builder build "$share\\models\\compact-x4.yaml" --profile cpu -o abgebrochen \
     >"$trial/interrupted.txt" 2>&1 </dev/null &
 shell=$!
-sleep "${INTERRUPT_AFTER:-6}"
+for _ in $(seq 600); do
+    unfinished=$(find "$folder" -maxdepth 1 -name '.tileforge-*.partial')
+    if [ -n "$unfinished" ]; then break; fi
+    sleep 0.1
+done
+check "the build has an unfinished folder" [ -n "$unfinished" ]
+# In the middle of its work.
+sleep 1
 send c
 wait "$shell"
 code=$?
@@ -200,85 +168,17 @@ for archive in "Paket für uns.tar" hier-gebaut.tar; do
 done
 for number in "${!processes[@]}"; do
     wait "${processes[number]}"
-    printf '%3d          of three at once: %s\n' $? "$(tail -n 1 "$trial/$number.txt")"
+    check "one of three at once: $(tail -n 1 "$trial/$number.txt")" [ $? -eq 0 ]
 done
 run runtime verify --engine geteilt
 
-echo "The server"
-# serve NAME COMMAND …: starts a server in the background, and waits until its engine is open. `$process` is its number,
-# and `$http` its address.
-serve() {
-    local name=$1
-    shift
-    "$@" serve --model-name demo=engine --http 127.0.0.1:0 --grpc 127.0.0.1:0 --grace 300 \
-        >"$trial/$name.txt" 2>"$trial/$name.log" </dev/null &
-    process=$!
-    for _ in $(seq 600); do
-        http=$(sed -n 's|^http://||p' "$trial/$name.txt" | tr -d '\r')
-        if [ -n "$http" ] && curl --silent --fail --max-time 5 "http://$http/v2/health/ready"; then
-            return
-        fi
-        sleep 0.1
-    done
-    echo "error: $name does not get ready; its log ends with:"
-    tail -n 5 "$trial/$name.log"
-    failed=1
-}
-# enlarge ADDRESS PICTURE
-enlarge() {
-    curl --silent --show-error --fail --max-time 300 --form "image=@$folder/share/tileforge/coffee.png" \
-        --output "$folder/$2" "http://$1/v1/upscale"
-}
-figure() {
-    curl --silent --show-error --fail --max-time 5 "http://$http/metrics" | sed -n "s/^$1 //p"
-}
-serve linux-server here tileforge-server
-linux_process=$process linux_http=$http
-serve server with_events tileforge-server
-expect 0 enlarge "$linux_http" linux-served.png
-expect 0 enlarge "$http" served.png
-check "the served picture has the bytes of this machine's server" \
-    cmp "$folder/served.png" "$folder/linux-served.png"
-# A tensor of 32² as JSON.
-python3 - >"$trial/tensor.json" <<'PYTHON'
-import json
-
-data = [i % 97 / 96 for i in range(3072)]
-print(json.dumps({"inputs": [{"name": "image", "datatype": "FP32", "shape": [1, 3, 32, 32], "data": data}]}))
-PYTHON
-for place in "$linux_http" "$http"; do
-    expect 0 curl --silent --show-error --fail --max-time 60 --data-binary "@$trial/tensor.json" \
-        --output "$trial/tensor-${place##*:}.json" "http://$place/v2/models/demo/infer"
-done
-check "tensors are those of this machine's server" \
-    cmp "$trial/tensor-${http##*:}.json" "$trial/tensor-${linux_http##*:}.json"
-check "the page for people is served" curl --silent --fail --output "$trial/page.html" "http://$http/"
-runs=$(figure tileforge_runs)
-check "figures are told: $runs runs" [ "${runs%.*}" -gt 0 ]
-# Accepted work ends before the server does.
-for event in ctrl-c break; do
-    if [ "$event" = break ]; then serve server with_events tileforge-server; fi
-    enlarge "$http" "$event.png" &
-    client=$!
-    for _ in $(seq 600); do
-        running=$(figure tileforge_running)
-        if [ "${running:-0}" != 0 ]; then break; fi
-        sleep 0.02
-    done
-    send "$event"
-    wait "$client"
-    code=$?
-    check "$event while $running run goes on: its client has an answer: $code" [ "$code" -eq 0 ]
-    check "$event: the answer is whole" cmp "$folder/$event.png" "$folder/served.png"
-    wait "$process"
-    code=$?
-    check "$event ends the server with 0: $code" [ "$code" -eq 0 ]
-done
-kill -TERM "$(pgrep -P "$linux_process" tileforge-serve || echo "$linux_process")"
-wait "$linux_process"
+# shellcheck source=scripts/windows/try_server.sh
+. "$scripts/windows/try_server.sh"
 
 if [ -n "${WHEELS:-}" ]; then
     echo "runtime setup"
+    # Wine's server takes a library as loaded after a program with it was ended by Ctrl-Break. It cannot be removed then.
+    stop_wine
     mkdir "$folder/Räder"
     cp "$WHEELS"/onnxruntime-[0-9]*-win_amd64.whl "$WHEELS"/openvino-*-win_amd64.whl "$folder/Räder"
     run runtime setup --from Räder --destination "eigene Bibliotheken"
@@ -301,6 +201,6 @@ if [ -n "${WHEELS:-}" ]; then
         --input share/tileforge/coffee.png --output linux-openvino.png
     check "the picture is that of this machine's OpenVINO" same_picture openvino.png linux-openvino.png
 fi
-# Nothing unfinished is left by any of them.
-find "$trial" -path "$trial/wine" -prune -o -name '.tileforge-*.partial' -print
+left=$(find "$trial" -path "$trial/wine" -prune -o -name '.tileforge-*.partial' -print)
+check "nothing unfinished is left by any of them: ${left:-nothing}" [ -z "$left" ]
 exit "$failed"

@@ -19,39 +19,23 @@ if [ $# -ne 3 ]; then
     echo "usage: LINUX=DIR WHEELS=DIR [PYTHON=FILE] [WORK=DIR] scripts/try_windows_wheel.sh WHEEL ENGINE ROOT" >&2
     exit 2
 fi
-scripts=$(realpath "$(dirname "$0")")
+: "${WHEELS:?expected the folder of wheels for Windows}"
+# shellcheck source=scripts/under_wine.sh
+. "$(dirname "$0")/under_wine.sh" "$3"
 wheel=$(realpath "$1")
 engine=$(realpath "$2")
-root=$(realpath "$3")
-linux=$(realpath "${LINUX:?expected the folder of the programs of this machine}")
-wheels=$(realpath "${WHEELS:?expected the folder of wheels for Windows}")
+wheels=$(realpath "$WHEELS")
 python=${PYTHON:-python3}
-if [ -n "${WORK:-}" ]; then
-    mkdir -p "$WORK"
-    trial=$(realpath "$WORK")
-else
-    trial=$(mktemp --directory)
-    trap 'rm -rf "$trial"' EXIT
-fi
-failed=0
 
-inside() {
-    "$scripts/in_unstable.sh" "$root" "$trial" WINEPREFIX=/programs/wine WINEDEBUG=-all HOME=/programs LC_ALL=C.UTF-8 \
-        PYTHONDONTWRITEBYTECODE=1 PYTHONUTF8=1 env --unset=ORT_DYLIB_PATH --chdir=/programs "$@"
+# with_python COMMAND …: a program of Python for Windows.
+with_python() {
+    under_wine PYTHONDONTWRITEBYTECODE=1 PYTHONUTF8=1 wine "$@"
 }
 
-# expect CODE COMMAND …: its output is printed.
-expect() {
-    local expected=$1 code seconds=$SECONDS
-    shift
-    "$@" >"$trial/output.txt" 2>&1 </dev/null
-    code=$?
-    printf '%3d  %4d s  %s\n' "$code" $((SECONDS - seconds)) "$*"
+# show CODE COMMAND …: its output is printed.
+show() {
+    expect "$@"
     sed 's/^/             /' "$trial/output.txt"
-    if [ "$code" -ne "$expected" ]; then
-        echo "error: expected exit code $expected"
-        failed=1
-    fi
 }
 
 set -e
@@ -74,7 +58,7 @@ for name in SYMBOL_NAMES:
     print(f"{name} = python{sys.argv[1]}.{name}")
 NAMES
 compiler="x86_64-w64-mingw32-gcc -O1 -Wall -Wextra -Werror"
-inside sh -ec "
+under_wine sh -ec "
     $compiler '-DPYTHON=L\"$version\"' /source/scripts/windows/python.c -o python/python.exe
     $compiler -shared -nostdlib -Wl,--entry,0 python3.def -o python/python3.dll"
 for package in numpy pillow onnxruntime; do cp "$wheels/$package"-*-cp"$version"-*win_amd64.whl "$trial/wheels"; done
@@ -84,19 +68,19 @@ cp "$scripts/../tests/images/coffee.png" "$scripts/../models/compact-x4.safetens
 cp "$scripts/windows/try_wheel.py" "$trial"
 set +e
 
-echo "Wine $(inside wine --version)"
-expect 0 inside wine wineboot -i
-expect 0 inside wine python/python.exe -m pip install --no-index --no-deps --find-links wheels \
+echo "Wine $(under_wine wine --version)"
+show 0 under_wine wine wineboot -i
+show 0 with_python python/python.exe -m pip install --no-index --no-deps --find-links wheels \
     --no-warn-script-location --disable-pip-version-check tileforge numpy pillow onnxruntime
-expect 0 inside wine python/python.exe -m pip show --files tileforge
+show 0 with_python python/python.exe -m pip show --files tileforge
 for program in exporter engine-builder runtime tileforge-server; do
-    expect 0 inside wine "python/Scripts/$program.exe" --version
+    show 0 with_python "python/Scripts/$program.exe" --version
 done
-expect 2 inside wine python/Scripts/runtime.exe nonsense
-expect 0 inside wine python/Scripts/runtime.exe infer --engine 'files\engine' --input 'files\coffee.png' \
+show 2 with_python python/Scripts/runtime.exe nonsense
+show 0 with_python python/Scripts/runtime.exe infer --engine 'files\engine' --input 'files\coffee.png' \
     --output large.png
-expect 0 env --chdir="$trial" "$linux/runtime" infer --engine files/engine --input files/coffee.png --output linux.png
-expect 0 cmp "$trial/large.png" "$trial/linux.png"
-expect 0 inside wine python/python.exe try_wheel.py 'files\engine' 'files\coffee.png' large.png \
+show 0 env --chdir="$trial" "$linux/runtime" infer --engine files/engine --input files/coffee.png --output linux.png
+show 0 cmp "$trial/large.png" "$trial/linux.png"
+show 0 with_python python/python.exe try_wheel.py 'files\engine' 'files\coffee.png' large.png \
     'files\compact-x4.safetensors' files
 exit "$failed"

@@ -111,7 +111,7 @@ fn a_deadline_ends_its_request_alone() {
         let late = service.submit(1, over).unwrap();
         let other = service.submit(2, Terms::default()).unwrap();
         let result = late.wait();
-        assert!(matches!(result, Err(Error::Deadline | Error::Cancelled)) || is_result(&result, 2), "{result:?}");
+        assert!(matches!(result, Err(Error::Deadline | Error::Cancelled)), "{result:?}");
         assert_eq!(other.wait().unwrap(), 4);
     });
 }

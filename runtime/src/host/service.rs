@@ -331,6 +331,11 @@ impl<T: Task> Inner<T> {
             promise.finish(Err(Error::Cancelled));
             return;
         }
+        // The thread of the deadlines may come later than the turn, on a busy machine.
+        if terms.deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+            promise.finish(Err(Error::Deadline));
+            return;
+        }
         let Terms { priority, caller, allows_rounding, .. } = terms;
         let ticket = Ticket::new(self.host.shared(), priority, caller, allows_rounding, promise.cancel());
         let aside = Aside::new(&self.long, number, priority);

@@ -180,6 +180,18 @@ fn a_deadline_ends_a_request_that_still_waits_and_makes_room() {
 }
 
 #[test]
+fn what_is_over_before_its_turn_is_not_served() {
+    let service = service(4);
+    // Not once: the thread of the deadlines is faster most times.
+    for number in 0..1000 {
+        let over = Terms { deadline: Some(Instant::now()), ..Terms::default() };
+        let result = service.submit(number, over).unwrap().wait();
+        assert!(matches!(result, Err(Error::Deadline)), "{number}: {result:?}");
+    }
+    service.shutdown();
+}
+
+#[test]
 fn a_cancelled_request_ends_alone_and_at_once() {
     let (service, gate) = held(4);
     let (one, both) = (Cancel::new(), Cancel::new());

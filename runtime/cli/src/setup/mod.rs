@@ -74,6 +74,8 @@ pub(crate) fn run(arguments: &Arguments) -> CommandResult {
     let lock = lock.map_err(|error| not_writable(&destination, &error))?;
     // A file system without locks has no second run to wait for that would wait for this one.
     let _ = lock.lock();
+    // On Windows, what a program had loaded could not go at once. Most runs make nothing that would remove it.
+    unfinished::remove_abandoned(&destination);
 
     let digests = Digests::new(cache_folder().map(|cache| cache.join("digests")));
     let present = Record::read(&destination);
