@@ -121,17 +121,32 @@ def cell(values: list[float], shown: Callable[[float], str]) -> str:
     return texts[0] if len(set(texts)) == 1 else " / ".join(texts)
 
 
-def row(network: Network, precision: str) -> str | None:
-    """The figures of a network that are there."""
+def rows(network: Network) -> list[str]:
+    """The figures of a network: one row for precisions with the same plans, but for what their builds took."""
+    merged: dict[tuple[str, ...], tuple[list[str], list[float], list[float]]] = {}
+    for precision in PRECISIONS:
+        for cells, seconds, memory in filter(None, [row(network, precision)]):
+            precisions, *builds = merged.setdefault(tuple(cells), ([], [], []))
+            precisions.append(precision.upper())
+            for build, one in zip(builds, (seconds, memory), strict=True):
+                build.append(one)
+    return [
+        f"| {' | '.join([*cells[:2], ', '.join(precisions), *cells[2:]])} | {max(seconds):.0f} s, {max(memory):.1f} GB |"
+        for cells, (precisions, seconds, memory) in merged.items()
+    ]
+
+
+def row(network: Network, precision: str) -> tuple[list[str], float, float] | None:
+    """The cells of a network but for its precision; seconds and gigabytes of its builds."""
     paths = {one: kept(network, precision, one) for one in CAPABILITIES}
     figures = {one: json.loads(path.read_text()) for one, path in paths.items() if path.exists()}
     if not figures:
         return None
     shape = network.shapes.split(",")[0].partition(":")[2].replace("x", "×")
-    cells = [f"{network.architecture} `{network.preset}`", shape, precision.upper()]
+    cells = [f"{network.architecture} `{network.preset}`", shape]
     failed = [f"{one}: {each['failed']}" for one, each in figures.items() if "failed" in each]
     if failed:
-        return f"| {' | '.join(cells)} | not built for {'; '.join(failed)} | | | | | | |"
+        return [*cells, f"not built for {'; '.join(failed)}", *[""] * 5], 0, 0
     of = {name: [each[name] for each in figures.values()] for name in next(iter(figures.values()))}
     cells += [
         ", ".join(figures),
@@ -140,16 +155,15 @@ def row(network: Network, precision: str) -> str | None:
         cell(of["moved"], lambda moved: f"{moved * 1e3 / network.pixels:.2f} kB"),
         cell(of["products"], lambda products: f"{products:,.1f} G"),
         cell(of["activations"], lambda activations: f"{activations:,.0f} MB"),
-        f"{max(of['seconds']):.0f} s, {max(of['memory']) / 1e9:.1f} GB",
     ]
-    return f"| {' | '.join(cells)} |"
+    return cells, max(of["seconds"]), max(of["memory"]) / 1e9
 
 
 def document() -> str:
     columns = ["network", "first input", "precision", "compute", "kernels", "bytes moved", "for each pixel made",
                "products", "activations", "build"]  # fmt: skip
     lines = [f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}"]
-    lines += filter(None, (row(network, precision) for network in NETWORKS for precision in PRECISIONS))
+    lines += (line for network in NETWORKS for line in rows(network))
     day = time.strftime("%Y-%m-%d")
     return f"""# Plans of every architecture
 
@@ -158,7 +172,8 @@ Weights are random, of published sizes. Whether a network keeps its quality in t
 [plans.md](plans.md) says what the columns mean: bytes that kernels read and write, products that they add up, and
 memory of activations. Where GPUs differ, a cell has one figure for each, in the order of the column "compute". "Build"
 is the longest time and the most memory of the builder, on two cores that other work shared. A run of an autoencoder
-makes one picture, and one of a UNet a step of one, with two samples for guidance.
+makes one picture, and one of a UNet a step of one, with two samples for guidance. In BF16, convolutions of concatenated
+features are not written as sums, which would be rounded to 8 bits: dense blocks move more bytes there.
 
     scripts/plan_tables.py
 
