@@ -5,13 +5,14 @@
 #     target/dist/tileforge-0.1.0-x86_64-pc-windows-gnu.zip /srv/unstable
 # LINUX: the folder of this machine's programs. WHEELS: a folder with the wheels for Windows of `runtime setup` without
 # --gpu; without it, `runtime setup` is left out. CLIENTS: the Python with clients of the server that `make test` makes;
-# without it, gRPC and workers are left out. Workers need nats-server and redis-server, too. WORK: an empty folder that
-# is kept; without it, nothing is.
+# without it, gRPC and workers are left out. Workers need nats-server and redis-server, too. FILMS: a folder with
+# ffmpeg.exe and ffprobe.exe, 5.1 or newer; without it, films are left out. Registries need docker-registry. WORK: an
+# empty folder that is kept; without it, nothing is. `xtask` must be in LINUX, too.
 # Each command is printed with its exit code and seconds. The script ends with 1 if one of them is not as expected.
 set -uo pipefail
 
 if [ $# -ne 2 ]; then
-    echo "usage: LINUX=DIR [WHEELS=DIR] [CLIENTS=PYTHON] [WORK=DIR] scripts/try_windows.sh ARCHIVE ROOT" >&2
+    echo "usage: LINUX=DIR [WHEELS=DIR] [CLIENTS=PYTHON] [FILMS=DIR] [WORK=DIR] scripts/try_windows.sh ARCHIVE ROOT" >&2
     exit 2
 fi
 # shellcheck source=scripts/under_wine.sh
@@ -174,6 +175,9 @@ run runtime verify --engine geteilt
 
 # shellcheck source=scripts/windows/try_server.sh
 . "$scripts/windows/try_server.sh"
+
+# shellcheck source=scripts/windows/try_tasks.sh
+. "$scripts/windows/try_tasks.sh"
 
 if [ -n "${WHEELS:-}" ]; then
     echo "runtime setup"

@@ -41,7 +41,7 @@ impl Film {
             command.args(["-vf", &format!("select=gte(n\\,{after})")]);
         }
         // Each frame once, at its own time and in its own size, which must not change.
-        command.args(["-fps_mode", "passthrough", "-enc_time_base", "-1", "-autoscale", "0"]);
+        command.args(["-fps_mode", "passthrough", "-enc_time_base", programs.time_base_of_input(), "-noautoscale"]);
         command.args(["-c:v", "rawvideo", "-pix_fmt", &samples.name(), "-f", "nut", "pipe:1"]);
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         let mut running = Running::start(command, "ffmpeg")?;

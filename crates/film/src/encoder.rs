@@ -90,14 +90,13 @@ impl Encoder {
         Ok(Self { name, pixel_format, samples, crf, options })
     }
 
-    /// The options of ffmpeg for the track of this number.
+    /// The options of ffmpeg for the track of this number, but for the time base.
     pub(crate) fn arguments(&self, track: usize, light: Option<&crate::colour::Light>) -> Vec<String> {
         let mut all = Vec::new();
         let mut add = |name: &str, value: String| all.extend([format!("-{name}:{track}"), value]);
         add("c", self.name.clone());
         add("pix_fmt", self.pixel_format.clone());
         add("fps_mode", "passthrough".into());
-        add("enc_time_base", "-1".into());
         if let Some(crf) = self.crf {
             add("crf", crf.to_string());
             if self.name.starts_with("libvpx") || self.name.starts_with("libaom") {
@@ -210,7 +209,7 @@ mod tests {
         let text = encoder.arguments(2, Some(&light)).join(" ");
         assert_eq!(
             text,
-            "-c:2 libx265 -pix_fmt:2 yuv420p10le -fps_mode:2 passthrough -enc_time_base:2 -1 -crf:2 20 -x265-params:2 \
+            "-c:2 libx265 -pix_fmt:2 yuv420p10le -fps_mode:2 passthrough -crf:2 20 -x265-params:2 \
              aq-mode=3:max-cll=1000,400 -preset:2 fast"
         );
     }

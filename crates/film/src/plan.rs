@@ -195,7 +195,8 @@ impl Plan {
     /// The command that encodes frames on its standard input, to standard output and without other tracks.
     pub(crate) fn part_command(&self) -> Command {
         let mut command = self.start_of_command();
-        command.args(["-map", "0:v:0"]).args(self.encoder.arguments(0, self.light.as_ref()));
+        command.args(["-map", "0:v:0"]);
+        self.add_encoder(&mut command, 0);
         self.add_tags(&mut command, 0);
         // Frames keep the times of the whole film, whatever comes before them in the order of decoding.
         command.args(["-avoid_negative_ts", "disabled", "-fflags", "+bitexact", "-f", "nut", "pipe:1"]);
@@ -210,6 +211,12 @@ impl Plan {
     pub(crate) fn making(&self) -> String {
         let arguments = self.encoder.arguments(0, self.light.as_ref());
         format!("{arguments:?} {:?} {:?}", self.tags, self.layout)
+    }
+
+    /// Encodes the track of this number.
+    fn add_encoder(&self, command: &mut Command, track: usize) {
+        command.args(self.encoder.arguments(track, self.light.as_ref()));
+        command.arg(format!("-enc_time_base:{track}")).arg(self.programs.time_base_of_input());
     }
 
     fn start_of_command(&self) -> Command {
@@ -277,7 +284,7 @@ impl Plan {
         }
         command.args(["-c", "copy"]);
         if picture != Picture::Copied {
-            command.args(self.encoder.arguments(place, self.light.as_ref()));
+            self.add_encoder(command, place);
         }
         self.add_tags(command, place);
         if matches!(self.container, Container::Mp4 | Container::QuickTime) && self.encoder.name == "libx265" {

@@ -9,9 +9,15 @@ use crate::error::{Error, Result};
 /// The oldest version that the tests run with: Debian 12 has it.
 const LEAST: Version = Version { major: 5, minor: 1 };
 
+/// From this version on, the time base of what is read has a name. 7.1 takes the number too, and 9.0 does not.
+const TIME_BASE_HAS_A_NAME: Version = Version { major: 7, minor: 0 };
+
 /// ffmpeg and ffprobe, which are installed and new enough.
 #[derive(Clone, Copy, Debug)]
-pub struct Programs(());
+pub struct Programs {
+    /// The version of ffmpeg; `None`: a build between versions.
+    ffmpeg: Option<Version>,
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Version {
@@ -31,8 +37,14 @@ impl Programs {
     /// # Errors
     /// [`Error::Missing`], [`Error::TooOld`], [`Error::Start`].
     pub fn find() -> Result<Self> {
-        ["ffmpeg", "ffprobe"].into_iter().try_for_each(check)?;
-        Ok(Self(()))
+        let ffmpeg = check("ffmpeg")?;
+        check("ffprobe")?;
+        Ok(Self { ffmpeg })
+    }
+
+    /// The value of `-enc_time_base` with which frames keep the time base of what is read.
+    pub(crate) fn time_base_of_input(self) -> &'static str {
+        if self.ffmpeg.is_some_and(|found| found < TIME_BASE_HAS_A_NAME) { "-1" } else { "demux" }
     }
 
     /// ffmpeg, which says errors alone and asks nothing.
@@ -50,7 +62,8 @@ impl Programs {
     }
 }
 
-fn check(program: &'static str) -> Result<()> {
+/// The version of a program that is new enough; `None`: a build between versions.
+fn check(program: &'static str) -> Result<Option<Version>> {
     let least = LEAST.to_string();
     let output = Command::new(program).arg("-version").stdin(Stdio::null()).output().map_err(|source| {
         if source.kind() == ErrorKind::NotFound {
@@ -62,7 +75,7 @@ fn check(program: &'static str) -> Result<()> {
     let text = String::from_utf8_lossy(&output.stdout);
     match version(&text) {
         Some(Some(found)) if found < LEAST => Err(Error::TooOld { program, least, found: found.to_string() }),
-        Some(_) => Ok(()),
+        Some(found) => Ok(found),
         None => {
             let first = text.lines().next().unwrap_or_default().chars().take(80).collect::<String>();
             Err(Error::TooOld { program, least, found: format!("a program that says `{first}`") })
@@ -99,5 +112,13 @@ mod tests {
         for other in ["", "avconv version 11", "ffmpeg", "ffmpeg version", "ffmpeg version x"] {
             assert_eq!(of(other), None, "{other}");
         }
+    }
+
+    #[test]
+    fn the_time_base_of_what_is_read_has_a_name_in_newer_versions() {
+        let of = |ffmpeg| Programs { ffmpeg }.time_base_of_input();
+        assert_eq!(of(Some(LEAST)), "-1");
+        assert_eq!(of(Some(Version { major: 7, minor: 1 })), "demux");
+        assert_eq!(of(None), "demux");
     }
 }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use ureq::tls::Certificate;
 
+use crate::credentials::HOME;
 use crate::error::{Error, Result};
 
 /// Folders of certificates. Each has a folder `HOST[:PORT]` for a registry, with the authorities of its certificate in
@@ -18,12 +19,13 @@ pub struct Authorities {
 
 impl Authorities {
     /// The folders of Podman and Docker: first those of the user, in `XDG_CONFIG_HOME` or in `.config` of the home
-    /// folder, then those of the system.
+    /// folder, then those of the system. On Windows the system has none: every account may make a folder `\etc`.
     pub fn from_variables(variable: impl Fn(&str) -> Option<OsString>) -> Self {
         let folder = |name| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-        let user = folder("XDG_CONFIG_HOME").or_else(|| folder("HOME").map(|home| home.join(".config")));
+        let user = folder("XDG_CONFIG_HOME").or_else(|| folder(HOME).map(|home| home.join(".config")));
         let programs = |parent: PathBuf| ["containers", "docker"].map(|program| parent.join(program).join("certs.d"));
-        Self { folders: user.into_iter().chain([PathBuf::from("/etc")]).flat_map(programs).collect() }
+        let system = (!cfg!(windows)).then(|| PathBuf::from("/etc"));
+        Self { folders: user.into_iter().chain(system).flat_map(programs).collect() }
     }
 
     /// The authorities for the registry on `host`; `None` if there is no folder for it.
@@ -69,10 +71,11 @@ mod tests {
             Authorities::from_variables(value).folders
         };
         let system = ["/etc/containers/certs.d", "/etc/docker/certs.d"].map(PathBuf::from);
+        let system = if cfg!(windows) { Vec::new() } else { system.to_vec() };
         assert_eq!(folders(&[]), system);
         let user = ["/home/me/.config/containers/certs.d", "/home/me/.config/docker/certs.d"].map(PathBuf::from);
-        assert_eq!(folders(&[("HOME", "/home/me")]), [user, system].concat());
-        let other = folders(&[("HOME", "/home/me"), ("XDG_CONFIG_HOME", "/c")]);
+        assert_eq!(folders(&[(HOME, "/home/me")]), [user.to_vec(), system].concat());
+        let other = folders(&[(HOME, "/home/me"), ("XDG_CONFIG_HOME", "/c")]);
         assert_eq!(other[..2], ["/c/containers/certs.d", "/c/docker/certs.d"].map(PathBuf::from));
     }
 

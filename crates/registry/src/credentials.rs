@@ -10,6 +10,9 @@ use tileforge_files::TEXT_MAXIMUM_BYTES;
 
 use crate::error::{Error, Result};
 
+/// The variable with the user's home folder, as Docker reads it.
+pub(crate) const HOME: &str = if cfg!(windows) { "USERPROFILE" } else { "HOME" };
+
 /// Where passwords are looked for.
 #[derive(Clone, Default)]
 pub struct Credentials {
@@ -50,11 +53,11 @@ impl Credentials {
     pub const PASSWORD_VARIABLE: &str = "TILEFORGE_REGISTRY_PASSWORD";
 
     /// Those that environment variables give: a name and a password of ours, and Docker's configuration in
-    /// `DOCKER_CONFIG` or in `.docker` of the home folder.
+    /// `DOCKER_CONFIG` or in `.docker` of the home folder, which is `USERPROFILE` on Windows and `HOME` elsewhere.
     pub fn from_variables(variable: impl Fn(&str) -> Option<OsString>) -> Self {
         let text = |name| variable(name).and_then(|value| value.into_string().ok()).filter(|text| !text.is_empty());
         let folder = |name| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-        let docker = folder("DOCKER_CONFIG").or_else(|| folder("HOME").map(|home| home.join(".docker")));
+        let docker = folder("DOCKER_CONFIG").or_else(|| folder(HOME).map(|home| home.join(".docker")));
         Self {
             given: text(Self::NAME_VARIABLE).zip(text(Self::PASSWORD_VARIABLE)),
             docker_configuration: docker.map(|folder| folder.join("config.json")),
@@ -138,7 +141,7 @@ mod tests {
         assert!(given.login("localhost:5000").ok() == Some(password("a", "b")));
         assert_eq!(given.docker_configuration, Some("/nowhere/config.json".into()));
         assert!(!format!("{given:?}").contains("\"b\""));
-        let home = Credentials::from_variables(|name| (name == "HOME").then(|| "/home/me".into()));
+        let home = Credentials::from_variables(|name| (name == HOME).then(|| "/home/me".into()));
         assert_eq!((home.docker_configuration, home.given), (Some("/home/me/.docker/config.json".into()), None));
     }
 }
