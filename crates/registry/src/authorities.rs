@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use ureq::tls::Certificate;
 
-use crate::credentials::HOME;
 use crate::error::{Error, Result};
+use crate::system::{CONFIGURATION, HOME};
 
 /// Folders of certificates. Each has a folder `HOST[:PORT]` for a registry, with the authorities of its certificate in
 /// files `*.crt` (PEM), as containers-certs.d(5) and Docker's documentation describe it.
@@ -24,7 +24,7 @@ impl Authorities {
         let folder = |name| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         let user = folder("XDG_CONFIG_HOME").or_else(|| folder(HOME).map(|home| home.join(".config")));
         let programs = |parent: PathBuf| ["containers", "docker"].map(|program| parent.join(program).join("certs.d"));
-        let system = (!cfg!(windows)).then(|| PathBuf::from("/etc"));
+        let system = CONFIGURATION.map(PathBuf::from);
         Self { folders: user.into_iter().chain(system).flat_map(programs).collect() }
     }
 
@@ -70,8 +70,8 @@ mod tests {
             let value = |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into());
             Authorities::from_variables(value).folders
         };
-        let system = ["/etc/containers/certs.d", "/etc/docker/certs.d"].map(PathBuf::from);
-        let system = if cfg!(windows) { Vec::new() } else { system.to_vec() };
+        let programs = |parent| ["containers", "docker"].map(|program| Path::new(parent).join(program).join("certs.d"));
+        let system: Vec<PathBuf> = CONFIGURATION.into_iter().flat_map(programs).collect();
         assert_eq!(folders(&[]), system);
         let user = ["/home/me/.config/containers/certs.d", "/home/me/.config/docker/certs.d"].map(PathBuf::from);
         assert_eq!(folders(&[(HOME, "/home/me")]), [user.to_vec(), system].concat());

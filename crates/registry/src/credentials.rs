@@ -9,9 +9,7 @@ use docker_credential::{CredentialRetrievalError, DockerCredential};
 use tileforge_files::TEXT_MAXIMUM_BYTES;
 
 use crate::error::{Error, Result};
-
-/// The variable with the user's home folder, as Docker reads it.
-pub(crate) const HOME: &str = if cfg!(windows) { "USERPROFILE" } else { "HOME" };
+use crate::system::HOME;
 
 /// Where passwords are looked for.
 #[derive(Clone, Default)]

@@ -39,6 +39,7 @@ mod push;
 mod reason;
 mod reference;
 mod signatures;
+mod system;
 
 pub use authorities::Authorities;
 pub use cache::Cache;
