@@ -181,7 +181,8 @@ run runtime verify --engine geteilt
 
 if [ -n "${WHEELS:-}" ]; then
     echo "runtime setup"
-    # Wine's server takes a library as loaded after a program with it was ended by Ctrl-Break. It cannot be removed then.
+    # Wine's server takes a library as loaded after a program with it was ended by Ctrl-Break, so that nothing can remove
+    # it.
     stop_wine
     mkdir "$folder/Räder"
     cp "$WHEELS"/onnxruntime-[0-9]*-win_amd64.whl "$WHEELS"/openvino-*-win_amd64.whl "$folder/Räder"

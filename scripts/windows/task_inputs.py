@@ -1,17 +1,18 @@
 #!/usr/bin/env python3
 """Writes what scripts/windows/try_tasks.sh needs: small networks of the tests, pictures, frames and a map of depth.
 
-scripts/windows/task_inputs.py TESTS FOLDER
+PYTHONPATH=scripts scripts/windows/task_inputs.py FOLDER
 """
 
 from __future__ import annotations
 
-import json
 import shutil
 import struct
 import sys
 import zlib
 from pathlib import Path
+
+from small_models import ROOT, write_pipeline, write_restorer
 
 PROFILE = """\
 name: NAME
@@ -50,68 +51,8 @@ def row(width: int, y: int, frame: int) -> bytes:
     )
 
 
-def pipeline(tests: Path, folder: Path, name: str) -> None:
-    """NAME.folder, a pipeline in diffusers' layout: `GoldenPipelines::write_folder` of the tests."""
-    golden = tests / "golden-pipelines"
-    table = json.loads((golden / "pictures/runs.json").read_text(encoding="utf-8"))
-    row_of_table, root = table["pipelines"][name], folder / f"{name}.folder"
-    index: dict[str, object] = {"_class_name": row_of_table["class"] + "Pipeline"}
-    for part, network in row_of_table["parts"].items():
-        shutil.copytree(golden / network, root / part)
-        config = json.loads((root / part / "config.json").read_text(encoding="utf-8"))
-        kind = config.get("_class_name") or config["architectures"][0]
-        index[part] = ["transformers" if kind.startswith("CLIP") else "diffusers", kind]
-        if case := table["tokenizers"].get(part):
-            tokenizer = part.replace("text_encoder", "tokenizer")
-            ignored = shutil.ignore_patterns("expected.json")
-            shutil.copytree(tests / "golden-tokenizer" / case, root / tokenizer, ignore=ignored)
-            index[tokenizer] = ["transformers", "CLIPTokenizer"]
-    for key in ("force_zeros_for_empty_prompt", "requires_aesthetics_score"):
-        if key in row_of_table:
-            index[key] = row_of_table[key]
-    scheduler = row_of_table["scheduler"]
-    index["scheduler"] = ["diffusers", scheduler["_class_name"]]
-    (root / "scheduler").mkdir()
-    (root / "scheduler/scheduler_config.json").write_text(json.dumps(scheduler), encoding="utf-8")
-    (root / "model_index.json").write_text(json.dumps(index), encoding="utf-8")
-
-
-def restoration(tests: Path, folder: Path) -> None:
-    """restoration.yaml and its files: `restoration_model` of the tests."""
-    files = ("vae.safetensors", "transformer-3b.safetensors", "pos_emb.pt")
-    for file in files:
-        shutil.copy(tests / "golden-restoration/models" / file, folder)
-    graphs: dict[str, object] = {
-        "transformer": {
-            "task": "transformer",
-            "architecture": "NaDiT",
-            "checkpoint": files[1],
-            "sizes": {"tiles": ["4x6"], "frames": 2},
-        }
-    }
-    for half, kind, tile, chunks in (("encoder", "Encoder", "32x48", (5, 4)), ("decoder", "Decoder", "4x6", (2, 1))):
-        for chunk, frames in zip(("first", "next"), chunks):
-            graphs[f"{half}_{chunk}"] = {
-                "task": f"vae_{half}",
-                "architecture": f"VideoAutoencoderKL{kind}",
-                "checkpoint": files[0],
-                "set": {"chunk": chunk},
-                "sizes": {"tiles": [tile], "frames": frames},
-            }
-    model = {
-        "name": "restoration",
-        "description": "Small.",
-        "licence": "Apache-2.0",
-        "provenance": "random",
-        "files": {file: {} for file in files},
-        "restoration": {"text": files[2]},
-        "graphs": graphs,
-    }
-    (folder / "restoration.yaml").write_text(json.dumps(model), encoding="utf-8")
-
-
 def main() -> None:
-    tests, folder = (Path(path) for path in sys.argv[1:])
+    tests, folder = ROOT / "tests", Path(sys.argv[1])
     for name, tasks in PROFILES.items():
         text = PROFILE.replace("NAME", name).replace("TASKS", tasks)
         (folder / f"{name}.yaml").write_text(text, encoding="utf-8")
@@ -123,8 +64,8 @@ def main() -> None:
     shutil.copy(tests / "golden-video-vae/seedvr2/ema_vae.safetensors", folder)
     shutil.copytree(tests / "golden-diffusers/vae", folder / "vae", ignore=shutil.ignore_patterns("*.golden.*"))
     for name in ("sd", "sd-inpainting", "xl"):
-        pipeline(tests, folder, name)
-    restoration(tests, folder)
+        write_pipeline(folder / f"{name}.folder", name)
+    write_restorer(folder / "restorer")
 
     (folder / "face-in.png").write_bytes(png(32, 32))
     for name, height in (("frames", 24), ("small-frames", 16)):

@@ -78,7 +78,7 @@ both_near() {
 }
 
 echo "Other tasks"
-python3 "$scripts/windows/task_inputs.py" "$tests" "$folder/Aufgaben" || exit 1
+PYTHONPATH=$scripts python3 -B "$scripts/windows/task_inputs.py" "$folder/Aufgaben" || exit 1
 # export_synthetic NAME ARCHITECTURE SHAPES: the graph of a network, exported by both.
 export_synthetic() {
     expect 0 task_here xtask synth "$2" -o "$1.safetensors"
@@ -154,7 +154,7 @@ built Clips ema_vae.safetensors --profile cpu --size 32x32 --frames 5
 both clip.safetensors encode --engine Clips --input frames.y4m
 both clip.y4m decode --engine Clips --input linux/clip.safetensors
 both Einzelbilder decode --engine Clips --input linux/clip.safetensors
-built Restaurierung restoration.yaml --profile small-tiles.yaml
+built Restaurierung restorer/restorer.yaml --profile small-tiles.yaml
 both restored.rgb infer --engine Restaurierung --raw rgb24:32x24 --input frames.rgb --seed 42
 both restored.png infer --engine Restaurierung --input face-in.png --seed 42
 
