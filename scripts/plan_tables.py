@@ -123,17 +123,17 @@ def cell(values: list[float], shown: Callable[[float], str]) -> str:
 
 def rows(network: Network) -> list[str]:
     """The figures of a network: one row for precisions with the same plans, but for what their builds took."""
-    merged: dict[tuple[str, ...], tuple[list[str], list[float], list[float]]] = {}
+    merged: dict[tuple[str, ...], list[tuple[str, float, float]]] = {}
     for precision in PRECISIONS:
-        for cells, seconds, memory in filter(None, [row(network, precision)]):
-            precisions, *builds = merged.setdefault(tuple(cells), ([], [], []))
-            precisions.append(precision.upper())
-            for build, one in zip(builds, (seconds, memory), strict=True):
-                build.append(one)
-    return [
-        f"| {' | '.join([*cells[:2], ', '.join(precisions), *cells[2:]])} | {max(seconds):.0f} s, {max(memory):.1f} GB |"
-        for cells, (precisions, seconds, memory) in merged.items()
-    ]
+        if found := row(network, precision):
+            cells, seconds, memory = found
+            merged.setdefault(tuple(cells), []).append((precision.upper(), seconds, memory))
+    lines = []
+    for cells, builds in merged.items():
+        precisions, seconds, memory = zip(*builds, strict=True)
+        took = f"{max(seconds):.0f} s, {max(memory):.1f} GB"
+        lines.append(f"| {' | '.join([*cells[:2], ', '.join(precisions), *cells[2:], took])} |")
+    return lines
 
 
 def row(network: Network, precision: str) -> tuple[list[str], float, float] | None:
