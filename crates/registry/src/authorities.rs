@@ -70,12 +70,15 @@ mod tests {
             let value = |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into());
             Authorities::from_variables(value).folders
         };
-        let programs = |parent| ["containers", "docker"].map(|program| Path::new(parent).join(program).join("certs.d"));
-        let system: Vec<PathBuf> = CONFIGURATION.into_iter().flat_map(programs).collect();
+        let (home, system) = if cfg!(windows) {
+            ("USERPROFILE", Vec::new())
+        } else {
+            ("HOME", ["/etc/containers/certs.d", "/etc/docker/certs.d"].map(PathBuf::from).to_vec())
+        };
         assert_eq!(folders(&[]), system);
         let user = ["/home/me/.config/containers/certs.d", "/home/me/.config/docker/certs.d"].map(PathBuf::from);
-        assert_eq!(folders(&[(HOME, "/home/me")]), [user.to_vec(), system].concat());
-        let other = folders(&[(HOME, "/home/me"), ("XDG_CONFIG_HOME", "/c")]);
+        assert_eq!(folders(&[(home, "/home/me")]), [user.to_vec(), system].concat());
+        let other = folders(&[(home, "/home/me"), ("XDG_CONFIG_HOME", "/c")]);
         assert_eq!(other[..2], ["/c/containers/certs.d", "/c/docker/certs.d"].map(PathBuf::from));
     }
 

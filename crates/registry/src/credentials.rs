@@ -139,7 +139,8 @@ mod tests {
         assert!(given.login("localhost:5000").ok() == Some(password("a", "b")));
         assert_eq!(given.docker_configuration, Some("/nowhere/config.json".into()));
         assert!(!format!("{given:?}").contains("\"b\""));
-        let home = Credentials::from_variables(|name| (name == HOME).then(|| "/home/me".into()));
+        let variable = if cfg!(windows) { "USERPROFILE" } else { "HOME" };
+        let home = Credentials::from_variables(|name| (name == variable).then(|| "/home/me".into()));
         assert_eq!((home.docker_configuration, home.given), (Some("/home/me/.docker/config.json".into()), None));
     }
 }
