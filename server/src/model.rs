@@ -112,8 +112,9 @@ impl Model {
     /// It takes pictures, and gives larger or better ones.
     pub(crate) fn upscaler(&self) -> Result<&Upscaler> {
         let opened = self.opened()?;
-        let upscale = Upscale { placement: opened.placement.clone(), ..Upscale::default() };
-        once(&opened.upscaler, || opened.engine.upscaler(upscale))
+        once(&opened.upscaler, || {
+            opened.engine.upscaler(Upscale { placement: opened.placement.clone(), ..Upscale::default() })
+        })
     }
 
     /// It takes pictures, and gives their depth.

@@ -23,7 +23,12 @@ pub struct Placing {
     #[arg(long, value_name = "N,N", value_delimiter = ',', help_heading = HEADING)]
     pub devices: Vec<u32>,
     /// Sessions that run at the same time [default: by the engine's profile; 1 on the CPU].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=STREAMS_MAXIMUM.into()), help_heading = HEADING)]
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = clap::value_parser!(u16).range(1..=STREAMS_MAXIMUM.into()),
+        help_heading = HEADING
+    )]
     pub streams: Option<u16>,
     /// Threads of each session on the CPU [default: one for each physical core that this process may use, by affinity
     /// and control groups; shared by the streams].

@@ -157,14 +157,13 @@ fn each_engine_runs_where_the_configuration_says() {
         assert!(state.contains(provider), "{name}: {state}");
     }
     // Requests of several clients run at the same time, each in a session of its own.
-    let sessions = |server: &Server| server.figure(r#"tileforge_sessions{memory="machine"}"#);
     server.wait_until("two sessions", |server| {
         thread::scope(|scope| {
             (0..8).for_each(|_| {
                 scope.spawn(|| assert_eq!(server.post("/v2/models/processor/infer", &inference(24)).0, 200));
             });
         });
-        sessions(server) == 2.0
+        server.figure(r#"tileforge_sessions{memory="machine"}"#) == 2.0
     });
     write(&[("gpu", r#", provider = "cpu""#), ("processor", r#", provider = "cuda""#)]);
     server.signal("HUP");
