@@ -193,16 +193,17 @@ if command -v docker-registry >/dev/null; then
     # An engine of one graph with a signature, and one of several parts.
     cp -r "$folder/Aufgaben/Tiefe" "$folder/Aufgaben/signiert"
     expect 0 task_windows engine-builder sign signiert --key Absender.key
-    # registry SETTINGS STATUS: an empty one on a free port, which answers with this status. `$registry` is its
-    # HOST:PORT, and `$server` its process.
+    # registry SETTINGS STATUS [TLS]: an empty one on a free port, which answers with this status; with TLS, by HTTPS.
+    # `$registry` is its HOST:PORT, and `$server` its process.
     registry() {
+        scheme=${3:+https}
         registry=127.0.0.1:$(PYTHONPATH=$scripts python3 -c 'import commands; print(commands.free_port())')
         rm -rf "$trial/registry"
         mkdir "$trial/registry"
         cat >"$trial/registry.yml" <<YAML
 version: 0.1
 log: { level: error, accesslog: { disabled: true } }
-http: { addr: '$registry' }
+http: { addr: '$registry'${3:+, tls: $3} }
 storage: { filesystem: { rootdirectory: '$trial/registry' }, delete: { enabled: true } }
 $1
 YAML
@@ -212,7 +213,8 @@ YAML
         check "the registry answers: $found" [ "$found" = "$2" ]
     }
     status_of_registry() {
-        curl --silent --noproxy '*' --output /dev/null --write-out '%{http_code}' "http://$registry/v2/"
+        curl --silent --insecure --noproxy '*' --output /dev/null --write-out '%{http_code}' \
+            "${scheme:-http}://$registry/v2/"
     }
     # Without what this machine's user has.
     plain=(env --unset=http_proxy --unset=HTTP_PROXY --unset=https_proxy --unset=HTTPS_PROXY --unset=all_proxy
@@ -272,6 +274,19 @@ YAML
     echo "{\"auths\": {\"$registry\": {\"auth\": \"$(printf me:secret | base64)\"}}}" >"$trial/docker/config.json"
     expect 0 wine_with runtime pull "oci://$registry/depth:1.0" -o windows/mit-Kennwort
     pulled windows/mit-Kennwort signiert
+    kill "$server"
+    wait "$server"
+
+    # By HTTPS, with a certificate of its own that certs.d has. Docker's name of the folder has no colon on Windows.
+    new_certificate
+    registry "" 200 "{ certificate: '$trial/server.crt', key: '$trial/server.key' }"
+    certificates=docker/certs.d/${registry/:/}
+    mkdir -p "$trial/$certificates"
+    expect 1 wine_with XDG_CONFIG_HOME='Z:\programs' engine-builder push signiert "oci://$registry/depth:1.0"
+    cp "$trial/server.crt" "$trial/$certificates/ca.crt"
+    expect 0 wine_with XDG_CONFIG_HOME='Z:\programs' engine-builder push signiert "oci://$registry/depth:1.0"
+    expect 0 wine_with XDG_CONFIG_HOME='Z:\programs' runtime pull "oci://$registry/depth:1.0" -o windows/mit-TLS
+    pulled windows/mit-TLS signiert
     kill "$server"
     wait "$server"
 fi

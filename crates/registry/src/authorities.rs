@@ -7,10 +7,11 @@ use std::path::{Path, PathBuf};
 use ureq::tls::Certificate;
 
 use crate::error::{Error, Result};
-use crate::system::{CONFIGURATION, HOME};
+use crate::system::{CONFIGURATION, HOME, folder_of};
 
-/// Folders of certificates. Each has a folder `HOST[:PORT]` for a registry, with the authorities of its certificate in
-/// files `*.crt` (PEM), as containers-certs.d(5) and Docker's documentation describe it.
+/// Folders of certificates. Each has a folder `HOST[:PORT]` for a registry (on Windows without the colon), with the
+/// authorities of its certificate in files `*.crt` (PEM), as containers-certs.d(5) and Docker's documentation describe
+/// it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Authorities {
     /// The folders. The first one that has a folder for the registry counts.
@@ -33,7 +34,9 @@ impl Authorities {
     /// # Errors
     /// The folder cannot be listed, or a file in it has no certificate.
     pub(crate) fn of(&self, host: &str) -> Result<Option<Vec<Certificate<'static>>>> {
-        let Some(folder) = self.folders.iter().map(|folder| folder.join(host)).find(|folder| folder.is_dir()) else {
+        let Some(folder) =
+            self.folders.iter().map(|folder| folder.join(folder_of(host))).find(|folder| folder.is_dir())
+        else {
             return Ok(None);
         };
         let failed = || Error::on(&folder, "list");
@@ -86,10 +89,12 @@ mod tests {
     fn only_the_folder_of_the_registry_is_read() {
         let work = tempfile::tempdir().unwrap();
         let authorities = Authorities { folders: vec![work.path().join("none"), work.path().to_owned()] };
-        let folder = work.path().join("example.org:5000");
+        let folder = work.path().join(folder_of("example.org:5000"));
         fs::create_dir(&folder).unwrap();
         // A client's own certificate is not one of an authority.
         fs::write(folder.join("client.cert"), "x").unwrap();
+        let name = if cfg!(windows) { "example.org5000" } else { "example.org:5000" };
+        assert!(folder.ends_with(name));
         assert!(authorities.of("example.org").unwrap().is_none());
         assert_eq!(authorities.of("example.org:5000").unwrap().unwrap().len(), 0);
         fs::write(folder.join("ca.crt"), "no certificate").unwrap();
