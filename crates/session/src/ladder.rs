@@ -1,9 +1,8 @@
-//! Sessions on the best provider that takes an engine, with a step down if one fails.
+//! Sessions on the best provider that takes an engine, with a step down for a graph that it cannot open.
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tileforge_contract::{Precision, Provider};
@@ -16,19 +15,19 @@ use crate::options::SessionOptions;
 use crate::placement::Placement;
 use crate::plans;
 use crate::processors::Processors;
+use crate::rungs::{Change, Rungs};
 use crate::session::Session;
 use crate::system::memory::available_memory;
 use crate::verdict::{Fit, Verdict};
 
-/// The providers that an engine can run on here, the best first, and the one in use.
+/// The providers that an engine can run on here, and the one in use for each of its graphs.
 pub struct Ladder {
     engine: Engine,
     placement: Placement,
     environment: Environment,
     verdict: Verdict,
     streams: usize,
-    /// The providers that are left, the best first.
-    rungs: Mutex<VecDeque<Provider>>,
+    rungs: Mutex<Rungs>,
     /// Locked while a session is being opened. Nothing else waits for that.
     opening: Mutex<()>,
     /// Nanoseconds that opening the sessions took.
@@ -40,7 +39,7 @@ pub struct Ladder {
 pub struct Placed<'l> {
     /// How the engine fits this box.
     pub verdict: &'l Verdict,
-    /// The provider that sessions are opened on: the verdict's, or one below it where that could not open one.
+    /// The provider that sessions are opened on: the verdict's, or the lowest below it that a graph is on.
     pub provider: Provider,
     /// How long all sessions so far took to open.
     pub opening: Duration,
@@ -63,7 +62,7 @@ impl Ladder {
             verdict.steps.iter().zip(verdict.steps.iter().skip(1)).take_while(|(step, _)| step.provider != chosen)
         {
             if let Fit::Refused(reason) = &step.fit {
-                stepped_down(manifest, step.provider, next.provider, reason);
+                stepped_down(&manifest.name, step.provider, next.provider, reason);
             }
         }
         warn_of_fp16(manifest, chosen);
@@ -71,11 +70,11 @@ impl Ladder {
         let profiled =
             if chosen.is_on_processor() { 1 } else { (manifest.target.streams as usize).max(placement.gpus().len()) };
         let streams = placement.streams.unwrap_or(profiled).max(1);
-        let mut rungs: VecDeque<Provider> = verdict.rungs().into();
+        let mut rungs = verdict.rungs();
         if placement.session.strict {
             rungs.truncate(1);
         }
-        let rungs = Mutex::new(rungs);
+        let rungs = Mutex::new(Rungs::new(rungs));
         Ok(Self {
             engine: engine.clone(),
             placement,
@@ -93,18 +92,23 @@ impl Ladder {
         &self.verdict
     }
 
-    /// The provider that new sessions are opened on.
+    /// The provider that sessions are opened on: the verdict's. Graphs that it cannot open are on one below it.
     pub fn provider(&self) -> Provider {
-        self.rungs.lock().front().copied().unwrap_or(Provider::Cpu)
+        self.rungs.lock().best().unwrap_or(Provider::Cpu)
     }
 
-    /// The GPU of a stream's sessions; `None` on the CPU.
-    pub fn gpu_of(&self, stream: usize) -> Option<u32> {
+    /// The provider that a session of this graph would be opened on now.
+    pub fn provider_of(&self, graph: &Graph) -> Provider {
+        self.rungs.lock().left(&graph.file, Instant::now()).first().copied().unwrap_or(Provider::Cpu)
+    }
+
+    /// The GPU of a stream's sessions of this graph; `None` on the CPU.
+    pub fn gpu_of(&self, graph: &Graph, stream: usize) -> Option<u32> {
         let gpus = self.placement.gpus();
-        (!self.provider().is_on_processor()).then(|| gpus[stream % gpus.len()])
+        (!self.provider_of(graph).is_on_processor()).then(|| gpus[stream % gpus.len()])
     }
 
-    /// Numbers of the GPUs that streams are dealt to, while the engine is on GPUs.
+    /// Numbers of the GPUs that streams are dealt to, if the engine is on GPUs.
     pub fn gpus(&self) -> &[u32] {
         if self.provider().is_on_processor() { &[] } else { self.placement.gpus() }
     }
@@ -118,7 +122,7 @@ impl Ladder {
     /// is left on this machine.
     pub fn may_hold(&self, graph: &Graph) -> bool {
         let needed = self.memory_of(graph);
-        if self.provider().is_on_processor() {
+        if self.provider_of(graph).is_on_processor() {
             return available_memory().is_none_or(|available| needed <= available);
         }
         self.placement
@@ -143,29 +147,40 @@ impl Ladder {
     /// Where sessions run, and how long opening all sessions so far took.
     pub fn placed(&self) -> Placed<'_> {
         let opening = Duration::from_nanos(self.open_time.load(Ordering::Relaxed));
-        Placed { verdict: self.verdict(), provider: self.provider(), opening }
+        let provider = self.rungs.lock().lowest().unwrap_or(Provider::Cpu);
+        Placed { verdict: self.verdict(), provider, opening }
     }
 
-    /// Opens a session for one of the engine's graphs, for stream number `stream`.
+    /// Opens a session for one of the engine's graphs, for stream number `stream`. A graph that a provider cannot open
+    /// is on the next one for a while, whose length grows from attempt to attempt.
     ///
     /// # Errors
     /// Those of [`Session::open`], for the last provider that is left.
     pub fn session(&self, graph: &Graph, stream: usize) -> Result<Session> {
-        // One at a time: opening uses every core, and a step down concerns all streams.
+        // One at a time: opening uses every core.
         let _opening = self.opening.lock();
+        let began = Instant::now();
+        let left = self.rungs.lock().left(&graph.file, began).to_vec();
+        let mut rungs = left.iter().copied().zip(left.iter().skip(1).map(|next| Some(*next)).chain([None]));
         loop {
-            let provider = self.provider();
-            match self.open(graph, provider, stream) {
-                Err(error) if self.rungs.lock().len() > 1 && !error.is_out_of_memory() => {
-                    self.rungs.lock().pop_front();
-                    stepped_down(self.engine.manifest(), provider, self.provider(), &error);
-                    warn_of_fp16(self.engine.manifest(), self.provider());
+            let (provider, next) = rungs.next().unwrap_or((Provider::Cpu, None));
+            let (trying, opened) = (Instant::now(), self.open(graph, provider, stream));
+            match (opened, next) {
+                (Err(error), Some(next)) if !error.is_out_of_memory() => {
+                    let name = format!("{}: {}", self.engine.manifest().name, graph.file);
+                    stepped_down(&name, provider, next, &error);
+                    warn_of_fp16(self.engine.manifest(), next);
                 }
-                opened => {
-                    return opened.inspect(|session| {
-                        let nanoseconds = u64::try_from(session.open_time().as_nanos()).unwrap_or(u64::MAX);
-                        self.open_time.fetch_add(nanoseconds, Ordering::Relaxed);
-                    });
+                (opened, _) => {
+                    let session = opened?;
+                    let failed = trying.duration_since(began);
+                    let change = self.rungs.lock().opened(&graph.file, provider, Instant::now(), failed);
+                    if change == Change::Back {
+                        tracing::info!("{}: {} is on {provider} again", self.engine.manifest().name, graph.file);
+                    }
+                    let nanoseconds = u64::try_from(session.open_time().as_nanos()).unwrap_or(u64::MAX);
+                    self.open_time.fetch_add(nanoseconds, Ordering::Relaxed);
+                    return Ok(session);
                 }
             }
         }
@@ -202,8 +217,8 @@ impl Ladder {
     }
 }
 
-fn stepped_down(manifest: &Manifest, from: Provider, to: Provider, reason: &dyn fmt::Display) {
-    tracing::warn!("{}: steps down from {from} to {to}: {reason}", manifest.name);
+fn stepped_down(name: &str, from: Provider, to: Provider, reason: &dyn fmt::Display) {
+    tracing::warn!("{name}: steps down from {from} to {to}: {reason}");
 }
 
 fn warn_of_fp16(manifest: &Manifest, provider: Provider) {

@@ -39,6 +39,7 @@ mod plans;
 mod processors;
 pub mod provider;
 pub mod releases;
+mod rungs;
 pub mod selftest;
 mod session;
 mod system;

@@ -18,7 +18,7 @@ fn engine(folder: &Path, input: [f32; 2], expected: [f32; 2]) -> Engine {
     let shape = [1, 1, 1, 2];
     let array = |values: [f32; 2]| ArrayD::from_shape_vec(IxDyn(&shape), values.into()).unwrap();
     let model = chain(shape, &[("log", "Log", &[])]);
-    small::engine(folder, &model, WeightStorage::Inline, array(input), array(expected))
+    small::engine(folder, &[("model.onnx", &model)], WeightStorage::Inline, array(input), array(expected))
 }
 
 fn verify(input: [f32; 2], expected: [f32; 2]) -> selftest::SelfTestReport {

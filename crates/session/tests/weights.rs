@@ -72,7 +72,13 @@ fn opened(engine: &Engine) -> (Session, u64) {
 fn a_session_holds_its_weights_once_and_computes_the_same_when_their_file_has_no_name() {
     let folder = tempfile::tempdir().unwrap();
     let picture = ArrayD::from_elem(IxDyn(&SHAPE), 0.5);
-    let engine = small::engine(folder.path(), &model(), WeightStorage::Copy, picture.clone(), picture.clone());
+    let engine = small::engine(
+        folder.path(),
+        &[("model.onnx", &model())],
+        WeightStorage::Copy,
+        picture.clone(),
+        picture.clone(),
+    );
     let weights = engine.manifest().files["model.weights"].bytes;
     assert!(status("RssFile") < weights, "the digest keeps no weights in memory");
     let input = Tensor::from(picture);

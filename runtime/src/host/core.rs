@@ -74,9 +74,15 @@ impl Core {
             && self.contract.inputs.iter().all(|input| input.frames().is_none())
     }
 
-    /// The memory of a stream's sessions.
-    pub(super) fn memory(&self, stream: usize) -> Memory {
-        self.ladder.gpu_of(stream).map_or(Memory::Machine, Memory::Gpu)
+    /// The memory of a stream's sessions of a graph.
+    pub(super) fn memory(&self, graph: usize, stream: usize) -> Memory {
+        let gpu = self.graphs.get(graph).and_then(|(graph, _)| self.ladder.gpu_of(graph, stream));
+        gpu.map_or(Memory::Machine, Memory::Gpu)
+    }
+
+    /// The provider that a session of a graph would be opened on now.
+    pub(super) fn provider(&self, graph: usize) -> Option<Provider> {
+        self.graphs.get(graph).map(|(graph, _)| self.ladder.provider_of(graph))
     }
 
     /// Bytes that a session of a graph takes.

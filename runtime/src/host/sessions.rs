@@ -54,17 +54,17 @@ impl OpenSessions {
     /// [`Error::OverBudget`]: the budget does not hold it beside what is bound. Those of opening a session.
     pub(super) fn lend(self: &Arc<Self>, core: &Arc<Core>, graph: usize, stream: usize) -> Result<Lending> {
         let key = SessionKey { engine: core.id, graph, stream };
-        let (memory, bytes) = (core.memory(stream), core.bytes(graph));
+        let (memory, bytes) = (core.memory(graph, stream), core.bytes(graph));
         let closing: Vec<Lent> = {
             let mut state = self.state.lock();
             loop {
                 let free = if memory == Memory::Machine { available_memory() } else { None };
                 match state.pool.take(key, memory, bytes, free) {
                     Found::Open => match state.idle.remove(&key) {
-                        Some(lent) if lent.session.provider() == core.ladder.provider() => {
+                        Some(lent) if Some(lent.session.provider()) == core.provider(graph) => {
                             return Ok(Lending { sessions: self.clone(), core: core.clone(), key, lent: Some(lent) });
                         }
-                        // The ladder has left its provider, or it is gone.
+                        // The graph is on another provider now, or it is time to try the best one again.
                         other => {
                             state.pool.remove(key);
                             drop(other);

@@ -115,9 +115,9 @@ impl Worker<'_> {
                 return Some(error);
             }
             let group = taken.first().and_then(|(_, item)| of(item)).map(|sample| sample.group.clone())?;
+            let own = self.core.memory(group.largest(self.core.batch()).graph, self.stream);
             let others = |key: &super::pool::SessionKey, memory| {
-                memory == self.core.memory(self.stream)
-                    && (key.engine != self.core.id || (key.stream == self.stream && !group.has(key.graph)))
+                memory == own && (key.engine != self.core.id || (key.stream == self.stream && !group.has(key.graph)))
             };
             self.shared.sessions.close_idle(others);
             let tried = group.allowed().min(taken.len().max(group.least()));
@@ -247,7 +247,7 @@ impl Worker<'_> {
                 Err(error) if error.is_out_of_memory() => error,
                 opened => return opened,
             };
-            let memory = self.core.memory(self.stream);
+            let memory = self.core.memory(graph, self.stream);
             if self.shared.sessions.close_idle(|key, other| {
                 other == memory && (key.engine, key.graph, key.stream) != (self.core.id, graph, self.stream)
             }) {

@@ -38,19 +38,22 @@ pub(crate) fn chain(shape: [usize; 4], operators: &[(&str, &str, &[&str])]) -> M
     }
 }
 
-/// Writes an engine of the graph with a self-test.
+/// Writes an engine of graphs in files of these names, with a self-test of the first.
 pub(crate) fn engine(
     folder: &Path,
-    model: &Model,
+    models: &[(&str, &Model)],
     storage: WeightStorage,
     input: ArrayD<f32>,
     expected: ArrayD<f32>,
 ) -> Engine {
-    tileforge_graph::save(model, &folder.join("model.onnx"), storage).unwrap();
-    let shape = input.shape().to_vec();
     let test = folder.join("selftest.safetensors");
     selftest::write(&test, &[("input", &Tensor::from(input))], &[("output", &Tensor::from(expected))]).unwrap();
-    let graphs = vec![testing::graph("model.onnx", &shape, &shape)];
+    let graphs = models.iter().map(|(file, model)| {
+        tileforge_graph::save(model, &folder.join(file), storage).unwrap();
+        let shape = model.inputs[0].ty.fixed_dims().unwrap();
+        testing::graph(file, &shape, &shape)
+    });
+    let graphs = graphs.collect();
     let files = engine_folder::files(folder).unwrap();
     let mut manifest = testing::manifest("chain", &testing::upscale(1, 1).contract(), graphs, files);
     manifest["model"]["graph_sha256"] = json!(sha256_file(&folder.join("model.onnx")).unwrap().sha256);

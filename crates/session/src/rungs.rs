@@ -1,0 +1,125 @@
+//! On which provider each graph of an engine is: the best, or one below it for a while after the best could not open it.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use tileforge_contract::Provider;
+
+/// How long a graph stays below at first.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// It stays below for so many times as long as the attempts took that failed, so that they take little of the time.
+const ATTEMPTS: u32 = 20;
+/// The longest time.
+const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// The providers that an engine may run on, the best first, and the graphs that are not on the best one.
+#[derive(Debug)]
+pub(crate) struct Rungs {
+    providers: Vec<Provider>,
+    below: BTreeMap<String, Below>,
+}
+
+/// Where a graph is that the providers above could not open.
+#[derive(Debug)]
+struct Below {
+    at: usize,
+    /// When the best provider is tried again.
+    until: Instant,
+    /// How long it is not.
+    patience: Duration,
+}
+
+/// What a graph's opening changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// Nothing.
+    None,
+    /// It is on the best provider again.
+    Back,
+}
+
+impl Rungs {
+    pub(crate) fn new(providers: Vec<Provider>) -> Self {
+        Self { providers, below: BTreeMap::new() }
+    }
+
+    /// The providers that a graph is tried on now, the best first.
+    pub(crate) fn left(&self, graph: &str, now: Instant) -> &[Provider] {
+        let below = self.below.get(graph).filter(|below| now < below.until);
+        self.providers.get(below.map_or(0, |below| below.at)..).unwrap_or_default()
+    }
+
+    /// The lowest provider that a graph is on.
+    pub(crate) fn lowest(&self) -> Option<Provider> {
+        self.providers.get(self.below.values().map(|below| below.at).max().unwrap_or(0)).copied()
+    }
+
+    /// The best provider.
+    pub(crate) fn best(&self) -> Option<Provider> {
+        self.providers.first().copied()
+    }
+
+    /// A graph was opened on this provider, after attempts on those above that took so long.
+    pub(crate) fn opened(&mut self, graph: &str, provider: Provider, now: Instant, failed: Duration) -> Change {
+        let at = self.providers.iter().position(|known| *known == provider).unwrap_or(0);
+        if at == 0 {
+            return if self.below.remove(graph).is_some() { Change::Back } else { Change::None };
+        }
+        let least = PATIENCE.max(failed.saturating_mul(ATTEMPTS));
+        match self.below.get_mut(graph) {
+            // It was not tried above, or only above a lower one that it is on now.
+            Some(below) if now < below.until => below.at = at,
+            known => {
+                let patience = known.map_or(least, |below| least.max(below.patience * 2)).min(LONGEST);
+                self.below.insert(graph.to_owned(), Below { at, until: now + patience, patience });
+            }
+        }
+        Change::None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_graph_steps_down_alone_and_comes_back() {
+        let mut rungs = Rungs::new(vec![Provider::TensorRt, Provider::Cuda, Provider::Cpu]);
+        let start = Instant::now();
+        let after = |seconds: u64| start + Duration::from_secs(seconds);
+        let none = Duration::ZERO;
+        assert_eq!(rungs.opened("a", Provider::TensorRt, start, none), Change::None);
+        assert_eq!(rungs.opened("b", Provider::Cuda, start, none), Change::None);
+        assert_eq!(
+            (rungs.left("a", start)[0], rungs.left("b", start)),
+            (Provider::TensorRt, &[Provider::Cuda, Provider::Cpu][..])
+        );
+        assert_eq!((rungs.best(), rungs.lowest()), (Some(Provider::TensorRt), Some(Provider::Cuda)));
+        // Another stream opens it meanwhile, and finds that CUDA does not take it either.
+        assert_eq!(rungs.opened("b", Provider::Cpu, after(30), none), Change::None);
+        assert_eq!((rungs.left("b", after(59)), rungs.lowest()), (&[Provider::Cpu][..], Some(Provider::Cpu)));
+        // The best is tried again: it fails, then it succeeds.
+        assert_eq!(rungs.left("b", after(60))[0], Provider::TensorRt);
+        assert_eq!(rungs.opened("b", Provider::Cpu, after(60), none), Change::None);
+        assert_eq!(rungs.left("b", after(179)), [Provider::Cpu]);
+        assert_eq!(rungs.left("b", after(180))[0], Provider::TensorRt);
+        assert_eq!(rungs.opened("b", Provider::TensorRt, after(180), none), Change::Back);
+        assert_eq!((rungs.left("b", after(181))[0], rungs.lowest()), (Provider::TensorRt, Some(Provider::TensorRt)));
+    }
+
+    #[test]
+    fn attempts_that_take_long_are_rare_and_never_end() {
+        let mut rungs = Rungs::new(vec![Provider::TensorRt, Provider::Cpu]);
+        let mut now = Instant::now();
+        let attempt = Duration::from_secs(300);
+        let mut waits = Vec::new();
+        for _ in 0..8 {
+            assert_eq!(rungs.opened("a", Provider::Cpu, now, attempt), Change::None);
+            let minutes = (1..10_000)
+                .find(|minutes| rungs.left("a", now + Duration::from_secs(60 * minutes))[0] == Provider::TensorRt);
+            waits.push(minutes.unwrap());
+            now += Duration::from_secs(60 * minutes.unwrap());
+        }
+        assert_eq!(waits, [100, 200, 400, 800, 1440, 1440, 1440, 1440]);
+    }
+}
