@@ -18,14 +18,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
-from commands import ROOT, binaries, run
+from commands import ROOT, binaries, measured, run
 
 # The preset of `cargo xtask synth` in the size of a model's graph.
 PRESETS = {
@@ -61,12 +58,17 @@ def described(name: str) -> dict:
     return json.loads(run(binaries() / "engine-builder", "models", name, "--json"))[0]
 
 
+def synthesise(architecture: str, preset: str, weights: Path) -> None:
+    """Writes a checkpoint with random weights in FP16."""
+    run("cargo", "run", "--quiet", "--release", "--package", "xtask", "--", "synth", architecture,
+        "--preset", preset, "--data-type", "f16", "-o", weights)  # fmt: skip
+
+
 def synthesised(model: dict, graph: str, preset: str, folder: Path) -> Path:
     """A model file in `folder` with this graph alone, and random weights for it."""
     name, facts = model["name"], dict(model["graphs"][graph])
     weights = folder / f"{name}.safetensors"
-    run("cargo", "run", "--quiet", "--release", "--package", "xtask", "--", "synth", facts["architecture"],
-        "--preset", preset, "--data-type", "f16", "-o", weights)  # fmt: skip
+    synthesise(facts["architecture"], preset, weights)
     facts["checkpoint"] = weights.name
     kept = {key: model[key] for key in ("name", "description", "licence", "provenance")}
     # JSON is YAML.
@@ -76,31 +78,20 @@ def synthesised(model: dict, graph: str, preset: str, folder: Path) -> Path:
     return path
 
 
-def build(model: Path, graph: str, options: list[str], engine: Path) -> tuple[int, float, float, str, str]:
-    """Exit code, seconds, peak memory in GB, and what was written to standard output and standard error."""
-    component = ["--component", graph] if graph else []
-    command = [binaries() / "engine-builder", "build", model, *component, *options, "-o", engine, "--json"]
-    with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as talk:
-        begin = time.monotonic()
-        process = subprocess.Popen([str(word) for word in command], cwd=ROOT, stdout=output, stderr=talk)
-        _, status, usage = os.wait4(process.pid, 0)
-        seconds = time.monotonic() - begin
-        output.seek(0)
-        talk.seek(0)
-        return os.waitstatus_to_exitcode(status), seconds, usage.ru_maxrss * 1024 / 1e9, output.read(), talk.read()
-
-
 def row(model: dict, graph: str, options: list[str], folder: Path) -> str:
     name = f"{model['name']}/{graph}" if graph else model["name"]
     preset = PRESETS.get(name) or PRESETS.get(model["name"])
     path = synthesised(model, graph, preset, folder) if preset else ROOT / "models" / f"{name}.yaml"
-    code, seconds, memory, output, talk = build(path, graph, options, folder / "engine")
-    if code not in (0, MISSED):
-        raise RuntimeError(talk.strip()[-2000:])
-    cells = [name, f"{seconds:.0f} s", f"{memory:.1f} GB"]
-    if code == MISSED:
+    component = ["--component", graph] if graph else []
+    built = measured(
+        binaries() / "engine-builder", "build", path, *component, *options, "-o", folder / "engine", "--json"
+    )
+    if built.code not in (0, MISSED):
+        raise RuntimeError(built.talk.strip()[-2000:])
+    cells = [name, f"{built.seconds:.0f} s", f"{built.peak_bytes / 1e9:.1f} GB"]
+    if built.code == MISSED:
         return f"| {' | '.join([*cells, 'missed', '–', '–', '–'])} |"
-    report = json.loads(output)
+    report = json.loads(built.output)
     plans = report.get("plans", [])
     peaks = [plan["peak_bytes"] for plan in plans if plan["peak_bytes"]]
     worst = min(gate["value"] for gate in report["gates"] if gate["name"].startswith("psnr"))

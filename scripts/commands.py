@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import socket
 import subprocess
+import tempfile
+import time
+from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -24,6 +28,31 @@ def run(*command: str | Path) -> str:
     if done.returncode:
         raise RuntimeError(f"{' '.join(map(str, command))}\n{done.stderr.strip()[-2000:]}")
     return done.stdout
+
+
+@dataclass
+class Measured:
+    """What a command took, and what it wrote."""
+
+    code: int
+    seconds: float
+    # Of the largest of its processes, mapped files included.
+    peak_bytes: int
+    output: str
+    talk: str
+
+
+def measured(*command: str | Path) -> Measured:
+    """Runs a command to its end, whatever its exit code."""
+    with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as talk:
+        begin = time.monotonic()
+        process = subprocess.Popen([str(word) for word in command], cwd=ROOT, stdout=output, stderr=talk)
+        _, status, usage = os.wait4(process.pid, 0)
+        seconds = time.monotonic() - begin
+        output.seek(0)
+        talk.seek(0)
+        code = os.waitstatus_to_exitcode(status)
+        return Measured(code, seconds, usage.ru_maxrss * 1024, output.read(), talk.read())
 
 
 def free_port() -> int:

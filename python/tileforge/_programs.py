@@ -100,8 +100,8 @@ def build(
         model: A checkpoint, a diffusion pipeline, an exported graph or a model file.
         output: The directory of the engine.
         profile: The kind of machine, such as `"cpu"`, `"openvino"` or `"rtx4090"`, or the file of a profile.
-        precision: `"fp32"`, `"fp16"`, `"bf16"`, `"int8"`, `"fp8"`, or `"auto"`, the fastest on this processor; by default as the
-            profile says.
+        precision: `"fp32"`, `"fp16"`, `"bf16"`, `"int8"`, `"fp8"`, `"fp16-weights"`, `"int8-weights"`, or `"auto"`, the
+            fastest on this processor; by default as the profile says.
         sizes: Sizes of pictures, such as `"512x512"`.
         components: Which graphs to build, where there are several.
         calibration: A folder of pictures that activations are measured on, for INT8 and FP8.

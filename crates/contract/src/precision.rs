@@ -13,6 +13,10 @@ named! {
         Int8 = "int8",
         /// 8-bit floats (E4M3) with scales.
         Fp8 = "fp8",
+        /// IEEE 754 binary32, with weights that are stored as binary16.
+        Fp16Weights = "fp16-weights",
+        /// IEEE 754 binary32, with weights that are stored as 8-bit integers with scales.
+        Int8Weights = "int8-weights",
     }
 }
 
@@ -24,13 +28,18 @@ impl Precision {
         match self {
             Self::Fp8 => (8, 9),
             Self::Bf16 => (8, 0),
-            Self::Fp32 | Self::Fp16 | Self::Int8 => (7, 5),
+            Self::Fp32 | Self::Fp16 | Self::Int8 | Self::Fp16Weights | Self::Int8Weights => (7, 5),
         }
     }
 
     /// Whether ONNX Runtime's CPU kernels compute in it.
     pub fn runs_on_cpu(self) -> bool {
-        matches!(self, Self::Fp32 | Self::Fp16 | Self::Int8)
+        !matches!(self, Self::Bf16 | Self::Fp8)
+    }
+
+    /// Whether it only says how weights are stored: everything is computed in FP32.
+    pub fn is_of_weights_alone(self) -> bool {
+        matches!(self, Self::Fp16Weights | Self::Int8Weights)
     }
 
     /// Whether a graph in it depends on the range of its activations. BF16 has the range of FP32.
@@ -46,14 +55,22 @@ mod tests {
     #[test]
     fn each_precision_needs_its_tensor_cores() {
         let least = Precision::ALL.iter().map(|precision| (precision.name(), precision.least_capability()));
-        let expected = [("fp32", (7, 5)), ("fp16", (7, 5)), ("bf16", (8, 0)), ("int8", (7, 5)), ("fp8", (8, 9))];
+        let expected = [
+            ("fp32", (7, 5)),
+            ("fp16", (7, 5)),
+            ("bf16", (8, 0)),
+            ("int8", (7, 5)),
+            ("fp8", (8, 9)),
+            ("fp16-weights", (7, 5)),
+            ("int8-weights", (7, 5)),
+        ];
         assert_eq!(least.collect::<Vec<_>>(), expected);
     }
 
     #[test]
     fn a_cpu_has_no_kernels_for_bf16_and_fp8() {
-        let on_cpu = Precision::ALL.iter().filter(|precision| precision.runs_on_cpu());
-        assert_eq!(on_cpu.copied().collect::<Vec<_>>(), [Precision::Fp32, Precision::Fp16, Precision::Int8]);
+        let elsewhere = Precision::ALL.iter().filter(|precision| !precision.runs_on_cpu());
+        assert_eq!(elsewhere.copied().collect::<Vec<_>>(), [Precision::Bf16, Precision::Fp8]);
     }
 
     #[test]

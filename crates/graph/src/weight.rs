@@ -176,6 +176,11 @@ impl Weight {
         Ok(Weight { data_type: to, dims: self.dims.clone(), source: Source::Cast(Arc::new(self.clone())) })
     }
 
+    /// Whether casting to a type gives back the weight that this one was widened from.
+    pub(crate) fn is_widened_from(&self, narrower: DataType) -> bool {
+        matches!(&self.source, Source::Cast(of) if of.data_type == narrower && of.widens_exactly_to(self.data_type))
+    }
+
     fn widens_exactly_to(&self, wider: DataType) -> bool {
         use DataType::{Bf16, F16, F32, F64};
         matches!((self.data_type, wider), (F16 | Bf16, F32) | (F16 | Bf16 | F32, F64))

@@ -83,7 +83,7 @@ pub(super) fn measure(
 /// either.
 fn selftest_tolerance(precision: Precision) -> f64 {
     match precision {
-        Precision::Fp32 => 1e-4,
+        Precision::Fp32 | Precision::Fp16Weights | Precision::Int8Weights => 1e-4,
         Precision::Fp16 => 1e-2,
         Precision::Bf16 | Precision::Int8 | Precision::Fp8 => 5e-2,
     }

@@ -108,7 +108,10 @@ pub(crate) fn convert(
         let (islands, chosen, smallest) = (Vec::new(), BTreeSet::new(), (smallest.clone(), file.to_owned()));
         return Ok(Converted { models, islands, calibration, judged, sensitivity: ranking, recipe, chosen, smallest });
     }
-    if job.precision != Precision::Bf16 {
+    if job.precision == Precision::Fp16Weights {
+        recipe.outside = outside_f16(smallest, &recipe.statistics)?;
+    }
+    if job.precision.is_calibrated() {
         let samples = calibrate(job, smallest, file, &mut recipe)?;
         if job.options.calibration.is_some() {
             judged = evenly_chosen(&samples.samples, job.coverage.judged);
@@ -203,7 +206,7 @@ pub fn convert_graph(file: &Path, precision: Precision, islands: &BTreeSet<Strin
         Precision::Fp16 => half(&model, DataType::F16, islands)?,
         Precision::Bf16 => half(&model, DataType::Bf16, islands)?,
         Precision::Int8 => rewrite::quantise_weights(&model, islands)?,
-        Precision::Fp32 | Precision::Fp8 => {
+        Precision::Fp32 | Precision::Fp8 | Precision::Fp16Weights | Precision::Int8Weights => {
             return Err(Error::input(
                 file,
                 format!("expected fp16, bf16 or int8, found {precision}: build an engine of it, which is calibrated"),

@@ -6,6 +6,9 @@ use crate::{CalibrationBudget, Error, Result};
 use std::path::PathBuf;
 use tileforge_contract::Precision;
 
+/// Precisions that lose something.
+const EVERY_BUT_FP32: &str = "fp16, bf16, int8, fp8, fp16-weights or int8-weights";
+
 /// How an engine is converted to its precision.
 #[derive(Debug, Clone)]
 pub struct PrecisionOptions {
@@ -59,7 +62,7 @@ impl PrecisionOptions {
         for (option, given, users) in [
             (PrecisionOption::Calibration, self.calibration.is_some(), "fp16, int8 or fp8"),
             (PrecisionOption::AllLayers, self.all_layers, "int8 or fp8"),
-            (PrecisionOption::Sensitivity, self.sensitivity, "fp16, bf16, int8 or fp8"),
+            (PrecisionOption::Sensitivity, self.sensitivity, EVERY_BUT_FP32),
         ] {
             if given && !option.is_used_by(precision) {
                 return Err(Error::NoEffect { option, precision, users });
@@ -98,7 +101,11 @@ mod tests {
         for (options, name, users) in [
             (PrecisionOptions { calibration, ..plain() }, "calibration", "fp16, int8 or fp8"),
             (PrecisionOptions { all_layers: true, ..plain() }, "quantising all layers", "int8 or fp8"),
-            (PrecisionOptions { sensitivity: true, ..plain() }, "the sensitivity of layers", "fp16, bf16, int8 or fp8"),
+            (
+                PrecisionOptions { sensitivity: true, ..plain() },
+                "the sensitivity of layers",
+                "fp16, bf16, int8, fp8, fp16-weights or int8-weights",
+            ),
         ] {
             for &precision in Precision::ALL {
                 plain().check(precision).unwrap();

@@ -32,6 +32,12 @@ impl Recipe {
             (None, Precision::Bf16, Provider::OpenVino) => in_fp32(model, self.provider),
             (None, Precision::Fp16, _) => half(model, DataType::F16, &(names | &touching(model, &self.outside))),
             (None, Precision::Bf16, _) => half(model, DataType::Bf16, names),
+            (None, Precision::Fp16Weights, _) => {
+                let model = fold_weight_casts(&in_fp32(model, self.provider)?)?;
+                let kept = names | &touching(&model, &self.outside);
+                Ok(rewrite::weights_in_half(&model, DataType::F16, &kept)?)
+            }
+            (None, Precision::Int8Weights, _) => Ok(rewrite::quantise_weights(&in_fp32(model, self.provider)?, names)?),
             (None, ..) => in_fp32(model, self.provider),
         }
     }
@@ -61,7 +67,10 @@ impl Recipe {
             (Precision::Int8, Provider::OpenVino | Provider::Cpu) => Some(Scheme::Unsigned),
             (Precision::Int8, _) => Some(Scheme::Signed),
             (Precision::Fp8, _) => Some(Scheme::Float8),
-            (Precision::Fp32 | Precision::Fp16 | Precision::Bf16, _) => None,
+            (
+                Precision::Fp32 | Precision::Fp16 | Precision::Bf16 | Precision::Fp16Weights | Precision::Int8Weights,
+                _,
+            ) => None,
         }
     }
 

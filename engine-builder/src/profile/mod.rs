@@ -184,10 +184,10 @@ impl Floors {
             Precision::Fp32 => (100.0, 0.999_999),
             // 11 bits: below half a level of 10-bit pixels. The cosine belongs to 60 dB of noise, where it is lowest of
             // all kinds of outputs.
-            Precision::Fp16 => (60.0, 0.99995),
+            Precision::Fp16 | Precision::Fp16Weights => (60.0, 0.99995),
             // 8 bits of precision, and 8-bit values: about one level of 8-bit pixels.
             Precision::Bf16 => (40.0, 0.999),
-            Precision::Int8 | Precision::Fp8 => (35.0, 0.99),
+            Precision::Int8 | Precision::Fp8 | Precision::Int8Weights => (35.0, 0.99),
         };
         Floors { psnr_db, cosine, speed: not_slower() }
     }
@@ -339,6 +339,9 @@ impl Profile {
 
     /// Checks that the profile's machine computes in a precision.
     fn check_precision(&self, precision: Precision) -> Result<(), String> {
+        if precision.is_of_weights_alone() && !self.provider.is_on_processor() {
+            return Err("weights alone in fewer bits are for processors".into());
+        }
         let (major, minor) = precision.least_capability();
         match &self.device {
             Some(device) => needs(ComputeCapability { major, minor }, device),

@@ -303,7 +303,7 @@ fn mistakes_are_named_with_their_place_and_what_was_meant() {
 
 #[test]
 fn a_precision_that_the_machine_lacks_is_refused_with_what_it_has() {
-    use Precision::{Bf16, Fp8, Fp16, Fp32, Int8};
+    use Precision::{Bf16, Fp8, Fp16, Fp16Weights, Fp32, Int8, Int8Weights};
     let with = |name: &str, precision: Precision| {
         let mut profile = Profile::read(repository(&format!("profiles/{name}.yaml")).to_str().unwrap()).unwrap();
         profile.set_precision(precision).map(|()| profile)
@@ -311,8 +311,10 @@ fn a_precision_that_the_machine_lacks_is_refused_with_what_it_has() {
     for (name, precision, expected, has) in [
         ("rtx3080", Fp8, "needs compute capability 8.9, found 8.6", vec![Fp32, Fp16, Bf16, Int8]),
         ("t4", Bf16, "needs compute capability 8.0, found 7.5", vec![Fp32, Fp16, Int8]),
-        ("cpu", Fp8, "do not compute in it", vec![Fp32, Fp16, Int8]),
-        ("cpu", Bf16, "ONNX Runtime's CPU kernels", vec![Fp32, Fp16, Int8]),
+        ("cpu", Fp8, "do not compute in it", vec![Fp32, Fp16, Int8, Fp16Weights, Int8Weights]),
+        ("cpu", Bf16, "ONNX Runtime's CPU kernels", vec![Fp32, Fp16, Int8, Fp16Weights, Int8Weights]),
+        ("rtx3080", Int8Weights, "are for processors", vec![Fp32, Fp16, Bf16, Int8]),
+        ("rtx", Fp16Weights, "are for processors", vec![Fp32, Fp16, Bf16, Int8]),
     ] {
         let error = with(name, precision).unwrap_err();
         assert!(error.to_string().contains(expected), "{error}");

@@ -40,7 +40,9 @@ fn engines_for_openvino_give_the_pixels_of_onnx_runtime() {
     if computes_bf16 {
         tried.push((engine(work.path(), "bf16"), &[], 55.0));
     }
-    tried.push((engine(work.path(), "int8"), &[], 40.0));
+    for (precision, least_db) in [("int8", 40.0), ("fp16-weights", 60.0), ("int8-weights", 35.0)] {
+        tried.push((engine(work.path(), precision), &[], least_db));
+    }
     for (engine, options, least_db) in &tried {
         let (report, found) = enlarged(engine, work.path(), "openvino", options);
         assert_eq!(report["provider"], "openvino", "{report}");

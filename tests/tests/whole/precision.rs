@@ -120,6 +120,81 @@ fn upscaler(trace: Trace, folder: &Path) -> PathBuf {
     path
 }
 
+/// Writes a checkpoint with its weights in FP16.
+fn in_half(checkpoint: &Path, half: &Path) {
+    let bytes = fs::read(checkpoint).unwrap();
+    let tensors = safetensors::SafeTensors::deserialize(&bytes).unwrap();
+    let halved: Vec<_> = tensors
+        .iter()
+        .map(|(name, view)| {
+            let weight = Weight::from_bytes(DataType::F32, view.shape().to_vec(), view.data().to_vec()).unwrap();
+            (name, view.shape().to_vec(), weight.cast(DataType::F16).unwrap().to_bytes().unwrap().into_owned())
+        })
+        .collect();
+    let views = halved.iter().map(|(name, dims, bytes)| {
+        (*name, safetensors::tensor::TensorView::new(safetensors::Dtype::F16, dims.clone(), bytes).unwrap())
+    });
+    safetensors::serialize_to_file(views, None, half).unwrap();
+}
+
+/// The picture that an engine makes of one of 24 by 24 pixels.
+fn enlarged(work: &Path, engine: &Path) -> PathBuf {
+    let [input, output] = ["small.png", "large.png"].map(|name| work.join(name));
+    if !input.exists() {
+        let whole = image::open(repository("tests/images/coffee.png")).unwrap();
+        whole.crop_imm(100, 100, 24, 24).save(&input).unwrap();
+    }
+    let line = words(&[&"infer", &"--engine", &engine, &"--input", &input, &"--output", &output, &"--strict"]);
+    let _ = run("runtime", line).success();
+    output
+}
+
+#[test]
+fn weights_alone_are_in_fewer_bits() {
+    let work = tempfile::tempdir().unwrap();
+    let half = work.path().join("half.safetensors");
+    in_half(&compact(), &half);
+    let mut sizes = BTreeMap::new();
+    let mut pictures = BTreeMap::new();
+    for (checkpoint, of) in [(compact(), "fp32"), (half, "fp16")] {
+        for (precision, stored, least_db) in [
+            ("fp32", DataType::F32, 100.0),
+            ("fp16-weights", DataType::F16, 60.0),
+            ("int8-weights", DataType::I8, 35.0),
+        ] {
+            let profile = profile(work.path(), "cpu", precision, least_db);
+            let _ = build_engine(work.path(), &checkpoint, &profile, &[]).success();
+            let (manifest, graph) = (manifest_in(work.path()), graph_of(work.path(), 24));
+            assert_eq!(manifest["precision"], precision);
+            assert!(gate(&manifest, "psnr_db") >= least_db, "{}", manifest["gates"]);
+            // Neither is measured on samples, and neither has to be faster.
+            assert!(manifest.get("calibration").is_none(), "{manifest}");
+            let inner = graph.weights.values().filter(|weight| weight.elements() > 5_000);
+            assert!(
+                inner.clone().count() > 10 && inner.clone().all(|weight| weight.data_type() == stored),
+                "{precision}"
+            );
+            // What is computed has 32 bits.
+            let convolutions = graph.nodes.iter().filter(|node| node.operator == "Conv");
+            assert!(
+                convolutions
+                    .flat_map(|node| &node.outputs)
+                    .all(|name| { graph.type_of(name).is_some_and(|ty| ty.data_type == DataType::F32) })
+            );
+            assert_verified(work.path());
+            sizes.insert((of, precision), manifest["files"]["model.weights"]["bytes"].as_f64().unwrap());
+            let picture = fs::read(enlarged(work.path(), &work.path().join("engine"))).unwrap();
+            pictures.insert((of, precision), picture);
+        }
+    }
+    for (precision, share) in [("fp16-weights", 0.51), ("int8-weights", 0.27)] {
+        assert!(sizes[&("fp32", precision)] < share * sizes[&("fp32", "fp32")], "{sizes:?}");
+    }
+    // Nothing is lost of what the checkpoint has.
+    assert!(pictures[&("fp16", "fp16-weights")] == pictures[&("fp16", "fp32")]);
+    assert!(pictures[&("fp32", "fp16-weights")] != pictures[&("fp32", "fp32")]);
+}
+
 #[test]
 fn an_overflow_becomes_an_island() {
     let work = tempfile::tempdir().unwrap();

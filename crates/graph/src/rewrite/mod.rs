@@ -11,6 +11,7 @@
 //! | `opset` | models of older operator sets in the operators of a newer one |
 //! | `lifted` | half-precision models in FP32 |
 //! | `half` | FP16 and BF16 by typed tensors, with a Cast wherever two types meet |
+//! | `stored_half` | weights that are stored in half precision, with a Cast behind each |
 //! | `in_fp32` | nodes of such a graph in FP32, between Casts |
 //! | `rounding` | FP32 graphs that round as a graph in FP16 or BF16 does |
 //! | `quantise` | INT8 and FP8 by QuantizeLinear and DequantizeLinear |
@@ -37,6 +38,7 @@ mod reading;
 mod repeated_channels;
 mod rounding;
 mod segments;
+mod stored_half;
 #[cfg(test)]
 mod tests;
 mod upsampled;
@@ -57,6 +59,7 @@ pub use reading::{Readers, reads, reads_within, remove_unread};
 pub use repeated_channels::repeated_channels_as_convolutions;
 pub use rounding::rounding_to;
 pub use segments::{Segment, kept_bytes, segments};
+pub use stored_half::weights_in_half;
 pub use upsampled::upsampled_convolutions_as_phases;
 pub use weight_casts::fold_weight_casts;
 

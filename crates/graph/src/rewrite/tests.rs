@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::{Attribute, ConvOptions, DataType, Dim, Model, Node, TensorType, Trace, Weight};
+use std::collections::BTreeMap;
 
 fn f32s(dims: &[usize], values: &[f32]) -> Weight {
     let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
@@ -47,6 +48,36 @@ fn casts_of_weights_become_part_of_them() {
     let expected = f32s(&[2], &[0.1, 7.0]).cast(DataType::F16).unwrap().cast(DataType::Bf16).unwrap();
     assert_eq!(folded.weights[&sum.inputs[1]].to_f32s().unwrap(), expected.to_f32s().unwrap());
     assert_eq!(type_of(&folded, &sum.inputs[1]), DataType::F32);
+}
+
+#[test]
+fn weights_alone_are_stored_in_half_precision() {
+    let trace = Trace::new("stored", 9, 20);
+    let x = trace.input("image", TensorType::new(DataType::F32, [1, 2, 4, 4]));
+    let [first, second] = ["first", "second"]
+        .map(|name| trace.weight(&format!("{name}.weight"), f32s(&[2, 2, 1, 1], &[0.3, -0.2, 0.1, 0.4])));
+    // A bias that the checkpoint has in 16 bits, and one that would lose some.
+    let halved = f32s(&[2], &[0.1, 7.0]).cast(DataType::F16).unwrap().cast(DataType::F32).unwrap();
+    let [halved, exact] =
+        [("halved", halved), ("exact", f32s(&[2], &[0.1, 7.0]))].map(|(name, weight)| trace.weight(name, weight));
+    let x = x.conv(&first, Some(&halved), &ConvOptions::same(1));
+    let x = x.conv(&first, Some(&exact), &ConvOptions::same(1));
+    trace.output("output", &x.conv(&second, None, &ConvOptions::same(1)));
+    let model = trace.finish().unwrap();
+    let last = model.nodes[2].name.clone();
+    let made = weights_in_half(&model, DataType::F16, &[last].into()).unwrap();
+    // A weight that two layers read is stored once.
+    assert_eq!(operators(&made), ["Cast", "Cast", "Conv", "Conv", "Conv"]);
+    let types: BTreeMap<_, _> = made.weights.iter().map(|(name, weight)| (name.as_str(), weight.data_type())).collect();
+    let expected = [
+        ("exact", DataType::F32),
+        ("first.weight/f16", DataType::F16),
+        ("halved/f16", DataType::F16),
+        ("second.weight", DataType::F32),
+    ];
+    assert_eq!(types, BTreeMap::from(expected));
+    assert_eq!(type_of(&made, &made.nodes[4].inputs[1]), DataType::F32);
+    assert_eq!(made.weights["halved/f16"].to_f32s().unwrap(), model.weights["halved"].to_f32s().unwrap());
 }
 
 #[test]

@@ -69,9 +69,10 @@ pub(super) struct Arguments {
     /// of this machine, as `engine-builder profiles --here` says]
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     profile: Vec<String>,
-    /// Another precision than the profile's: fp32, fp16, bf16, int8 or fp8; or auto, for a processor the one that is
-    /// fastest on this machine, of those that pass their gates. With int8 for CPUs, a diffusion pipeline's text
-    /// encoders and the encoder of its autoencoder stay in fp32
+    /// Another precision than the profile's: fp32, fp16, bf16, int8 or fp8; for a processor also fp16-weights or
+    /// int8-weights, which store weights in fewer bits and compute in fp32, or auto, the one that is fastest on this
+    /// machine, of those that pass their gates. With int8 for CPUs, a diffusion pipeline's text encoders and the encoder
+    /// of its autoencoder stay in fp32
     #[arg(long, help_heading = "Precision", value_name = "PRECISION", value_parser = precision)]
     precision: Option<PrecisionChoice>,
     /// A folder to measure activations on: pictures like those that the engine will get, or .safetensors files with the
