@@ -36,9 +36,9 @@ fn by_hand(film: &Path, pixel_format: &str, more: &[&str]) -> Vec<u8> {
 fn the_picture_is_that_of_a_pipe() {
     let work = Work::new();
     for (format, tags, matrix) in [
-        ("yuv420p", "-colorspace bt709 -color_primaries bt709 -color_trc bt709 -color_range tv", "bt709"),
-        ("yuv422p10le", "-colorspace smpte170m -color_range tv", "bt601"),
-        ("yuv444p", "-colorspace bt2020nc -color_primaries bt2020 -color_range tv", "bt2020"),
+        ("yuv420p", "-vf setparams=colorspace=bt709:color_primaries=bt709:color_trc=bt709:range=tv", "bt709"),
+        ("yuv422p10le", "-vf setparams=colorspace=smpte170m:range=tv", "bt601"),
+        ("yuv444p", "-vf setparams=colorspace=bt2020nc:color_primaries=bt2020:range=tv", "bt2020"),
         ("yuv420p12le", "", "bt601"),
     ] {
         let name = format!("{format}.mkv");
@@ -56,27 +56,32 @@ const TAGS: [&str; 5] = ["color_range", "color_space", "color_primaries", "color
 fn tags_of_colour_and_bits_come_out_as_they_went_in() {
     let work = Work::new();
     for (name, format, tags, more) in [
-        ("a", "yuv420p", "-colorspace bt709 -color_primaries bt709 -color_trc bt709 -color_range tv", &[][..]),
-        ("b", "yuv420p", "-colorspace bt470bg -color_primaries bt470bg -color_trc gamma28 -color_range pc", &[]),
+        ("a", "yuv420p", "-vf setparams=colorspace=bt709:color_primaries=bt709:color_trc=bt709:range=tv", &[][..]),
+        ("b", "yuv420p", "-vf setparams=colorspace=bt470bg:color_primaries=bt470bg:color_trc=bt470bg:range=pc", &[]),
         (
             "c",
             "yuv420p10le",
-            "-colorspace bt2020nc -color_primaries bt2020 -color_trc arib-std-b67 -color_range tv",
+            "-vf setparams=colorspace=bt2020nc:color_primaries=bt2020:color_trc=arib-std-b67:range=tv",
             &[],
         ),
         (
             "d",
             "yuv422p10le",
-            "-colorspace smpte240m -color_primaries smpte240m -color_trc smpte240m -color_range tv",
+            "-vf setparams=colorspace=smpte240m:color_primaries=smpte240m:color_trc=smpte240m:range=tv",
             &["--lossless"],
         ),
         (
             "e",
             "yuv420p12le",
-            "-colorspace bt2020nc -color_primaries bt2020 -color_trc bt2020-12 -color_range tv",
+            "-vf setparams=colorspace=bt2020nc:color_primaries=bt2020:color_trc=bt2020-12:range=tv",
             &["--codec", "libx265", "--encoder-options", "preset=ultrafast"],
         ),
-        ("f", "yuv420p", "-colorspace bt709 -color_range tv -chroma_sample_location topleft", &["--codec", "libx265"]),
+        (
+            "f",
+            "yuv420p",
+            "-vf setparams=colorspace=bt709:range=tv -chroma_sample_location topleft",
+            &["--codec", "libx265"],
+        ),
     ] {
         let input = work.film(
             &format!("{name}.mkv"),
@@ -128,7 +133,7 @@ fn hdr_keeps_its_curve_and_what_it_says_about_light() {
         "hdr.mkv",
         &format!(
             "{MOVING} -pix_fmt yuv420p10le -c:v libx265 -preset ultrafast -x265-params log-level=none:{light} \
-             -color_primaries bt2020 -color_trc smpte2084 -colorspace bt2020nc -color_range tv"
+             -vf setparams=colorspace=bt2020nc:color_primaries=bt2020:color_trc=smpte2084:range=tv"
         ),
     );
     let first = |film: &Path| {

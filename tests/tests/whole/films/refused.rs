@@ -77,7 +77,10 @@ fn pictures_that_are_not_read_are_refused_with_what_helps() {
     let covered = work
         .film("covered.mp4", "-i sound.mkv -i cover.png -map 0 -map 1 -c:a aac -c:v copy -disposition:v attached_pic");
     refused(&work, &covered, &[], &["covered.mp4: expected a film with a picture track", "a cover picture"]);
-    let odd = work.film("matrix.mkv", &format!("{MOVING} -pix_fmt yuv444p -colorspace ycgco -c:v libx264"));
+    let odd = work.film(
+        "matrix.mkv",
+        &format!("{MOVING} -pix_fmt yuv444p -c:v libx264 -bsf:v h264_metadata=matrix_coefficients=8"),
+    );
     refused(&work, &odd, &[], &["matrix.mkv", "the matrix ycgco"]);
     drop(cover);
 }

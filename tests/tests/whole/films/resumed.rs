@@ -78,8 +78,8 @@ fn tags_survive_the_joining_of_parts() {
     let work = Work::new();
     let input = work.film(
         "in.mkv",
-        "-f lavfi -i testsrc2=size=32x24:rate=25:duration=11 -pix_fmt yuv420p10le -c:v ffv1 -level 3 -colorspace bt2020nc \
-         -color_primaries bt2020 -color_trc arib-std-b67 -color_range tv -aspect 16:9",
+        "-f lavfi -i testsrc2=size=32x24:rate=25:duration=11 -pix_fmt yuv420p10le -c:v ffv1 -level 3 -vf \
+         setparams=colorspace=bt2020nc:color_primaries=bt2020:color_trc=arib-std-b67:range=tv -aspect 16:9",
     );
     for (output, more) in [
         ("large.mkv", &["--lossless"][..]),
