@@ -33,9 +33,12 @@ impl Recipe {
             (None, Precision::Fp16, _) => half(model, DataType::F16, &(names | &touching(model, &self.outside))),
             (None, Precision::Bf16, _) => half(model, DataType::Bf16, names),
             (None, Precision::Fp16Weights, _) => {
-                let model = fold_weight_casts(&in_fp32(model, self.provider)?)?;
-                let kept = names | &touching(&model, &self.outside);
-                Ok(rewrite::weights_in_half(&model, DataType::F16, &kept)?)
+                let (model, kept) = (fold_weight_casts(model)?, names | &touching(model, &self.outside));
+                let layers: BTreeSet<String> = rewrite::layers(&model).into_iter().collect();
+                let rounded = rewrite::weights_in_half(&model, DataType::F16, &(&layers - &kept))?;
+                // What a provider's forms compute from rounded weights has more bits, and keeps them.
+                let faster = fold_weight_casts(&in_fp32(&rounded, self.provider)?)?;
+                Ok(rewrite::weights_in_half(&faster, DataType::F16, &BTreeSet::new())?)
             }
             (None, Precision::Int8Weights, _) => Ok(rewrite::quantise_weights(&in_fp32(model, self.provider)?, names)?),
             (None, ..) => in_fp32(model, self.provider),

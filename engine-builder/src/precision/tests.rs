@@ -66,6 +66,38 @@ fn converted(
     recipe.apply(model, &["grow/Conv", "shrink/Conv"].map(str::to_owned).into())
 }
 
+#[test]
+fn weights_in_fp16_lose_nothing_of_a_checkpoint_in_fp16() {
+    // An enlargement whose convolution becomes one for each phase, with sums of filters.
+    let trace = Trace::new("enlarging", 9, 20);
+    let x = trace.input("image", TensorType::new(DataType::F32, [1, 128, 4, 4]));
+    let filters: Vec<f32> = (0..2 * 128 * 9).map(|place| (place as f32 * 0.37).sin()).collect();
+    let stored = f32s(&[2, 128, 3, 3], &filters).cast(DataType::F16).unwrap().cast(DataType::F32).unwrap();
+    let filters = trace.weight("filters", stored);
+    let last = trace.weight("last", f32s(&[2, 2, 1, 1], &[0.1, 0.2, 0.3, 0.4]));
+    let x = x.upsample_nearest(2).conv(&filters, None, &ConvOptions::same(3));
+    trace.output("upscaled", &x.conv(&last, None, &ConvOptions::same(1)));
+    let model = trace.finish().unwrap();
+    let (precision, none) = (Precision::Fp16Weights, BTreeSet::new());
+    let recipe = |provider| {
+        let (range, statistics, outside) = (RangeMethod::MinMax, Statistics::new(), BTreeSet::new());
+        Recipe { precision, provider, range, statistics, outside }
+    };
+    let made = recipe(Provider::Cpu).apply(&model, &none).unwrap();
+    let phases: Vec<_> = made.weights.iter().filter(|(name, _)| name.starts_with("filters")).collect();
+    assert_eq!(phases.len(), 4);
+    assert!(phases.iter().all(|(_, weight)| weight.data_type() == DataType::F32), "{phases:?}");
+    // Where the form is not used, they are as they were stored. What the checkpoint has in FP32 is rounded.
+    let plain = recipe(Provider::OpenVino).apply(&model, &none).unwrap();
+    let found =
+        |model: &Model, name: &str| model.weights.iter().find(|(found, _)| found.starts_with(name)).unwrap().1.clone();
+    let filters = found(&plain, "filters");
+    assert_eq!((filters.data_type(), values_of(&filters)), (DataType::F16, values_of(&model.weights["filters"])));
+    for model in [&made, &plain] {
+        assert_eq!(found(model, "last").data_type(), DataType::F16);
+    }
+}
+
 const FOR_GPUS: [(Precision, Provider); 2] =
     [(Precision::Int8, Provider::TensorRt), (Precision::Fp8, Provider::TensorRt)];
 

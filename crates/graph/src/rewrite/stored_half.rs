@@ -6,29 +6,28 @@ use super::{Names, Patch, Rule, apply};
 use crate::{DataType, Model, Node, Result};
 use std::collections::{BTreeSet, HashMap};
 
-/// The model with the weights of its layers stored in `half` (f16 or bf16), each behind a Cast to FP32. The layers of
-/// `kept` keep their weights. Weights of other nodes are stored in `half` only if nothing is lost: where they were
-/// widened from it.
+/// The model with weights stored in `half` (f16 or bf16), each behind a Cast to FP32: those of the layers of `rounded`,
+/// and of all nodes those of which nothing is lost, because they were widened from it.
 ///
 /// The model has no Cast of a weight ([`fold_weight_casts`](super::fold_weight_casts)).
 ///
 /// # Errors
 /// The result breaks the operators' rules.
-pub fn weights_in_half(model: &Model, half: DataType, kept: &BTreeSet<String>) -> Result<Model> {
-    apply(model, &mut StoredHalf { model, half, kept, casts: HashMap::new() })
+pub fn weights_in_half(model: &Model, half: DataType, rounded: &BTreeSet<String>) -> Result<Model> {
+    apply(model, &mut StoredHalf { model, half, rounded, casts: HashMap::new() })
 }
 
 struct StoredHalf<'a> {
     model: &'a Model,
     half: DataType,
-    kept: &'a BTreeSet<String>,
+    rounded: &'a BTreeSet<String>,
     /// Weights behind their Cast.
     casts: HashMap<String, String>,
 }
 
 impl Rule for StoredHalf<'_> {
     fn patch<'n>(&mut self, _: usize, node: &Node, names: &'n mut Names) -> Result<Option<Patch<'n>>> {
-        let rounded = layer_weight(self.model, node).is_some() && !self.kept.contains(&node.name);
+        let is_rounded = layer_weight(self.model, node).is_some() && self.rounded.contains(&node.name);
         let (mut patch, mut node) = (Patch::new(names), node.clone());
         let mut is_changed = false;
         for (position, input) in node.inputs.iter_mut().enumerate() {
@@ -36,7 +35,7 @@ impl Rule for StoredHalf<'_> {
             else {
                 continue;
             };
-            if !(rounded && position == 1 || weight.is_widened_from(self.half)) {
+            if !(is_rounded && position == 1 || weight.is_widened_from(self.half)) {
                 continue;
             }
             let cast = match self.casts.get(input) {
