@@ -84,8 +84,12 @@ impl Manifest {
     pub fn memory_at_least(&self, graph: &Graph) -> u64 {
         let weights = self.files.iter().filter(|(name, _)| name.ends_with(".weights")).map(|(_, file)| file.bytes);
         let weights = weights.fold(0_u64, u64::saturating_add);
-        // Kernels read them in FP32.
-        let widened = if self.precision == Precision::Fp16Weights { 2 } else { 1 };
+        // Of these, an open session has weights in FP32.
+        let widened = match self.precision {
+            Precision::Fp16Weights => 2,
+            Precision::Int8Weights => 4,
+            _ => 1,
+        };
         let weights = weights.saturating_mul(widened);
         let elements = |shape: &Vec<usize>| shape.iter().map(|&length| length as u64).product::<u64>();
         let values = graph.inputs.values().chain(graph.outputs.values()).map(elements).sum::<u64>();

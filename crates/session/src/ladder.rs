@@ -15,7 +15,7 @@ use crate::options::SessionOptions;
 use crate::placement::Placement;
 use crate::plans;
 use crate::processors::Processors;
-use crate::rungs::{Change, Rungs};
+use crate::rungs::Rungs;
 use crate::session::Session;
 use crate::system::memory::available_memory;
 use crate::verdict::{Fit, Verdict};
@@ -174,8 +174,8 @@ impl Ladder {
                 (opened, _) => {
                     let session = opened?;
                     let failed = trying.duration_since(began);
-                    let change = self.rungs.lock().opened(&graph.file, provider, Instant::now(), failed);
-                    if change == Change::Back {
+                    let is_back = self.rungs.lock().opened(&graph.file, provider, Instant::now(), failed);
+                    if is_back {
                         tracing::info!("{}: {} is on {provider} again", self.engine.manifest().name, graph.file);
                     }
                     let nanoseconds = u64::try_from(session.open_time().as_nanos()).unwrap_or(u64::MAX);
@@ -203,6 +203,7 @@ impl Ladder {
             device,
             threads: self.threads(),
             streams: self.streams,
+            dequantises_weights: self.engine.manifest().precision == Precision::Int8Weights,
             ..self.placement.session.clone()
         };
         if provider == Provider::TensorRtRtx {

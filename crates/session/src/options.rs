@@ -39,6 +39,9 @@ pub struct SessionOptions {
     pub streams: usize,
     /// How far the graph is rewritten.
     pub optimisation: OptimisationLevel,
+    /// Whether ONNX Runtime makes floats of weights in 8 bits while the session is opened, in the place of in every run.
+    /// For graphs in which nothing but weights has 8 bits.
+    pub dequantises_weights: bool,
     /// Where to write the rewritten graph, for offline optimisation. Such a session is slow to run.
     pub optimised_model_path: Option<PathBuf>,
     /// The beginning of the name of ONNX Runtime's profile, which is written when the session is closed; `None`: no
@@ -56,6 +59,7 @@ impl Default for SessionOptions {
             threads: None,
             streams: 1,
             optimisation: OptimisationLevel::All,
+            dequantises_weights: false,
             optimised_model_path: None,
             profile: None,
         }

@@ -29,15 +29,6 @@ struct Below {
     patience: Duration,
 }
 
-/// What a graph's opening changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Change {
-    /// Nothing.
-    None,
-    /// It is on the best provider again.
-    Back,
-}
-
 impl Rungs {
     pub(crate) fn new(providers: Vec<Provider>) -> Self {
         Self { providers, below: BTreeMap::new() }
@@ -59,11 +50,12 @@ impl Rungs {
         self.providers.first().copied()
     }
 
-    /// A graph was opened on this provider, after attempts on those above that took so long.
-    pub(crate) fn opened(&mut self, graph: &str, provider: Provider, now: Instant, failed: Duration) -> Change {
+    /// A graph was opened on this provider, after attempts on those above that took so long. Says whether it is on the
+    /// best one again.
+    pub(crate) fn opened(&mut self, graph: &str, provider: Provider, now: Instant, failed: Duration) -> bool {
         let at = self.providers.iter().position(|known| *known == provider).unwrap_or(0);
         if at == 0 {
-            return if self.below.remove(graph).is_some() { Change::Back } else { Change::None };
+            return self.below.remove(graph).is_some();
         }
         let least = PATIENCE.max(failed.saturating_mul(ATTEMPTS));
         match self.below.get_mut(graph) {
@@ -74,7 +66,7 @@ impl Rungs {
                 self.below.insert(graph.to_owned(), Below { at, until: now + patience, patience });
             }
         }
-        Change::None
+        false
     }
 }
 
@@ -88,22 +80,22 @@ mod tests {
         let start = Instant::now();
         let after = |seconds: u64| start + Duration::from_secs(seconds);
         let none = Duration::ZERO;
-        assert_eq!(rungs.opened("a", Provider::TensorRt, start, none), Change::None);
-        assert_eq!(rungs.opened("b", Provider::Cuda, start, none), Change::None);
+        assert!(!rungs.opened("a", Provider::TensorRt, start, none));
+        assert!(!rungs.opened("b", Provider::Cuda, start, none));
         assert_eq!(
             (rungs.left("a", start)[0], rungs.left("b", start)),
             (Provider::TensorRt, &[Provider::Cuda, Provider::Cpu][..])
         );
         assert_eq!((rungs.best(), rungs.lowest()), (Some(Provider::TensorRt), Some(Provider::Cuda)));
         // Another stream opens it meanwhile, and finds that CUDA does not take it either.
-        assert_eq!(rungs.opened("b", Provider::Cpu, after(30), none), Change::None);
+        assert!(!rungs.opened("b", Provider::Cpu, after(30), none));
         assert_eq!((rungs.left("b", after(59)), rungs.lowest()), (&[Provider::Cpu][..], Some(Provider::Cpu)));
         // The best is tried again: it fails, then it succeeds.
         assert_eq!(rungs.left("b", after(60))[0], Provider::TensorRt);
-        assert_eq!(rungs.opened("b", Provider::Cpu, after(60), none), Change::None);
+        assert!(!rungs.opened("b", Provider::Cpu, after(60), none));
         assert_eq!(rungs.left("b", after(179)), [Provider::Cpu]);
         assert_eq!(rungs.left("b", after(180))[0], Provider::TensorRt);
-        assert_eq!(rungs.opened("b", Provider::TensorRt, after(180), none), Change::Back);
+        assert!(rungs.opened("b", Provider::TensorRt, after(180), none));
         assert_eq!((rungs.left("b", after(181))[0], rungs.lowest()), (Provider::TensorRt, Some(Provider::TensorRt)));
     }
 
@@ -114,7 +106,7 @@ mod tests {
         let attempt = Duration::from_secs(300);
         let mut waits = Vec::new();
         for _ in 0..8 {
-            assert_eq!(rungs.opened("a", Provider::Cpu, now, attempt), Change::None);
+            assert!(!rungs.opened("a", Provider::Cpu, now, attempt));
             let minutes = (1..10_000)
                 .find(|minutes| rungs.left("a", now + Duration::from_secs(60 * minutes))[0] == Provider::TensorRt);
             waits.push(minutes.unwrap());

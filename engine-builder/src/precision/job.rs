@@ -30,7 +30,8 @@ impl Job<'_> {
     pub(super) fn session_options_in(&self, precision: Precision) -> SessionOptions {
         let provider = if self.provider.is_on_processor() { self.provider } else { Provider::Cpu };
         let provider_options = openvino_options(self.provider, precision);
-        SessionOptions { provider, provider_options, ..SessionOptions::default() }
+        let dequantises_weights = precision == Precision::Int8Weights;
+        SessionOptions { provider, provider_options, dequantises_weights, ..SessionOptions::default() }
     }
 }
 

@@ -101,6 +101,14 @@ impl Pool {
         Found::MayOpen(closing)
     }
 
+    /// A session was opened in this memory, which need not be the one that it was admitted to: its graph may have stepped
+    /// down.
+    pub(super) fn place(&mut self, key: SessionKey, memory: Memory) {
+        if let Some(entry) = self.entries.get_mut(&key) {
+            entry.memory = memory;
+        }
+    }
+
     /// A session is idle again.
     pub(super) fn give_back(&mut self, key: SessionKey) {
         if let Some(entry) = self.entries.get_mut(&key) {
@@ -196,6 +204,15 @@ mod tests {
         // A session that could not be opened takes nothing.
         pool.remove(key(2));
         assert_eq!(pool.used(Memory::Machine), 0);
+    }
+
+    #[test]
+    fn a_session_counts_where_it_was_opened() {
+        let mut pool = pool(15);
+        assert_eq!(pool.take(key(1), Memory::Gpu(0), 10, None), Found::MayOpen(vec![]));
+        pool.place(key(1), Memory::Machine);
+        assert_eq!((pool.used(Memory::Gpu(0)), pool.used(Memory::Machine)), (0, 10));
+        assert_eq!(take(&mut pool, 2, 10), Found::InUse);
     }
 
     #[test]

@@ -84,6 +84,7 @@ impl OpenSessions {
         let (record, _) = core.graphs.get(graph).ok_or_else(|| Error::internal("session"))?;
         let session = core.ladder.session(record, stream)?;
         core.set_assigned(session.assigned());
+        self.state.lock().pool.place(key, core.memory(graph, stream));
         place.lent = Some(Lent { session, tensors: None });
         Ok(place)
     }

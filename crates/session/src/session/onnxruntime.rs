@@ -264,6 +264,10 @@ fn builder(environment: &Environment, options: &SessionOptions) -> Result<Sessio
         // makes them three times as slow.
         builder = builder.with_config_entry("session.x64quantprecision", "1").map_err(text)?;
     }
+    if options.dequantises_weights {
+        // Otherwise, ONNX Runtime keeps what it may fuse with a kernel in 8 bits.
+        builder = builder.with_config_entry("session.disable_quant_qdq", "1").map_err(text)?;
+    }
     let threads = options.threads.unwrap_or_else(|| Processors::available().threads(1));
     builder = builder.with_intra_threads(threads).map_err(text)?;
     if let Some(path) = &options.optimised_model_path {
