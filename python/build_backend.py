@@ -158,8 +158,10 @@ def pack(binaries: Path, module: Path, output: Path, system: System = LINUX) -> 
             add(path.relative_to(HERE).as_posix(), path.read_bytes())
         for name, path in built.items():
             stripped = Path(temporary) / path.name
-            # Line numbers for debuggers would be most of the wheel.
-            subprocess.run(["strip", "--strip-debug", "-o", stripped, path], check=True)
+            # Line numbers for debuggers would be most of the wheel. On Windows, the table of symbols goes, too: MinGW's
+            # linker writes it in another order each time.
+            how = "--strip-all" if system == WINDOWS else "--strip-debug"
+            subprocess.run(["strip", how, "-o", stripped, path], check=True)
             content = stripped.read_bytes()
             add(name, with_date(content) if system == WINDOWS else content, 0o755)
         for licence in ("LICENSE-APACHE", "LICENSE-MIT"):

@@ -89,12 +89,14 @@ fn as_release(build: &mut Command) {
     build.env("TILEFORGE_RELEASE", env!("CARGO_PKG_VERSION"));
 }
 
-/// A program or library without what only debuggers read, which is most of it.
+/// A program or library without what only debuggers read, which is most of it. A program for Windows has no table of
+/// symbols either: MinGW's linker writes it in another order each time, and what others use of it is in another table.
 pub(super) fn stripped(target: &Target, file: &Path) -> Result<Vec<u8>, String> {
     let folder = tempfile::tempdir().map_err(|error| format!("temporary folder: {error}"))?;
     let small = folder.path().join("stripped");
     let mut strip = Command::new(target.tool("strip"));
-    output_of(strip.arg("--strip-unneeded").arg("-o").arg(&small).arg(file))?;
+    let how = if target.system == System::Windows { "--strip-all" } else { "--strip-unneeded" };
+    output_of(strip.arg(how).arg("-o").arg(&small).arg(file))?;
     std::fs::read(&small).map_err(|error| at(&small, &error))
 }
 
