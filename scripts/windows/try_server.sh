@@ -52,11 +52,11 @@ until_is() {
     done
     return 1
 }
-# new_certificate: of this machine's loopback, by another key each time.
+# new_certificate [OPTION …]: of this machine's loopback, by another key each time; OPTIONs are those of openssl.
 new_certificate() {
     openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=trial \
         -addext subjectAltName=IP:127.0.0.1 -keyout "$trial/server.key" -out "$trial/server.crt" \
-        2>"$trial/openssl.txt" || exit 1
+        "$@" 2>"$trial/openssl.txt" || exit 1
     cp "$trial/server.key" "$folder/Zertifikat.key"
     cp "$trial/server.crt" "$folder/Zertifikat.crt"
 }

@@ -278,7 +278,7 @@ YAML
     wait "$server"
 
     # By HTTPS, with a certificate of its own that certs.d has. Docker's name of the folder has no colon on Windows.
-    new_certificate
+    new_certificate -addext basicConstraints=critical,CA:FALSE
     registry "" 200 "{ certificate: '$trial/server.crt', key: '$trial/server.key' }"
     certificates=docker/certs.d/${registry/:/}
     mkdir -p "$trial/$certificates"
