@@ -13,24 +13,11 @@ import os
 import statistics
 import subprocess
 import tempfile
-import time
 from pathlib import Path
 
-from commands import ROOT, binaries
+from commands import ROOT, binaries, measured
 
 BIN = binaries()
-
-
-def measured(*command):
-    """Seconds, and peak resident memory in MB."""
-    start = time.monotonic()
-    process = subprocess.Popen([str(word) for word in command], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    talk = process.stderr.read().decode()
-    _, status, usage = os.wait4(process.pid, 0)
-    seconds = time.monotonic() - start
-    if status != 0:
-        raise SystemExit(f"{command} failed:\n{talk}")
-    return seconds, usage.ru_maxrss / 1000, talk
 
 
 def main():
@@ -38,7 +25,7 @@ def main():
     parser.add_argument("folder", type=Path)
     parser.add_argument("--runs", type=int, default=5)
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory(dir=arguments.folder) as name:
+    with tempfile.TemporaryDirectory(dir=arguments.folder.resolve()) as name:
         folder = Path(name)
         checkpoint = folder / "sdxl.safetensors"
         subprocess.run(
@@ -63,29 +50,29 @@ def main():
         links = [
             measured(BIN / "exporter", "export", checkpoint, "-o", folder / "link" / "unet.onnx") for _ in range(5)
         ]
-        print(links[0][2].strip())
+        print(links[0].talk.strip())
         print(
-            f"link: {statistics.median(run[0] for run in links):.2f} s, at most {max(run[1] for run in links):.0f} "
-            f"MB (median of 5)"
+            f"link: {statistics.median(run.seconds for run in links):.2f} s, at most "
+            f"{max(run.peak_bytes for run in links) / 1e6:.0f} MB (median of 5)"
         )
         load = measured(BIN / "examples" / "load_time", folder / "link" / "unet.onnx", "--unoptimised")
-        print(f"ONNX Runtime loads it by path: {load[0]:.1f} s, {load[1]:.0f} MB")
+        print(f"ONNX Runtime loads it by path: {load.seconds:.1f} s, {load.peak_bytes / 1e6:.0f} MB")
         copies, plain = [], []
         for _ in range(arguments.runs):
             # Waits until the disk has finished the previous run's writes, which would slow down the next run.
             os.sync()
-            plain.append(measured("cp", checkpoint, folder / "copy.safetensors")[0])
+            plain.append(measured("cp", checkpoint, folder / "copy.safetensors").seconds)
             (folder / "copy.safetensors").unlink()
             os.sync()
             copies.append(
                 measured(BIN / "exporter", "export", checkpoint, "-o", folder / "copy.onnx", "--weights", "copy")
             )
             (folder / "copy.weights").unlink()
-        times = [run[0] for run in copies]
+        times = [run.seconds for run in copies]
         ratio = statistics.median(copy / cp for copy, cp in zip(times, plain))
         print(
             f"copy: {[round(t, 1) for t in times]} s, cp: {[round(t, 1) for t in plain]} s, median ratio "
-            f"{ratio:.2f}, at most {max(run[1] for run in copies):.0f} MB"
+            f"{ratio:.2f}, at most {max(run.peak_bytes for run in copies) / 1e6:.0f} MB"
         )
 
 

@@ -28,21 +28,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from commands import ROOT, binaries
+from commands import ROOT, binaries, measured
 
 CHUNK = 1 << 24
-
-
-def timed(command: list[str | Path]) -> tuple[float, float]:
-    """Seconds and peak memory in MB of a command, which must succeed."""
-    started = time.monotonic()
-    process = subprocess.Popen([str(word) for word in command], stdout=subprocess.DEVNULL)
-    _, status, usage = os.wait4(process.pid, 0)
-    seconds = time.monotonic() - started
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        sys.exit(f"{command[0]}: exit code {process.returncode}")
-    return seconds, usage.ru_maxrss * 1024 / 1e6
 
 
 def large_engine(folder: Path, gigabytes: float) -> Path:
@@ -109,27 +97,27 @@ def main() -> None:
             copy = folder / "copy"
             # Whatever is written is on the disk before the next thing begins.
             os.sync()
-            copying, _ = timed(["cp", "-r", engine, copy])
-            digesting, _ = timed(["sha256sum", *sorted(copy.iterdir())])
+            copying = measured("cp", "-r", engine, copy).seconds
+            digesting = measured("sha256sum", *sorted(copy.iterdir())).seconds
             shutil.rmtree(copy)
             os.sync()
             with registry(folder) as address:
                 reference = f"oci://{address}/large:1"
-                push, push_memory = timed([binaries() / "engine-builder", "push", engine, reference])
+                push = measured(binaries() / "engine-builder", "push", engine, reference)
                 os.sync()
                 pulled = folder / "pulled"
-                pull, pull_memory = timed([binaries() / "runtime", "pull", reference, "-o", pulled])
+                pull = measured(binaries() / "runtime", "pull", reference, "-o", pulled)
                 if (pulled / "manifest.json").read_bytes() != (engine / "manifest.json").read_bytes():
                     sys.exit("another engine was pulled")
                 shutil.rmtree(pulled)
             base = copying + digesting
             rounds.append({
-                "cp_seconds": copying, "sha256_seconds": digesting, "push_seconds": push, "pull_seconds": pull,
-                "push_ratio": base / push, "pull_ratio": base / pull,
-                "push_memory_mb": push_memory, "pull_memory_mb": pull_memory,
+                "cp_seconds": copying, "sha256_seconds": digesting, "push_seconds": push.seconds, "pull_seconds": pull.seconds,
+                "push_ratio": base / push.seconds, "pull_ratio": base / pull.seconds,
+                "push_memory_mb": push.peak_bytes / 1e6, "pull_memory_mb": pull.peak_bytes / 1e6,
             })
-            print(f"round {number + 1}: cp {copying:.1f} s, sha256sum {digesting:.1f} s, push {push:.1f} s "
-                  f"({base / push:.2f}x), pull {pull:.1f} s ({base / pull:.2f}x)", flush=True)
+            print(f"round {number + 1}: cp {copying:.1f} s, sha256sum {digesting:.1f} s, push {push.seconds:.1f} s "
+                  f"({base / push.seconds:.2f}x), pull {pull.seconds:.1f} s ({base / pull.seconds:.2f}x)", flush=True)
     print(f"{arguments.gigabytes} GB, median of {len(rounds)} rounds")
     for command in ("push", "pull"):
         ratio = statistics.median(each[f"{command}_ratio"] for each in rounds)

@@ -22,10 +22,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -33,7 +31,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from commands import ROOT, binaries, run
+from commands import ROOT, binaries, measured, run
 from profiles import with_shapes
 from turns import SETTLING
 
@@ -99,16 +97,9 @@ class Figures:
 
 
 def process(*command: str | Path) -> Figures:
-    """Runs a process, and waits for it alone, so that its memory is not that of an earlier one."""
     time.sleep(SETTLING)
-    begin = time.perf_counter()
-    child = subprocess.Popen([str(word) for word in command], cwd=ROOT, stdout=subprocess.DEVNULL)
-    _, status, usage = os.wait4(child.pid, 0)
-    seconds = time.perf_counter() - begin
-    child.returncode = os.waitstatus_to_exitcode(status)
-    if child.returncode:
-        raise RuntimeError(f"{' '.join(map(str, command))}: exit code {child.returncode}")
-    return Figures(seconds, usage.ru_maxrss * 1024 / MEBIBYTE)
+    found = measured(*command)
+    return Figures(found.seconds, found.peak_bytes / MEBIBYTE)
 
 
 class Models:

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,8 +27,12 @@ def run(*command: str | Path) -> str:
     """The standard output of a command. If it fails, an error with the end of its standard error."""
     done = subprocess.run([str(word) for word in command], cwd=ROOT, capture_output=True, text=True)
     if done.returncode:
-        raise RuntimeError(f"{' '.join(map(str, command))}\n{done.stderr.strip()[-2000:]}")
+        raise failure(command, done.stderr)
     return done.stdout
+
+
+def failure(command: Sequence[str | Path], talk: str) -> RuntimeError:
+    return RuntimeError(f"{' '.join(map(str, command))}\n{talk.strip()[-2000:]}")
 
 
 @dataclass
@@ -42,17 +47,21 @@ class Measured:
     talk: str
 
 
-def measured(*command: str | Path) -> Measured:
-    """Runs a command to its end, whatever its exit code."""
+def measured(*command: str | Path, allowed: Sequence[int] = (0,)) -> Measured:
+    """Runs a command to its end. With another exit code than those, an error with the end of its standard error."""
     with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as talk:
         begin = time.monotonic()
         process = subprocess.Popen([str(word) for word in command], cwd=ROOT, stdout=output, stderr=talk)
+        # Of this process alone: an earlier one may have had more memory.
         _, status, usage = os.wait4(process.pid, 0)
         seconds = time.monotonic() - begin
+        process.returncode = os.waitstatus_to_exitcode(status)
         output.seek(0)
         talk.seek(0)
-        code = os.waitstatus_to_exitcode(status)
-        return Measured(code, seconds, usage.ru_maxrss * 1024, output.read(), talk.read())
+        told = Measured(process.returncode, seconds, usage.ru_maxrss * 1024, output.read(), talk.read())
+    if told.code not in allowed:
+        raise failure(command, told.talk)
+    return told
 
 
 def free_port() -> int:
