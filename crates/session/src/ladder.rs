@@ -161,15 +161,16 @@ impl Ladder {
         let _opening = self.opening.lock();
         let began = Instant::now();
         let left = self.rungs.lock().left(&graph.file, began).to_vec();
-        let mut rungs = left.iter().copied().zip(left.iter().skip(1).map(|next| Some(*next)).chain([None]));
+        let mut left = left.as_slice();
         loop {
-            let (provider, next) = rungs.next().unwrap_or((Provider::Cpu, None));
+            let (&provider, below) = left.split_first().unwrap_or((&Provider::Cpu, &[]));
             let (trying, opened) = (Instant::now(), self.open(graph, provider, stream));
-            match (opened, next) {
-                (Err(error), Some(next)) if !error.is_out_of_memory() => {
+            match (opened, below) {
+                (Err(error), [next, ..]) if !error.is_out_of_memory() => {
                     let name = format!("{}: {}", self.engine.manifest().name, graph.file);
-                    stepped_down(&name, provider, next, &error);
-                    warn_of_fp16(self.engine.manifest(), next);
+                    stepped_down(&name, provider, *next, &error);
+                    warn_of_fp16(self.engine.manifest(), *next);
+                    left = below;
                 }
                 (opened, _) => {
                     let session = opened?;

@@ -39,7 +39,7 @@ pub struct SessionOptions {
     pub streams: usize,
     /// How far the graph is rewritten.
     pub optimisation: OptimisationLevel,
-    /// Whether ONNX Runtime makes floats of weights in 8 bits while the session is opened, in the place of in every run.
+    /// Whether ONNX Runtime makes floats of weights in 8 bits once, while the session is opened, and not in every run.
     /// For graphs in which nothing but weights has 8 bits.
     pub dequantises_weights: bool,
     /// Where to write the rewritten graph, for offline optimisation. Such a session is slow to run.

@@ -1,4 +1,4 @@
-//! On which provider each graph of an engine is: the best, or one below it for a while after the best could not open it.
+//! On which provider each graph of an engine is: the best, or for a while one below it that could open it.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -59,7 +59,7 @@ impl Rungs {
         }
         let least = PATIENCE.max(failed.saturating_mul(ATTEMPTS));
         match self.below.get_mut(graph) {
-            // It was not tried above, or only above a lower one that it is on now.
+            // The best was not tried this time.
             Some(below) if now < below.until => below.at = at,
             known => {
                 let patience = known.map_or(least, |below| least.max(below.patience * 2)).min(LONGEST);

@@ -108,9 +108,6 @@ pub(crate) fn convert(
         let (islands, chosen, smallest) = (Vec::new(), BTreeSet::new(), (smallest.clone(), file.to_owned()));
         return Ok(Converted { models, islands, calibration, judged, sensitivity: ranking, recipe, chosen, smallest });
     }
-    if job.precision == Precision::Fp16Weights {
-        recipe.outside = outside_f16(smallest, &recipe.statistics)?;
-    }
     if job.precision.is_calibrated() {
         let samples = calibrate(job, smallest, file, &mut recipe)?;
         if job.options.calibration.is_some() {
@@ -123,6 +120,15 @@ pub(crate) fn convert(
             sha256: samples.sha256,
             range: (job.precision == Precision::Int8).then(|| job.options.range.to_string()),
         });
+    }
+    let has_f16 = match job.precision {
+        Precision::Fp16 | Precision::Fp16Weights => true,
+        // What is not in 8 bits is in FP16 there.
+        Precision::Int8 | Precision::Fp8 => !job.provider.is_on_processor(),
+        Precision::Fp32 | Precision::Bf16 | Precision::Int8Weights => false,
+    };
+    if has_f16 {
+        recipe.outside = outside_f16(smallest, &recipe.statistics)?;
     }
     let all_layers = rewrite::layers(&fold_weight_casts(smallest)?);
     let mut chosen: BTreeSet<String> = match (recipe.scheme(), job.options.all_layers) {
@@ -165,9 +171,6 @@ fn calibrate(job: &Job<'_>, model: &Model, file: &Path, recipe: &mut Recipe) -> 
         if let Meaning::Pixels { range, normalisation, .. } = &input.meaning {
             recipe.statistics.entry(input.name.clone()).or_default().add(&black_and_white(*range, *normalisation));
         }
-    }
-    if job.precision == Precision::Fp16 || !job.provider.is_on_processor() {
-        recipe.outside = outside_f16(model, &recipe.statistics)?;
     }
     Ok(samples)
 }
