@@ -38,15 +38,13 @@ RUSTC_BOOTSTRAP=1 cargo fetch --locked --manifest-path "$library/sysroot/Cargo.t
 # Programs of a release do not look into the source tree that they were compiled in, as `cargo xtask dist` says.
 version=$(sed -n 's/^version = "\(.*\)"$/\1/p' "$here/../Cargo.toml" | head -n 1)
 
-# So does `-Z build-std`. The feature `rtx` is off: NVIDIA's bindings for Windows are for another compiler. Without the
-# flag, the linker writes the time of the day into every file, and into a library's list of names once more.
+# So does `-Z build-std`. The feature `rtx` is off: NVIDIA's bindings for Windows are for another compiler.
 "$here/in_unstable.sh" "$root" "$programs" \
     RUSTC_BOOTSTRAP=1 TILEFORGE_RELEASE="$version" \
-    CARGO_TARGET_X86_64_PC_WINDOWS_GNU_LINKER=x86_64-w64-mingw32-gcc \
-    CARGO_TARGET_X86_64_PC_WINDOWS_GNU_RUSTFLAGS="-C link-arg=-Wl,--no-insert-timestamp" \
     CC_x86_64_pc_windows_gnu=x86_64-w64-mingw32-gcc CXX_x86_64_pc_windows_gnu=x86_64-w64-mingw32-g++ \
     AR_x86_64_pc_windows_gnu=x86_64-w64-mingw32-ar \
-    /usr/bin/cargo "${command[@]}" --release --locked --offline --target "$target" -Z build-std=std,panic_abort
+    /usr/bin/cargo "${command[@]}" --release --locked --offline --config .cargo/release.toml \
+    --target "$target" -Z build-std=std,panic_abort
 if [ $# -eq 0 ]; then
     for file in exporter.exe engine-builder.exe runtime.exe tileforge-server.exe tileforge_python.dll; do
         cp "$programs/build/$target/release/$file" "$programs/"

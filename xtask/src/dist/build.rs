@@ -72,11 +72,9 @@ pub(super) fn programs(target: &Target, rtx: bool) -> Result<PathBuf, String> {
         build.args(["--features", "rtx"]);
     }
     let mut folder = target_folder()?;
-    // Without `--target`, Cargo takes what `make build` has built.
     if !target.is_here() {
         let name = target.triple.replace('-', "_");
         build.args(["--target", target.triple]);
-        build.env(format!("CARGO_TARGET_{}_LINKER", name.to_uppercase()), target.tool("gcc"));
         build.env(format!("CC_{name}"), target.tool("gcc")).env(format!("AR_{name}"), target.tool("ar"));
         folder.push(target.triple);
     }
@@ -84,9 +82,10 @@ pub(super) fn programs(target: &Target, rtx: bool) -> Result<PathBuf, String> {
     Ok(folder.join("release"))
 }
 
-/// Programs of a release do not look into this source tree (`tileforge_files::installation`).
+/// Programs of a release have the same bytes each time, and do not look into this source tree
+/// (`tileforge_files::installation`).
 fn as_release(build: &mut Command) {
-    build.env("TILEFORGE_RELEASE", env!("CARGO_PKG_VERSION"));
+    build.args(["--config", ".cargo/release.toml"]).env("TILEFORGE_RELEASE", env!("CARGO_PKG_VERSION"));
 }
 
 /// A program or library without what only debuggers read, which is most of it. A program for Windows has no table of
