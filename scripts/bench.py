@@ -8,22 +8,13 @@ machine's load.
 import argparse
 import json
 import statistics
-import subprocess
 import tempfile
 from pathlib import Path
 
-from commands import ROOT, binaries
+from commands import ROOT, binaries, run, xtask
 
 BIN = binaries()
 PHOTO = ROOT / "tests" / "images" / "coffee.png"
-
-
-def run(*command):
-    return subprocess.run([str(word) for word in command], check=True, capture_output=True, text=True).stdout
-
-
-def xtask(*words):
-    run("cargo", "xtask", *words)
 
 
 def infer(engine, source, target):

@@ -11,11 +11,10 @@ Times of copies are ratios to `cp` of the same file, in turns within one run. Me
 import argparse
 import os
 import statistics
-import subprocess
 import tempfile
 from pathlib import Path
 
-from commands import ROOT, binaries, measured
+from commands import binaries, measured, xtask
 
 BIN = binaries()
 
@@ -28,22 +27,7 @@ def main():
     with tempfile.TemporaryDirectory(dir=arguments.folder.resolve()) as name:
         folder = Path(name)
         checkpoint = folder / "sdxl.safetensors"
-        subprocess.run(
-            [
-                "cargo",
-                "xtask",
-                "synth",
-                "UNet2DConditionModel",
-                "--preset",
-                "sdxl-base",
-                "--data-type",
-                "f16",
-                "-o",
-                checkpoint,
-            ],
-            cwd=ROOT,
-            check=True,
-        )
+        xtask("synth", "UNet2DConditionModel", "--preset", "sdxl-base", "--data-type", "f16", "-o", checkpoint)
         print(f"checkpoint: {checkpoint.stat().st_size:,} bytes")
         # In another folder, so that the weights have to be linked.
         (folder / "link").mkdir()

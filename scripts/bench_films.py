@@ -2,7 +2,7 @@
 """Compares ways to send a film through an upscaler on the CPU, from file to file, in one run.
 
     python3 -m venv target/films && target/films/bin/pip install numpy safetensors onnx av onnxruntime==1.31.1 openvino
-    make build && cargo build --release --package xtask
+    make build
     target/films/bin/python scripts/bench_films.py [--rounds 3] [--divide N] [PART ...]
 
 | part | film | network |
@@ -47,7 +47,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy
-from commands import ROOT, binaries, run
+from commands import ROOT, binaries, run, xtask
 
 OURS = "film"
 THREADS = 2
@@ -99,7 +99,7 @@ def nearest_spanf3(bench: Bench) -> Path:
     import safetensors.numpy
 
     path = bench.file("spanf3.safetensors")
-    run(bench.programs / "xtask", "synth", "SPANF3", "--preset", "spanf3-x2", "-o", path)
+    xtask("synth", "SPANF3", "--preset", "spanf3-x2", "-o", path)
     tensors = safetensors.numpy.load_file(path)
     for name, tensor in tensors.items():
         if name.endswith(".bias"):

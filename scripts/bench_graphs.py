@@ -29,7 +29,7 @@ import onnx
 import onnxruntime
 import safetensors.torch
 import torch
-from commands import binaries, run
+from commands import binaries, run, xtask
 from spandrel.architectures.Compact import CompactArch
 from spandrel.architectures.DRCT import DRCT
 from spandrel.architectures.ESRGAN import ESRGANArch
@@ -114,7 +114,7 @@ def traced_session(network: torch.nn.Module, image: torch.Tensor, path: Path) ->
 
 def measure(name: str, model: Model, runs: int, folder: Path) -> dict:
     checkpoint, graph, traced = folder / f"{name}.safetensors", folder / f"{name}.onnx", folder / f"{name}-torch.onnx"
-    run("cargo", "xtask", "synth", model.architecture, "--preset", model.preset, "-o", checkpoint)
+    xtask("synth", model.architecture, "--preset", model.preset, "-o", checkpoint)
     shape = f"image:1x3x{model.tile}x{model.tile}"
     run(binaries() / "exporter", "export", checkpoint, "-o", graph, "--shapes", shape)
     network = model.network(safetensors.torch.load_file(checkpoint)).eval()

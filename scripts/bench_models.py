@@ -22,7 +22,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from commands import ROOT, binaries, measured, run
+from commands import ROOT, binaries, measured, run, xtask
 
 # The preset of `cargo xtask synth` in the size of a model's graph.
 PRESETS = {
@@ -60,8 +60,7 @@ def described(name: str) -> dict:
 
 def synthesise(architecture: str, preset: str, weights: Path) -> None:
     """Writes a checkpoint with random weights in FP16."""
-    run("cargo", "run", "--quiet", "--release", "--package", "xtask", "--", "synth", architecture,
-        "--preset", preset, "--data-type", "f16", "-o", weights)  # fmt: skip
+    xtask("synth", architecture, "--preset", preset, "--data-type", "f16", "-o", weights)
 
 
 def synthesised(model: dict, graph: str, preset: str, folder: Path) -> Path:

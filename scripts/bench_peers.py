@@ -28,7 +28,6 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -38,7 +37,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy
-from commands import ROOT, binaries, run
+from commands import ROOT, binaries, run, xtask
 from turns import ratios, take_turns
 
 OURS = "ours"
@@ -64,8 +63,7 @@ class Setting:
 
 def synthesise(setting: Setting, architecture: str, preset: str) -> Path:
     checkpoint = setting.file("checkpoint.safetensors")
-    run("cargo", "run", "--quiet", "--release", "--package", "xtask", "--", "synth", architecture, "--preset", preset,
-        "-o", checkpoint)  # fmt: skip
+    xtask("synth", architecture, "--preset", preset, "-o", checkpoint)
     return checkpoint
 
 

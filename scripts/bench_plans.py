@@ -22,7 +22,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from commands import ROOT, binaries, run
+from commands import ROOT, binaries, run, xtask
 
 
 @dataclass(frozen=True)
@@ -100,8 +100,7 @@ class Built:
 def converted(architecture: str, preset: str, shapes: str, more: tuple[str, ...], precision: str, folder: Path) -> Path:
     """A graph with random weights of a published size, in a precision, in an empty folder."""
     checkpoint, graph, made = (folder / name for name in ("checkpoint.safetensors", "graph.onnx", "converted.onnx"))
-    synth = ["synth", architecture, "--preset", preset, "--data-type", "f16", "-o", checkpoint]
-    run(binaries() / "xtask", *synth)
+    xtask("synth", architecture, "--preset", preset, "--data-type", "f16", "-o", checkpoint)
     run(binaries() / "exporter", "export", checkpoint, "--shapes", shapes, *more, "-o", graph)
     run(binaries() / "engine-builder", "convert", graph, "--precision", precision, "-o", made)
     return made
@@ -138,7 +137,6 @@ def main() -> int:
     unknown = [name for name in arguments.model if name not in known]
     if unknown:
         parser.error(f"no model {', '.join(unknown)}; known are {', '.join(known)}")
-    run("cargo", "build", "--release", "--locked", "--package", "xtask")
     run("cargo", "build", "--release", "--locked", "--package", "tileforge-engine-builder", "--features", "rtx",
         "--example", "rtx_plan")  # fmt: skip
     more = ["time over bare", "memory over bare"] if arguments.bindings else []

@@ -27,7 +27,7 @@ import onnx
 import onnxruntime
 import safetensors.numpy
 import skimage.data
-from commands import ROOT, binaries, run
+from commands import ROOT, binaries, run, xtask
 from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod, QuantFormat, QuantType, quantize_static
 from onnxruntime.quantization.shape_inference import quant_pre_process
 from PIL import Image
@@ -115,7 +115,7 @@ def without_gates(name: str, tile: int = 64) -> str:
 def measure(name: str, model: Model, runs: int, threads: int, folder: Path) -> dict:
     if isinstance(model.source, tuple):
         source = folder / f"{name}.safetensors"
-        run("cargo", "xtask", "synth", model.source[0], "--preset", model.source[1], "-o", source)
+        xtask("synth", model.source[0], "--preset", model.source[1], "-o", source)
     else:
         source = ROOT / model.source
     checkpoint = source.with_suffix(".safetensors")
@@ -249,7 +249,7 @@ def measure(name: str, model: Model, runs: int, threads: int, folder: Path) -> d
 def measure_tensors(name: str, model: Tensors, runs: int, threads: int, folder: Path) -> dict:
     """Engines of a network that takes tensors, on the inputs of their self-test."""
     checkpoint, graph, profile = (folder / f"{name}.{kind}" for kind in ("safetensors", "onnx", "yaml"))
-    run("cargo", "xtask", "synth", model.architecture, "--preset", model.preset, "-o", checkpoint)
+    xtask("synth", model.architecture, "--preset", model.preset, "-o", checkpoint)
     weights = "inline" if model.planted else "link"
     run(binaries() / "exporter", "export", checkpoint, "-o", graph, "--shapes", model.shapes, "--weights", weights)
     if model.planted:

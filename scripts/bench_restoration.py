@@ -93,7 +93,7 @@ def main() -> None:
 
 
 def row(name: str, done: Measured, size: int) -> str:
-    return f"| {name} | {done.seconds:.0f} s | {done.peak_bytes / 1e9:.1f} GB | {size / 1e6:.0f} MB |"
+    return f"| {name} | {done.seconds:.0f} s | {done.peak_bytes / 1e9:.1f} GB | {size / 1e6:.1f} MB |"
 
 
 if __name__ == "__main__":

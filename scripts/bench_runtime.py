@@ -3,7 +3,7 @@
 
     python3 -m venv target/golden-venv
     target/golden-venv/bin/pip install -r tests/golden/requirements.txt onnx onnxscript onnxruntime==1.31.1
-    make build && cargo build --release --package xtask
+    make build
     target/golden-venv/bin/python scripts/bench_runtime.py [--runs 5] [PART ...]
 
 A picture goes from PNG to PNG in several ways, in turns: through `runtime infer`, through PyTorch, and through ONNX
@@ -37,7 +37,7 @@ import safetensors.torch
 import torch
 from bench_graphs import MODELS as NETWORKS
 from bench_graphs import session, traced_session
-from commands import ROOT, binaries, run
+from commands import ROOT, binaries, run, xtask
 from PIL import Image
 from profiles import with_shapes
 from turns import ratios, take_turns
@@ -73,10 +73,6 @@ SIZES = {
     "tiny-x2": [(2048, 2048), (16384, 2048), (8192, 8192)],
     "compact-x4": [(2048, 664), (16384, 664)],
 }
-
-
-def xtask(*words: str | Path) -> None:
-    run(BINARIES / "xtask", *words)
 
 
 def repeated_photo(folder: Path, width: int, height: int) -> Path:

@@ -23,7 +23,7 @@ from pathlib import Path
 import onnxruntime
 import safetensors.torch
 import torch
-from commands import binaries, run
+from commands import binaries, run, xtask
 from turns import ratios, take_turns
 
 TOLERANCE = 1e-4  # of the output's range
@@ -79,7 +79,7 @@ MODELS = {
 def measure(name: str, runs: int, folder: Path) -> None:
     architecture, preset, build, taken, inputs = MODELS[name]
     checkpoint, graph = folder / f"{name}.safetensors", folder / f"{name}.onnx"
-    run("cargo", "xtask", "synth", architecture, "--preset", preset, "-o", checkpoint)
+    xtask("synth", architecture, "--preset", preset, "-o", checkpoint)
     shapes = ",".join(f"{key}:{'x'.join(map(str, value.shape))}" for key, value in inputs.items())
     run(binaries() / "exporter", "export", checkpoint, "-o", graph, "--shapes", shapes)
     network = build().eval()

@@ -3,7 +3,7 @@
 
     python3 -m venv target/peers-venv
     target/peers-venv/bin/pip install numpy pillow onnxruntime==1.31.1
-    make build && cargo build --release --package xtask
+    make build
     target/peers-venv/bin/python scripts/bench_tiles.py [--rounds 5] [--json OUT.json] [CASE ...]
 
 Both ways are processes of their own, from PNG to PNG, with 2 threads, and are timed from their start to their end. So
@@ -31,7 +31,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from commands import ROOT, binaries, measured, run
+from commands import ROOT, binaries, measured, run, xtask
 from profiles import with_shapes
 from turns import SETTLING
 
@@ -113,7 +113,7 @@ class Models:
             return ROOT / "models/compact-x4.safetensors"
         made = self.folder / f"{name}.safetensors"
         if not made.exists():
-            run(binaries() / "xtask", "synth", "RRDBNet", "--preset", "real-esrgan-x4plus-anime-6b", "-o", made)
+            xtask("synth", "RRDBNet", "--preset", "real-esrgan-x4plus-anime-6b", "-o", made)
         return made
 
     def graph(self, name: str) -> Path:
@@ -134,7 +134,7 @@ def pictures(folder: Path, sizes: tuple[tuple[int, int], ...]) -> Path:
     """A picture, or a folder of them."""
     folder.mkdir()
     for number, (width, height) in enumerate(sizes):
-        run(binaries() / "xtask", "repeat", PHOTO, f"{width}x{height}", "-o", folder / f"{number:03}.png")
+        xtask("repeat", PHOTO, f"{width}x{height}", "-o", folder / f"{number:03}.png")
     return folder if len(sizes) > 1 else folder / "000.png"
 
 

@@ -31,6 +31,11 @@ def run(*command: str | Path) -> str:
     return done.stdout
 
 
+def xtask(*words: str | Path) -> str:
+    """The standard output of a command for this repository alone, compiled before if it has to be."""
+    return run("cargo", "xtask", *words)
+
+
 def failure(command: Sequence[str | Path], talk: str) -> RuntimeError:
     return RuntimeError(f"{' '.join(map(str, command))}\n{talk.strip()[-2000:]}")
 

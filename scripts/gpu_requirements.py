@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes docs/gpu-requirements.md: what networks take of each card, read from plans that this machine builds.
 
-    make build RTX=1 && cargo build --release --package xtask
+    make build RTX=1
     scripts/gpu_requirements.py
 
 Each network has random weights of a published size. `engine-builder plan` builds its plans; what it prints is kept in
@@ -13,9 +13,8 @@ from __future__ import annotations
 import json
 import sys
 import time
-from pathlib import Path
 
-from commands import ROOT, binaries, run
+from commands import ROOT, binaries, run, xtask
 
 WORK = ROOT / "target" / "gpu-requirements"
 DOCUMENT = ROOT / "docs" / "gpu-requirements.md"
@@ -47,8 +46,7 @@ def entries(architecture: str, preset: str) -> list[dict]:
     kept = WORK / f"{architecture}-{preset}.json"
     if not kept.exists():
         checkpoint, fleet = WORK / f"{architecture}-{preset}.safetensors", WORK / "fleet.yaml"
-        synth = ["synth", architecture, "--preset", preset, "--data-type", "f16", "-o", checkpoint]
-        run(binaries() / "xtask", *synth)
+        xtask("synth", architecture, "--preset", preset, "--data-type", "f16", "-o", checkpoint)
         fleet.write_text(f"cards: [{', '.join(CARDS)}]\nmodels: [{checkpoint}]\n")
         started = time.monotonic()
         text = run(binaries() / "engine-builder", "plan", fleet, "--json")

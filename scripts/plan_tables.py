@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes docs/plan-tables.md: what the plan of each architecture for RTX GPUs runs, and what building it takes.
 
-    make build RTX=1 && cargo build --release --package xtask
+    make build RTX=1
     cargo build --release --package tileforge-engine-builder --features rtx --example rtx_plan
     scripts/plan_tables.py [--capability 8.9 ...] [--precision fp16 ...] [--only ARCHITECTURE ...] [--minutes N]
 
