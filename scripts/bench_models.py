@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Measures what it takes to build the engines of models/*.yaml in their published sizes.
+"""Measures what it takes to build engines of networks in their published sizes: models/*.yaml, and presets.
 
     make build && make setup RTX=1
-    scripts/bench_models.py [--profile cpu] [--size 256x256] [MODEL[/GRAPH] ...]
+    scripts/bench_models.py [--profile cpu] [--size 256x256] [MODEL[/GRAPH] ...] [ARCHITECTURE:PRESET ...]
     scripts/bench_models.py --profile rtx4090 sdxl-base/unet
+    scripts/bench_models.py SRFormer:srformer-x4
 
 Each model gets random weights in its published size, under its own description, so that the build checks architecture
-and hyperparameters as with the real ones. compact-x4 has its own weights, which are in the repository. The script
-prints a table for docs/benchmarks.md: seconds and peak memory of `engine-builder build` with calibration and gates, and
+and hyperparameters as with the real ones. compact-x4 has its own weights, which are in the repository. A preset of
+`cargo xtask synth` is built from its checkpoint alone. The script prints a table for docs/benchmarks.md: seconds and peak memory of `engine-builder build` with calibration and gates, and
 the engine's size; of plans for RTX GPUs, the seconds of all and the largest peak of one. The peak of the build is that
 of the largest of its processes. Random weights may miss a gate: the row then has what was measured until then, and
 "missed". Large models need memory and disk: SDXL's UNet for an RTX GPU 20 GB of memory and 25 GB of disk, and for a
@@ -20,6 +21,9 @@ import argparse
 import json
 import sys
 import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from commands import ROOT, binaries, measured, run, xtask
@@ -31,12 +35,26 @@ PRESETS = {
     "swinir-real-x4": "swinir-l-real-x4",
     "drct-l-x4": "drct-l-x4",
     "hat-l-x4": "hat-l-x4",
+    "animesharp-v4-x2": "rcan-x2",
+    "aniscale2-ditn-x2": "ditn-real-x2",
+    "aniscale2-omnisr-x2": "omnisr-x2",
+    "bsrgan-x4": "real-esrgan-x4plus",
+    "gfpgan-v1.4": "gfpgan-v1.4",
+    "nomoswebphoto-atd-x4": "atd-x4",
+    "nomoswebphoto-realplksr-x4": "realplksr-x4",
+    "purephoto-span-x4": "span-x4-ch48",
+    "realesr-animevideov3": "realesr-animevideov3",
+    "realesrgan-x2plus": "real-esrgan-x2plus",
+    "realesrgan-x4plus-anime": "real-esrgan-x4plus-anime-6b",
+    "realwebphoto-v2-rgt-s-x4": "rgt-s-x4",
+    "remacri-x4": "real-esrgan-x4plus",
+    "ultrasharp-v2-x4": "dat-2-x4",
     "depth-anything-v2-small": "vits",
     "rgbd-depth-vitl": "vitl",
     "lsd-unet": "base-192",
     "seedvr2-vae": "seedvr2",
-    "seedvr2-3b": "3b",
-    "seedvr2-7b": "7b",
+    "seedvr2-3b/transformer": "3b",
+    "seedvr2-7b/transformer": "7b",
     "sdxl-vae": "sdxl",
     "sdxl-inpainting": "sdxl-inpainting",
     "sdxl-base/text_encoder": "clip-l",
@@ -49,6 +67,7 @@ PRESETS = {
     "sd15/vae_encoder": "sd15",
     "sd15/vae_decoder": "sd15",
 }
+OWN_WEIGHTS = "compact-x4"
 # Exit code of a missed gate.
 MISSED = 4
 
@@ -77,14 +96,50 @@ def synthesised(model: dict, graph: str, preset: str, folder: Path) -> Path:
     return path
 
 
-def row(model: dict, graph: str, options: list[str], folder: Path) -> str:
-    name = f"{model['name']}/{graph}" if graph else model["name"]
-    preset = PRESETS.get(name) or PRESETS.get(model["name"])
+@dataclass(frozen=True)
+class Source:
+    """What an engine is built of: a name for the table, and what comes behind `build` on the command line."""
+
+    name: str
+    words: list[str | Path]
+
+
+def preset_of(model: str, graph: str) -> str | None:
+    return PRESETS.get(f"{model}/{graph}") or PRESETS.get(model)
+
+
+def source_of_model(model: dict, graph: str, folder: Path) -> Source:
+    name = model["name"]
+    preset = preset_of(name, graph)
     path = synthesised(model, graph, preset, folder) if preset else ROOT / "models" / f"{name}.yaml"
-    component = ["--component", graph] if graph else []
-    line: list[str | Path] = ["build", path, *component, *options, "-o", folder / "engine", "--json"]
+    return Source(f"{name}/{graph}" if graph else name, [path, *(["--component", graph] if graph else [])])
+
+
+def source_of_preset(architecture: str, preset: str, folder: Path) -> Source:
+    weights = folder / f"{preset}.safetensors"
+    synthesise(architecture, preset, weights)
+    return Source(preset, [weights])
+
+
+def sources(names: Sequence[str]) -> Iterator[tuple[str, Callable[[Path], Source]]]:
+    """Each source that these names mean, with the function that makes it in a folder."""
+    for name in names:
+        architecture, _, preset = name.partition(":")
+        if preset:
+            yield name, partial(source_of_preset, architecture, preset)
+            continue
+        name, _, only = name.partition("/")
+        model = described(name)
+        # The parts of one model may be those of another one, which has the presets.
+        has_weights = [graph for graph in model["graphs"] if name == OWN_WEIGHTS or preset_of(name, graph)]
+        for graph in [only] if only else has_weights:
+            yield f"{name} {graph}".strip(), partial(source_of_model, model, graph)
+
+
+def row(source: Source, options: list[str], folder: Path) -> str:
+    line: list[str | Path] = ["build", *source.words, *options, "-o", folder / "engine", "--json"]
     built = measured(binaries() / "engine-builder", *line, allowed=(0, MISSED))
-    cells = [name, f"{built.seconds:.0f} s", f"{built.peak_bytes / 1e9:.1f} GB"]
+    cells = [source.name, f"{built.seconds:.0f} s", f"{built.peak_bytes / 1e9:.1f} GB"]
     if built.code == MISSED:
         return f"| {' | '.join([*cells, 'missed', '–', '–', '–'])} |"
     report = json.loads(built.output)
@@ -99,29 +154,27 @@ def row(model: dict, graph: str, options: list[str], folder: Path) -> str:
 
 
 def main() -> int:
-    known = sorted({"compact-x4", *(name.split("/")[0] for name in PRESETS)})
+    known = sorted({OWN_WEIGHTS, *(name.split("/")[0] for name in PRESETS)})
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--profile", default="cpu", help="a name that `engine-builder profiles` lists (default cpu)")
     parser.add_argument("--size", help="pixels, WIDTHxHEIGHT, in the place of the models' sizes")
-    parser.add_argument("model", nargs="*", metavar="MODEL[/GRAPH]", help=f"default: all of {', '.join(known)}")
+    parser.add_argument("model", nargs="*", metavar="MODEL[/GRAPH]|ARCHITECTURE:PRESET",
+                        help=f"default: all of {', '.join(known)}")
     arguments = parser.parse_args()
-    if unknown := [name for name in arguments.model if name not in PRESETS and name not in known]:
+    if unknown := [name for name in arguments.model if ":" not in name and name not in PRESETS and name not in known]:
         parser.error(f"no model {', '.join(unknown)}; known are {', '.join(known)}")
     options = ["--profile", arguments.profile, *(["--size", arguments.size] if arguments.size else [])]
     print("| engine | build | peak memory | worst gate | graphs | engine's size | plans |")
     print("|---|---|---|---|---|---|---|")
     failed = False
-    for name in arguments.model or known:
-        name, _, only = name.partition("/")
-        model = described(name)
-        for graph in [only] if only else model["graphs"]:
-            # Beside the programs, because /tmp may be in memory.
-            with tempfile.TemporaryDirectory(prefix="bench-models-", dir=binaries().parent) as folder:
-                try:
-                    print(row(model, graph, options, Path(folder)), flush=True)
-                except RuntimeError as error:
-                    failed = True
-                    print(f"{name} {graph}: {error}", file=sys.stderr)
+    for name, make in sources(arguments.model or known):
+        # Beside the programs, because /tmp may be in memory.
+        with tempfile.TemporaryDirectory(prefix="bench-models-", dir=binaries().parent) as folder:
+            try:
+                print(row(make(Path(folder)), options, Path(folder)), flush=True)
+            except RuntimeError as error:
+                failed = True
+                print(f"{name}: {error}", file=sys.stderr)
     return int(failed)
 
 

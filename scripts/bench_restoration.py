@@ -29,7 +29,7 @@ TOKENS = 58
 def write_model(name: str, folder: Path) -> Path:
     """A model file with the model's own description, and random weights for it."""
     model = described(name)
-    presets = {"NaDiT": PRESETS[name]}
+    presets = {"NaDiT": PRESETS[f"{name}/transformer"]}
     for facts in model["graphs"].values():
         architecture = facts["architecture"]
         facts["checkpoint"] = f"{architecture}.safetensors"
