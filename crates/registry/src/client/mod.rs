@@ -335,11 +335,12 @@ mod tests {
     use std::fs;
 
     use super::*;
+    use crate::system::folder_of;
 
     #[test]
     fn other_machines_are_asked_with_encryption_unless_it_is_switched_off() {
         let certificates = tempfile::tempdir().unwrap();
-        fs::create_dir(certificates.path().join("127.0.0.1:5001")).unwrap();
+        fs::create_dir(certificates.path().join(folder_of("127.0.0.1:5001"))).unwrap();
         let authorities = Authorities { folders: vec![certificates.path().to_owned()] };
         let base = |text: &str, plain_http| {
             let reference = text.parse().unwrap();
