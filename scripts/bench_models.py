@@ -8,10 +8,12 @@
 
 Each model gets random weights in its published size, under its own description, so that the build checks architecture
 and hyperparameters as with the real ones. compact-x4 has its own weights, which are in the repository. A preset of
-`cargo xtask synth` is built from its checkpoint alone. The script prints a table for docs/benchmarks.md: seconds and peak memory of `engine-builder build` with calibration and gates, and
-the engine's size; of plans for RTX GPUs, the seconds of all and the largest peak of one. The peak of the build is that
-of the largest of its processes. Random weights may miss a gate: the row then has what was measured until then, and
-"missed". Large models need memory and disk: SDXL's UNet for an RTX GPU 20 GB of memory and 25 GB of disk, and for a
+`cargo xtask synth` is built from its checkpoint alone.
+
+The script prints a table for docs/benchmarks.md: seconds and peak memory of `engine-builder build` with calibration and
+gates, and the engine's size; of plans for RTX GPUs, the seconds of all and the largest peak of one. The peak of the
+build is that of the largest of its processes. Random weights may miss a gate: the row then has what was measured until
+then, and "missed". Large models need memory and disk: SDXL's UNet for an RTX GPU 20 GB of memory and 25 GB of disk, and for a
 processor 30 GB of both.
 """
 
@@ -98,46 +100,45 @@ def synthesised(model: dict, graph: str, preset: str, folder: Path) -> Path:
 
 @dataclass(frozen=True)
 class Source:
-    """What an engine is built of: a name for the table, and what comes behind `build` on the command line."""
+    """What an engine is built of: a name for the table, and what makes in a folder what `build` is called with."""
 
     name: str
-    words: list[str | Path]
+    words: Callable[[Path], list[str | Path]]
 
 
 def preset_of(model: str, graph: str) -> str | None:
     return PRESETS.get(f"{model}/{graph}") or PRESETS.get(model)
 
 
-def source_of_model(model: dict, graph: str, folder: Path) -> Source:
-    name = model["name"]
-    preset = preset_of(name, graph)
-    path = synthesised(model, graph, preset, folder) if preset else ROOT / "models" / f"{name}.yaml"
-    return Source(f"{name}/{graph}" if graph else name, [path, *(["--component", graph] if graph else [])])
+def words_of_model(model: dict, graph: str, folder: Path) -> list[str | Path]:
+    preset = preset_of(model["name"], graph)
+    path = synthesised(model, graph, preset, folder) if preset else ROOT / "models" / f"{model['name']}.yaml"
+    return [path, *(["--component", graph] if graph else [])]
 
 
-def source_of_preset(architecture: str, preset: str, folder: Path) -> Source:
+def words_of_preset(architecture: str, preset: str, folder: Path) -> list[str | Path]:
     weights = folder / f"{preset}.safetensors"
     synthesise(architecture, preset, weights)
-    return Source(preset, [weights])
+    return [weights]
 
 
-def sources(names: Sequence[str]) -> Iterator[tuple[str, Callable[[Path], Source]]]:
-    """Each source that these names mean, with the function that makes it in a folder."""
+def sources(names: Sequence[str]) -> Iterator[Source]:
+    """Each source that these names mean."""
     for name in names:
         architecture, _, preset = name.partition(":")
         if preset:
-            yield name, partial(source_of_preset, architecture, preset)
+            yield Source(name, partial(words_of_preset, architecture, preset))
             continue
         name, _, only = name.partition("/")
         model = described(name)
         # The parts of one model may be those of another one, which has the presets.
         has_weights = [graph for graph in model["graphs"] if name == OWN_WEIGHTS or preset_of(name, graph)]
         for graph in [only] if only else has_weights:
-            yield f"{name} {graph}".strip(), partial(source_of_model, model, graph)
+            yield Source(f"{name}/{graph}" if graph else name, partial(words_of_model, model, graph))
 
 
 def row(source: Source, options: list[str], folder: Path) -> str:
-    line: list[str | Path] = ["build", *source.words, *options, "-o", folder / "engine", "--json"]
+    line: list[str | Path] = ["build", *source.words(folder), *options, "-o", folder / "engine", "--json"]
     built = measured(binaries() / "engine-builder", *line, allowed=(0, MISSED))
     cells = [source.name, f"{built.seconds:.0f} s", f"{built.peak_bytes / 1e9:.1f} GB"]
     if built.code == MISSED:
@@ -167,14 +168,14 @@ def main() -> int:
     print("| engine | build | peak memory | worst gate | graphs | engine's size | plans |")
     print("|---|---|---|---|---|---|---|")
     failed = False
-    for name, make in sources(arguments.model or known):
+    for source in sources(arguments.model or known):
         # Beside the programs, because /tmp may be in memory.
         with tempfile.TemporaryDirectory(prefix="bench-models-", dir=binaries().parent) as folder:
             try:
-                print(row(make(Path(folder)), options, Path(folder)), flush=True)
+                print(row(source, options, Path(folder)), flush=True)
             except RuntimeError as error:
                 failed = True
-                print(f"{name}: {error}", file=sys.stderr)
+                print(f"{source.name}: {error}", file=sys.stderr)
     return int(failed)
 
 

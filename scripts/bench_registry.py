@@ -112,7 +112,8 @@ def main() -> None:
                 shutil.rmtree(pulled)
             base = copying + digesting
             rounds.append({
-                "cp_seconds": copying, "sha256_seconds": digesting, "push_seconds": push.seconds, "pull_seconds": pull.seconds,
+                "cp_seconds": copying, "sha256_seconds": digesting,
+                "push_seconds": push.seconds, "pull_seconds": pull.seconds,
                 "push_ratio": base / push.seconds, "pull_ratio": base / pull.seconds,
                 "push_memory_mb": push.peak_bytes / 1e6, "pull_memory_mb": pull.peak_bytes / 1e6,
             })

@@ -32,8 +32,14 @@ def run(*command: str | Path) -> str:
 
 
 def xtask(*words: str | Path) -> str:
-    """The standard output of a command for this repository alone, compiled before if it has to be."""
-    return run("cargo", "xtask", *words)
+    """The standard output of a command for this repository alone."""
+    return run(compiled_xtask(), *words)
+
+
+@functools.cache
+def compiled_xtask() -> Path:
+    run("cargo", "build", "--release", "--locked", "--package", "xtask")
+    return binaries() / "xtask"
 
 
 def failure(command: Sequence[str | Path], talk: str) -> RuntimeError:
