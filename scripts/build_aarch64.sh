@@ -41,6 +41,7 @@ version=$(sed -n 's/^version = "\(.*\)"$/\1/p' "$here/../Cargo.toml" | head -n 1
 
 "$here/in_unstable.sh" "$root" "$programs" \
     TILEFORGE_RELEASE="$version" \
+    CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \
     CC_aarch64_unknown_linux_gnu=aarch64-linux-gnu-gcc AR_aarch64_unknown_linux_gnu=aarch64-linux-gnu-ar \
     /usr/bin/cargo build --release --locked --offline --config .cargo/release.toml --target aarch64-unknown-linux-gnu \
     --package tileforge-exporter-cli --package tileforge-engine-builder-cli --package tileforge-runtime-cli --bins

@@ -41,6 +41,7 @@ version=$(sed -n 's/^version = "\(.*\)"$/\1/p' "$here/../Cargo.toml" | head -n 1
 # So does `-Z build-std`. The feature `rtx` is off: NVIDIA's bindings for Windows are for another compiler.
 "$here/in_unstable.sh" "$root" "$programs" \
     RUSTC_BOOTSTRAP=1 TILEFORGE_RELEASE="$version" \
+    CARGO_TARGET_X86_64_PC_WINDOWS_GNU_LINKER=x86_64-w64-mingw32-gcc \
     CC_x86_64_pc_windows_gnu=x86_64-w64-mingw32-gcc CXX_x86_64_pc_windows_gnu=x86_64-w64-mingw32-g++ \
     AR_x86_64_pc_windows_gnu=x86_64-w64-mingw32-ar \
     /usr/bin/cargo "${command[@]}" --release --locked --offline --config .cargo/release.toml \

@@ -75,6 +75,7 @@ pub(super) fn programs(target: &Target, rtx: bool) -> Result<PathBuf, String> {
     if !target.is_here() {
         let name = target.triple.replace('-', "_");
         build.args(["--target", target.triple]);
+        build.env(format!("CARGO_TARGET_{}_LINKER", name.to_uppercase()), target.tool("gcc"));
         build.env(format!("CC_{name}"), target.tool("gcc")).env(format!("AR_{name}"), target.tool("ar"));
         folder.push(target.triple);
     }
