@@ -70,6 +70,9 @@ PRESETS = {
     "sd15/vae_decoder": "sd15",
 }
 OWN_WEIGHTS = "compact-x4"
+# Architectures that amplify from layer to layer with the usual random weights, and rounding with it; a smaller gain
+# keeps their values in the range of trained networks.
+AMPLIFYING = ("ATD", "DITN", "OmniSR", "RCAN", "SPAN", "SPANF3")
 # Exit code of a missed gate.
 MISSED = 4
 
@@ -81,7 +84,8 @@ def described(name: str) -> dict:
 
 def synthesise(architecture: str, preset: str, weights: Path) -> None:
     """Writes a checkpoint with random weights in FP16."""
-    xtask("synth", architecture, "--preset", preset, "--data-type", "f16", "-o", weights)
+    gain = 0.3 if architecture in AMPLIFYING else 1.0
+    xtask("synth", architecture, "--preset", preset, "--data-type", "f16", "--gain", str(gain), "-o", weights)
 
 
 def synthesised(model: dict, graph: str, preset: str, folder: Path) -> Path:

@@ -27,5 +27,5 @@ pub use error::{Candidate, Error, MissingHyperparameter, Result};
 pub use export::{Export, export, export_task};
 pub use noise::Noise;
 pub use shapes::Shapes;
-pub use synthesise::{parameters, synthesise};
+pub use synthesise::{parameters, synthesise, synthesise_with_gain};
 pub use tileforge_contract::{Contract, Task};

@@ -19,6 +19,23 @@ use tileforge_graph::{DataType, Trace};
 /// # Errors
 /// The network cannot be built, `data_type` is not f32, f16 or bf16, or the file cannot be written.
 pub fn synthesise(network: &dyn Network, data_type: DataType, seed: u64, path: &Path) -> Result<()> {
+    synthesise_with_gain(network, data_type, seed, 1.0, path)
+}
+
+/// As [`synthesise`], with the matrices and kernels multiplied by `gain`.
+///
+/// Networks that add up many branches, or have layers without an activation between them, amplify from layer to layer
+/// with the usual scale. A gain below 1 keeps their activations, and so their rounding, in the range of trained ones.
+///
+/// # Errors
+/// As for [`synthesise`].
+pub fn synthesise_with_gain(
+    network: &dyn Network,
+    data_type: DataType,
+    seed: u64,
+    gain: f32,
+    path: &Path,
+) -> Result<()> {
     let file_error = |source| Error::File { path: path.to_owned(), action: "write", source };
     let declarations = declarations(network)?;
     let mut header = Map::new();
@@ -48,7 +65,7 @@ pub fn synthesise(network: &dyn Network, data_type: DataType, seed: u64, path: &
         out.write_all(header.as_bytes())?;
         let mut noise = Noise::new(seed);
         for declaration in &declarations {
-            write_tensor(&mut out, declaration, data_type, &mut noise)?;
+            write_tensor(&mut out, declaration, data_type, gain, &mut noise)?;
         }
         out.flush()
     };
@@ -80,6 +97,7 @@ fn write_tensor(
     out: &mut impl Write,
     declaration: &Declaration,
     data_type: DataType,
+    gain: f32,
     noise: &mut Noise,
 ) -> io::Result<()> {
     let Declaration { path, dims } = declaration;
@@ -93,7 +111,7 @@ fn write_tensor(
         0 | 1 if path.ends_with("running_var") => (0.9, 0.05),
         0 | 1 if normalises => (1.0, 0.1),
         0 | 1 => (0.25, 0.05),
-        _ => (0.0, (2.0 / inputs.max(1) as f32).sqrt()),
+        _ => (0.0, gain * (2.0 / inputs.max(1) as f32).sqrt()),
     };
     // A uniform number in −1 … 1 has the deviation 1/√3.
     let width = deviation * 3_f32.sqrt();

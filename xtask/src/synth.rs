@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 use tileforge_exporter::arch::{Entry, registry};
-use tileforge_exporter::synthesise;
+use tileforge_exporter::synthesise_with_gain;
 use tileforge_graph::DataType;
 
 #[derive(clap::Args)]
@@ -18,6 +18,9 @@ pub(crate) struct Arguments {
     /// Each seed gives other weights
     #[arg(long, default_value_t = 0)]
     seed: u64,
+    /// Matrices and kernels are multiplied by this: below 1 for networks whose activations explode
+    #[arg(long, default_value_t = 1.0)]
+    gain: f32,
     /// Where the checkpoint goes
     #[arg(short, long, value_name = "OUT.safetensors")]
     output: PathBuf,
@@ -36,5 +39,6 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     let data_type =
         [DataType::F32, DataType::F16, DataType::Bf16].into_iter().find(|known| known.name() == arguments.data_type);
     let data_type = data_type.ok_or_else(|| format!("expected f32, f16 or bf16, found `{}`", arguments.data_type))?;
-    synthesise(network.as_ref(), data_type, arguments.seed, &arguments.output).map_err(|e| e.to_string())
+    let Arguments { seed, gain, output, .. } = arguments;
+    synthesise_with_gain(network.as_ref(), data_type, *seed, *gain, output).map_err(|e| e.to_string())
 }
