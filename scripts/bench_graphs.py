@@ -30,10 +30,14 @@ import onnxruntime
 import safetensors.torch
 import torch
 from commands import binaries, run, xtask
+from spandrel.architectures.ATD import ATD
 from spandrel.architectures.Compact import CompactArch
+from spandrel.architectures.DAT import DAT
 from spandrel.architectures.DRCT import DRCT
 from spandrel.architectures.ESRGAN import ESRGANArch
 from spandrel.architectures.HAT import HAT
+from spandrel.architectures.OmniSR import OmniSR
+from spandrel.architectures.RGT import RGT
 from spandrel.architectures.SwinIR import SwinIR
 from turns import ratios, take_turns
 
@@ -48,18 +52,20 @@ class Model:
     preset: str
     network: Callable[[dict], torch.nn.Module]
     tile: int
+    # Of the random weights: below 1 where activations would explode.
+    gain: float = 1.0
 
 
 def of(network: Callable[..., torch.nn.Module], **arguments) -> Callable[[dict], torch.nn.Module]:
+    """The reference's network with what a checkpoint has learnt. It computes its other buffers itself."""
+
     def make(state: dict) -> torch.nn.Module:
         made = network(**arguments)
-        # Buffers that the reference computes are not in the checkpoint.
-        missing, unexpected = made.load_state_dict(state, strict=False)
-        wrong = [
-            name for name in missing if "relative_position_index" not in name and "attn_mask" not in name
-        ] + unexpected
-        if wrong:
-            raise AssertionError(f"the reference has other tensors: {wrong[:5]}")
+        if unexpected := set(state) - set(made.state_dict()):
+            raise AssertionError(f"the reference lacks tensors: {sorted(unexpected)[:5]}")
+        normalising = [name for name in state if name.endswith((".running_mean", ".running_var"))]
+        learnt = [*dict(made.named_parameters()), *normalising]
+        made.load_state_dict(made.state_dict() | {name: state[name] for name in learnt})
         return made
 
     return make
@@ -74,6 +80,20 @@ SWIN = {
     "upscale": 4,
     "upsampler": "pixelshuffle",
 }
+# DAT and RGT: attention in rectangles, and between channels or to a summary.
+DIVIDED = {"embed_dim": 180, "depth": [6] * 6, "num_heads": [6] * 6, "upscale": 4}
+CATEGORIES = {
+    "embed_dim": 210,
+    "depths": (6,) * 6,
+    "num_heads": (6,) * 6,
+    "window_size": 16,
+    "category_size": 256,
+    "num_tokens": 128,
+    "reducted_dim": 20,
+    "convffn_kernel_size": 5,
+    "upscale": 4,
+    "upsampler": "pixelshuffle",
+}
 MODELS = {
     "compact": Model("SRVGGNetCompact", "realesr-general-x4v3", lambda state: CompactArch().load(state).model, 256),
     "rrdbnet": Model("RRDBNet", "real-esrgan-x4plus", lambda state: ESRGANArch().load(state).model, 64),
@@ -85,6 +105,10 @@ MODELS = {
         of(HAT, **SWIN | {"embed_dim": 144}, window_size=16, compress_ratio=24, squeeze_factor=24),
         64,
     ),
+    "dat-2": Model("DAT", "dat-2-x4", of(DAT, **DIVIDED, split_size=[8, 32], expansion_factor=2.0), 64),
+    "rgt-s": Model("RGT", "rgt-s-x4", of(RGT, **DIVIDED, split_size=[8, 32], mlp_ratio=2.0), 64),
+    "omnisr": Model("OmniSR", "omnisr-x4", of(OmniSR, res_num=5), 64, gain=0.3),
+    "atd": Model("ATD", "atd-x4", of(ATD, **CATEGORIES), 64, gain=0.3),
 }
 
 
@@ -114,7 +138,7 @@ def traced_session(network: torch.nn.Module, image: torch.Tensor, path: Path) ->
 
 def measure(name: str, model: Model, runs: int, folder: Path) -> dict:
     checkpoint, graph, traced = folder / f"{name}.safetensors", folder / f"{name}.onnx", folder / f"{name}-torch.onnx"
-    xtask("synth", model.architecture, "--preset", model.preset, "-o", checkpoint)
+    xtask("synth", model.architecture, "--preset", model.preset, "--gain", str(model.gain), "-o", checkpoint)
     shape = f"image:1x3x{model.tile}x{model.tile}"
     run(binaries() / "exporter", "export", checkpoint, "-o", graph, "--shapes", shape)
     network = model.network(safetensors.torch.load_file(checkpoint)).eval()

@@ -2,6 +2,7 @@
 
 use crate::{Error, Floors, Result};
 use ndarray::ArrayD;
+use tileforge_contract::Precision;
 use tileforge_engine::manifest::Gate;
 
 /// An engine's output against its reference.
@@ -73,6 +74,21 @@ impl Measurement {
             cosine: least(self.cosine, other.cosine),
             maximum_error: -least(-self.maximum_error, -other.maximum_error),
         }
+    }
+
+    /// The floors of a network in FP32 whose rounding alone gives this: half of its distance from itself is allowed
+    /// beside it, down to what BF16 has to reach. Below that, people see the difference.
+    pub(crate) fn lowered(&self, floors: &Floors) -> Floors {
+        // 6 dB are twice the error, and four times what the cosine lacks.
+        let least = Floors::expected_of(Precision::Bf16);
+        let psnr_db = (self.psnr_db - 6.0).max(least.psnr_db);
+        let cosine = (1.0 - 4.0 * (1.0 - self.cosine)).max(least.cosine);
+        // NaN lowers nothing.
+        let lower = |one: f64, floor: f64| if one < floor { one } else { floor };
+        if !self.finite {
+            return floors.clone();
+        }
+        Floors { psnr_db: lower(psnr_db, floors.psnr_db), cosine: lower(cosine, floors.cosine), ..floors.clone() }
     }
 
     /// Whether all floors are reached.
@@ -188,6 +204,26 @@ mod tests {
         assert!(!turned.reaches(&floors), "{turned:?}");
         let error = check(&all(&turned.gates("g.onnx", &floors, false))).unwrap_err().to_string();
         assert!(error.contains("g.onnx: cosine is 0.98, expected at least 0.99"), "{error}");
+    }
+
+    #[test]
+    fn floors_follow_what_rounding_alone_costs() {
+        let floors = Floors::expected_of(Precision::Fp32);
+        let amplified = |psnr_db, cosine| Measurement { finite: true, psnr_db, cosine, maximum_error: 0.0 };
+        let lowered = |psnr_db, cosine| {
+            let Floors { psnr_db, cosine, .. } = amplified(psnr_db, cosine).lowered(&floors);
+            (psnr_db, cosine)
+        };
+        assert_eq!(lowered(143.0, 1.0), (100.0, 0.999_999));
+        assert_eq!(lowered(f64::INFINITY, 1.0), (100.0, 0.999_999));
+        let (psnr_db, cosine) = lowered(68.0, 0.999_99);
+        assert!((psnr_db - 62.0).abs() < 1e-9 && (cosine - 0.999_96).abs() < 1e-9, "{psnr_db} {cosine}");
+        assert_eq!(lowered(28.0, 0.9), (40.0, 0.999));
+        let broken = Measurement { finite: false, ..amplified(f64::NAN, f64::NAN) };
+        assert_eq!(broken.lowered(&floors), floors);
+        // A profile may ask for less.
+        let modest = Floors { psnr_db: 30.0, ..floors };
+        assert_eq!(amplified(28.0, 1.0).lowered(&modest).psnr_db, 30.0);
     }
 
     #[test]

@@ -7,6 +7,7 @@ use tileforge_engine::manifest::{Gate, SelfTest};
 use tileforge_session::selftest;
 
 use super::graphs::EngineGraph;
+use crate::gate::figure;
 use crate::precision::{self, Converted, Job, Trial};
 use crate::samples::views;
 use crate::{Error, Measurement, Result, Source};
@@ -42,11 +43,16 @@ pub(super) fn measure(
     for graph in graphs {
         let file = graph.emulation.clone().unwrap_or_else(|| staging.join(&graph.record.file));
         // Of a graph that is run in several sizes, the worst counts.
-        let mut worst: Option<Measurement> = None;
+        let (mut worst, mut rounding): (Option<Measurement>, Option<Measurement>) = (None, None);
         for reference in &graph.references {
             let trial = Trial::with_progress(job, reference, &converted.judged, scratch, &ran)?;
             let (measured, outputs) = trial.measure_file(&file, &ran)?;
             worst = Some(worst.map_or(measured, |worst| worst.or_worse(&measured)));
+            let amplified = amplification(job, &trial, reference, &measured, selftest.is_none())?;
+            rounding = match (rounding, amplified) {
+                (Some(one), Some(other)) => Some(one.or_worse(&other)),
+                (one, other) => one.or(other),
+            };
             done += 1;
             // Speed is their purpose. It is measured only where the engine runs: a CPU says nothing about a GPU.
             let is_for_speed = matches!(job.precision, Precision::Int8 | Precision::Bf16);
@@ -66,27 +72,57 @@ pub(super) fn measure(
                 // engine's own output, not that of FP32.
                 let expected = if job.precision == Precision::Fp32 { trial.reference().clone() } else { outputs };
                 selftest::write(&path, &views(trial.sample()), &views(&expected))?;
-                let tolerance = selftest_tolerance(job.precision);
+                let tolerance = selftest_tolerance(job.precision, amplified.as_ref());
                 selftest = Some(SelfTest { file: SELFTEST_FILE.into(), graph: graph.record.file.clone(), tolerance });
             }
         }
-        gates.extend(
-            worst.iter().flat_map(|worst| worst.gates(&graph.record.file, job.floors, graph.emulation.is_some())),
-        );
+        let name = &graph.record.file;
+        let floors = rounding.map_or_else(|| job.floors.clone(), |rounding| rounding.lowered(job.floors));
+        if let (Some(rounding), true) = (rounding, floors != *job.floors) {
+            job.progress.note(&format!(
+                "{name}: its reference is {:.2} dB from itself when its input changes by one unit in the last place; so \
+                 its floors are {:.2} dB and a cosine of {}",
+                rounding.psnr_db,
+                floors.psnr_db,
+                figure(floors.cosine)
+            ));
+        }
+        gates.extend(worst.iter().flat_map(|worst| worst.gates(name, &floors, graph.emulation.is_some())));
     }
     let selftest = selftest.ok_or_else(|| Error::input(source.path(), "the profile has no tile for it"))?;
     Ok(Measured { gates, speed, selftest })
 }
 
+/// What rounding alone does to a network in FP32 that chooses or that missed a floor; `None` for others, whose floors
+/// stay. Fewer bits are judged by what people see, whatever the network does with them.
+fn amplification(
+    job: &Job<'_>,
+    trial: &Trial<'_>,
+    reference: &Path,
+    measured: &Measurement,
+    smallest: bool,
+) -> Result<Option<Measurement>> {
+    if job.precision != Precision::Fp32 {
+        return Ok(None);
+    }
+    if measured.reaches(job.floors) && !precision::chooses(&tileforge_graph::load(reference)?) {
+        return Ok(None);
+    }
+    // Rounding changes a few choices of a small tile, or none. Of a large one, which takes long, it changes many.
+    trial.amplification(reference, if smallest { 4 } else { 1 })
+}
+
 /// Largest error of the self-test on another machine, over the output's range. Processors round differently: in FP32 in
 /// the last bits, in 16 bits in the eleventh or eighth bit. In 8 bits, a value between two quantised values may become
-/// either.
-fn selftest_tolerance(precision: Precision) -> f64 {
-    match precision {
+/// either. Where rounding was measured, twice its error is allowed, up to a tenth.
+fn selftest_tolerance(precision: Precision, rounding: Option<&Measurement>) -> f64 {
+    let of_rounding = rounding.map_or(0.0, |rounding| (2.0 * rounding.maximum_error).min(0.1));
+    let of_precision: f64 = match precision {
         Precision::Fp32 | Precision::Fp16Weights | Precision::Int8Weights => 1e-4,
         Precision::Fp16 => 1e-2,
         Precision::Bf16 | Precision::Int8 | Precision::Fp8 => 5e-2,
-    }
+    };
+    of_precision.max(of_rounding)
 }
 
 /// A missed gate, together with the layer that costs most quality.

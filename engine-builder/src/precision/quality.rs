@@ -9,9 +9,10 @@ use serde::Serialize;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use tileforge_contract::Provider;
+use tileforge_exporter::Noise;
 use tileforge_graph::rewrite::rounding_to;
 use tileforge_graph::{DataType, Model};
-use tileforge_session::{Cancel, Environment, OptimisationLevel, Session, SessionOptions};
+use tileforge_session::{Cancel, Environment, OptimisationLevel, Session, SessionOptions, Tensor};
 
 /// What one layer costs: the quality of the whole graph with this layer alone in the low precision.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -77,8 +78,7 @@ impl<'a> Trial<'a> {
         scratch: &'a Path,
         ran: &dyn Fn(),
     ) -> Result<Self> {
-        let plain = SessionOptions { optimisation: OptimisationLevel::Disabled, ..SessionOptions::default() };
-        let mut session = Session::open(job.environment, file, &plain)?;
+        let mut session = Session::open(job.environment, file, &reference_options())?;
         let mut judged = |sample: Sample| {
             let reference = session.run(&views(&sample), &Cancel::new())?;
             ran();
@@ -116,10 +116,34 @@ impl<'a> Trial<'a> {
         let mut outputs = judged.iter().map(run).collect::<Result<Vec<Sample>>>()?;
         // The weights of a large network need the memory.
         drop(session);
+        Ok((self.compared(file, &judged, &outputs)?, outputs.swap_remove(0)))
+    }
+
+    /// How far the reference, which is in `file`, is from itself where each number of the built-in sample becomes the
+    /// next one up or down. The worst of so many such samples counts. `None` if the sample has no FP32 numbers.
+    ///
+    /// A network that chooses, for example the most similar of several categories, has near ties, which rounding
+    /// decides; others amplify rounding from layer to layer. No graph for another processor can be nearer than this.
+    pub(crate) fn amplification(&self, file: &Path, samples: u64) -> Result<Option<Measurement>> {
+        if !self.known.sample.iter().any(|(_, tensor)| matches!(tensor, Tensor::F32(_))) {
+            return Ok(None);
+        }
+        let mut session = Session::open(self.environment, file, &reference_options())?;
+        let mut worst: Option<Measurement> = None;
+        for seed in 1..=samples {
+            let outputs = session.run(&views(&nudged(&self.known.sample, seed)), &Cancel::new())?;
+            let measured = self.compared(file, &[&self.known], &[outputs])?;
+            worst = Some(worst.map_or(measured, |worst| worst.or_worse(&measured)));
+        }
+        Ok(worst)
+    }
+
+    /// Compares the outputs of the graph in `file` for each of these samples with the reference's.
+    fn compared(&self, file: &Path, judged: &[&Judged], outputs: &[Sample]) -> Result<Measurement> {
         let mut worst: Option<Measurement> = None;
         for (position, (name, _)) in self.known.reference.iter().enumerate() {
             let mut pairs = Vec::with_capacity(judged.len());
-            for (judged, outputs) in judged.iter().zip(&outputs) {
+            for (judged, outputs) in judged.iter().zip(outputs) {
                 let reference = &judged.reference[position].1;
                 let found =
                     outputs.iter().find(|(output, values)| output == name && values.shape() == reference.shape());
@@ -129,8 +153,7 @@ impl<'a> Trial<'a> {
             let measured = Measurement::of_all(&pairs);
             worst = Some(worst.map_or(measured, |worst| worst.or_worse(&measured)));
         }
-        let worst = worst.ok_or_else(|| Error::input(file, "it gives no output"))?;
-        Ok((worst, outputs.swap_remove(0)))
+        worst.ok_or_else(|| Error::input(file, "it gives no output"))
     }
 
     pub(super) fn measure(&self, model: &Model) -> Result<Measurement> {
@@ -155,6 +178,30 @@ impl<'a> Trial<'a> {
         tileforge_graph::save_sharing_weights(&pairs, &folder.path().join("weights"))?;
         paths.iter().map(|path| Ok(self.measure_file(path, &|| {})?.0)).collect()
     }
+}
+
+/// How a reference runs: operator by operator, without any optimisation.
+fn reference_options() -> SessionOptions {
+    SessionOptions { optimisation: OptimisationLevel::Disabled, ..SessionOptions::default() }
+}
+
+/// The sample with each FP32 number one unit in its last place higher or lower.
+fn nudged(sample: &Sample, seed: u64) -> Sample {
+    let mut noise = Noise::new(seed);
+    let mut nudge = |value: f32| if noise.next_signed() < 0.0 { value.next_down() } else { value.next_up() };
+    let each = sample.iter().map(|(name, tensor)| {
+        let tensor = match tensor {
+            Tensor::F32(values) => Tensor::F32(values.mapv(&mut nudge)),
+            other => other.clone(),
+        };
+        (name.clone(), tensor)
+    });
+    each.collect()
+}
+
+/// Whether a graph chooses by comparing values. Then rounding may change what is chosen.
+pub(crate) fn chooses(model: &Model) -> bool {
+    model.nodes.iter().any(|node| matches!(node.operator.as_str(), "ArgMax" | "ArgMin" | "TopK"))
 }
 
 /// An FP32 graph that rounds as `model` does on its target; `None` if running `model` here shows the same.
@@ -219,6 +266,34 @@ mod tests {
             let error = error.unwrap_err();
             assert!(error.contains(&format!("it gives no output `upscaled` of {shape:?}")), "{error}");
         }
+    }
+
+    #[test]
+    fn the_amplification_is_what_a_changed_last_place_does() {
+        let conversion = Conversion::new();
+        let job = conversion.job(Precision::Fp32, Provider::Cpu);
+        let path = conversion.folder.path().join("amplifies.onnx");
+        let amplified = |factor: f32| {
+            let trace = Trace::new("amplifies", 9, 20);
+            let image = trace.input("image", TensorType::new(DataType::F32, [1, 3, 8, 8]));
+            trace.output("upscaled", &trace.node("Sin", &[&image.scale(factor)], []));
+            let model = trace.finish().unwrap();
+            assert!(!chooses(&model));
+            tileforge_graph::save(&model, &path, WeightStorage::Inline).unwrap();
+            let trial = Trial::new(&job, &path, &[], conversion.folder.path()).unwrap();
+            trial.amplification(&path, 4).unwrap().unwrap()
+        };
+        let (smooth, steep) = (amplified(1.0), amplified(1e7));
+        assert!(smooth.psnr_db > 120.0 && smooth.psnr_db < EXACT_DB, "{smooth:?}");
+        assert!(steep.finite && steep.psnr_db < 30.0, "{steep:?}");
+    }
+
+    #[test]
+    fn the_greatest_of_several_is_a_choice() {
+        let trace = Trace::new("chooses", 9, 20);
+        let image = trace.input("image", TensorType::new(DataType::F32, [1, 3, 8, 8]));
+        trace.output("upscaled", &image.arg_max(1).cast(DataType::F32));
+        assert!(chooses(&trace.finish().unwrap()));
     }
 
     #[test]
