@@ -76,19 +76,21 @@ impl Measurement {
         }
     }
 
-    /// The floors of a network in FP32 whose rounding alone gives this: half of its distance from itself is allowed
-    /// beside it, down to what BF16 has to reach. Below that, people see the difference.
+    /// The floors of a network in FP32 whose rounding alone gives this. Twice this error is allowed where that is more
+    /// than FP32 is expected to have, but no more than BF16 is: people see that difference.
     pub(crate) fn lowered(&self, floors: &Floors) -> Floors {
+        let (expected, least) = (Floors::expected_of(Precision::Fp32), Floors::expected_of(Precision::Bf16));
         // 6 dB are twice the error, and four times what the cosine lacks.
-        let least = Floors::expected_of(Precision::Bf16);
         let psnr_db = (self.psnr_db - 6.0).max(least.psnr_db);
         let cosine = (1.0 - 4.0 * (1.0 - self.cosine)).max(least.cosine);
-        // NaN lowers nothing.
-        let lower = |one: f64, floor: f64| if one < floor { one } else { floor };
-        if !self.finite {
-            return floors.clone();
+        let mut lowered = floors.clone();
+        if self.finite && psnr_db < expected.psnr_db {
+            lowered.psnr_db = psnr_db.min(floors.psnr_db);
         }
-        Floors { psnr_db: lower(psnr_db, floors.psnr_db), cosine: lower(cosine, floors.cosine), ..floors.clone() }
+        if self.finite && cosine < expected.cosine {
+            lowered.cosine = cosine.min(floors.cosine);
+        }
+        lowered
     }
 
     /// Whether all floors are reached.
@@ -221,7 +223,10 @@ mod tests {
         assert_eq!(lowered(28.0, 0.9), (40.0, 0.999));
         let broken = Measurement { finite: false, ..amplified(f64::NAN, f64::NAN) };
         assert_eq!(broken.lowered(&floors), floors);
-        // A profile may ask for less.
+        // A profile may ask for more than FP32 is expected to reach, or for less.
+        let strict = Floors { psnr_db: 199.0, ..floors.clone() };
+        assert_eq!(amplified(143.0, 1.0).lowered(&strict), strict);
+        assert_eq!(amplified(68.0, 1.0).lowered(&strict).psnr_db, 62.0);
         let modest = Floors { psnr_db: 30.0, ..floors };
         assert_eq!(amplified(28.0, 1.0).lowered(&modest).psnr_db, 30.0);
     }
