@@ -63,8 +63,8 @@ def of(network: Callable[..., torch.nn.Module], **arguments) -> Callable[[dict],
         made = network(**arguments)
         if unexpected := set(state) - set(made.state_dict()):
             raise AssertionError(f"the reference lacks tensors: {sorted(unexpected)[:5]}")
-        normalising = [name for name in state if name.endswith((".running_mean", ".running_var"))]
-        learnt = [*dict(made.named_parameters()), *normalising]
+        averages = [name for name in state if name.endswith((".running_mean", ".running_var"))]
+        learnt = [*dict(made.named_parameters()), *averages]
         made.load_state_dict(made.state_dict() | {name: state[name] for name in learnt})
         return made
 
