@@ -64,8 +64,13 @@ impl Measurement {
         }
     }
 
+    /// The worst of all, for each figure; `None` of none.
+    pub(crate) fn worst(all: impl IntoIterator<Item = Self>) -> Option<Self> {
+        all.into_iter().reduce(|one, other| one.or_worse(&other))
+    }
+
     /// The worse value of the two, for each figure.
-    pub(crate) fn or_worse(&self, other: &Measurement) -> Measurement {
+    fn or_worse(&self, other: &Measurement) -> Measurement {
         // NaN counts as the worst value and propagates.
         let least = |a: f64, b: f64| if a.is_nan() || a < b { a } else { b };
         Measurement {
@@ -83,14 +88,14 @@ impl Measurement {
         // 6 dB are twice the error, and four times what the cosine lacks.
         let psnr_db = (self.psnr_db - 6.0).max(least.psnr_db);
         let cosine = (1.0 - 4.0 * (1.0 - self.cosine)).max(least.cosine);
-        let mut lowered = floors.clone();
-        if self.finite && psnr_db < expected.psnr_db {
-            lowered.psnr_db = psnr_db.min(floors.psnr_db);
+        let lower = |found: f64, expected: f64, floor: f64| {
+            if self.finite && found < expected { found.min(floor) } else { floor }
+        };
+        Floors {
+            psnr_db: lower(psnr_db, expected.psnr_db, floors.psnr_db),
+            cosine: lower(cosine, expected.cosine, floors.cosine),
+            ..floors.clone()
         }
-        if self.finite && cosine < expected.cosine {
-            lowered.cosine = cosine.min(floors.cosine);
-        }
-        lowered
     }
 
     /// Whether all floors are reached.

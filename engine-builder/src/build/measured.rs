@@ -43,16 +43,13 @@ pub(super) fn measure(
     for graph in graphs {
         let file = graph.emulation.clone().unwrap_or_else(|| staging.join(&graph.record.file));
         // Of a graph that is run in several sizes, the worst counts.
-        let (mut worst, mut rounding): (Option<Measurement>, Option<Measurement>) = (None, None);
+        let (mut figures, mut rounding) = (Vec::new(), Vec::new());
         for reference in &graph.references {
             let trial = Trial::with_progress(job, reference, &converted.judged, scratch, &ran)?;
             let (measured, outputs) = trial.measure_file(&file, &ran)?;
-            worst = Some(worst.map_or(measured, |worst| worst.or_worse(&measured)));
             let amplified = amplification(job, &trial, reference, &measured, selftest.is_none())?;
-            rounding = match (rounding, amplified) {
-                (Some(one), Some(other)) => Some(one.or_worse(&other)),
-                (one, other) => one.or(other),
-            };
+            figures.push(measured);
+            rounding.extend(amplified);
             done += 1;
             // Speed is their purpose. It is measured only where the engine runs: a CPU says nothing about a GPU.
             let is_for_speed = matches!(job.precision, Precision::Int8 | Precision::Bf16);
@@ -77,16 +74,20 @@ pub(super) fn measure(
             }
         }
         let name = &graph.record.file;
-        let floors = rounding.map_or_else(|| job.floors.clone(), |rounding| rounding.lowered(job.floors));
-        if let (Some(rounding), true) = (rounding, floors != *job.floors) {
-            job.progress.note(&format!(
-                "{name}: its reference is {:.2} dB from itself when its input changes by one unit in the last place; so \
-                 its floors are {:.2} dB and a cosine of {}",
-                rounding.psnr_db,
-                floors.psnr_db,
-                figure(floors.cosine)
-            ));
+        let mut floors = job.floors.clone();
+        if let Some(rounding) = Measurement::worst(rounding) {
+            floors = rounding.lowered(job.floors);
+            if floors != *job.floors {
+                job.progress.note(&format!(
+                    "{name}: its reference is {:.2} dB from itself when its input changes by one unit in the last \
+                     place; so its floors are {:.2} dB and a cosine of {}",
+                    rounding.psnr_db,
+                    floors.psnr_db,
+                    figure(floors.cosine)
+                ));
+            }
         }
+        let worst = Measurement::worst(figures);
         gates.extend(worst.iter().flat_map(|worst| worst.gates(name, &floors, graph.emulation.is_some())));
     }
     let selftest = selftest.ok_or_else(|| Error::input(source.path(), "the profile has no tile for it"))?;
@@ -102,10 +103,7 @@ fn amplification(
     measured: &Measurement,
     smallest: bool,
 ) -> Result<Option<Measurement>> {
-    if job.precision != Precision::Fp32 {
-        return Ok(None);
-    }
-    if measured.reaches(job.floors) && !precision::chooses(&tileforge_graph::load(reference)?) {
+    if job.precision != Precision::Fp32 || measured.reaches(job.floors) && !trial.chooses {
         return Ok(None);
     }
     // Rounding changes a few choices of a small tile, or none. Of a large one, which takes long, it changes many.

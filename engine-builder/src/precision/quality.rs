@@ -51,6 +51,8 @@ pub(crate) struct Trial<'a> {
     /// How the engine's graphs run.
     options: SessionOptions,
     scratch: &'a Path,
+    /// Whether the reference chooses by comparing values. Then rounding may change what is chosen.
+    pub(crate) chooses: bool,
     /// The built-in sample, which the self-test uses as well.
     known: Judged,
     /// Calibration samples.
@@ -84,13 +86,14 @@ impl<'a> Trial<'a> {
             ran();
             Ok::<_, Error>(Judged { sample, reference })
         };
-        let known = judged(samples::sample(job.contract, &tileforge_graph::load(file)?, 0)?)?;
+        let model = tileforge_graph::load(file)?;
+        let known = judged(samples::sample(job.contract, &model, 0)?)?;
         let fit = |other: &&Sample| {
             known.sample.iter().map(|(_, values)| values.shape()).eq(other.iter().map(|(_, values)| values.shape()))
         };
         let others = others.iter().filter(fit).map(|other| judged(other.clone())).collect::<Result<_>>()?;
         let (environment, provider, options) = (job.environment, job.provider, job.session_options());
-        Ok(Trial { environment, provider, options, scratch, known, others })
+        Ok(Trial { environment, provider, options, scratch, chooses: chooses(&model), known, others })
     }
 
     /// The built-in sample.
@@ -129,18 +132,17 @@ impl<'a> Trial<'a> {
             return Ok(None);
         }
         let mut session = Session::open(self.environment, file, &reference_options())?;
-        let mut worst: Option<Measurement> = None;
-        for seed in 1..=samples {
+        let each = (1..=samples).map(|seed| {
             let outputs = session.run(&views(&nudged(&self.known.sample, seed)), &Cancel::new())?;
-            let measured = self.compared(file, &[&self.known], &[outputs])?;
-            worst = Some(worst.map_or(measured, |worst| worst.or_worse(&measured)));
-        }
-        Ok(worst)
+            self.compared(file, &[&self.known], &[outputs])
+        });
+        Ok(Measurement::worst(each.collect::<Result<Vec<_>>>()?))
     }
 
-    /// Compares the outputs of the graph in `file` for each of these samples with the reference's.
+    /// Compares the outputs of the graph in `file` for each of these samples with the reference's. Of several outputs,
+    /// the worst counts.
     fn compared(&self, file: &Path, judged: &[&Judged], outputs: &[Sample]) -> Result<Measurement> {
-        let mut worst: Option<Measurement> = None;
+        let mut measured = Vec::new();
         for (position, (name, _)) in self.known.reference.iter().enumerate() {
             let mut pairs = Vec::with_capacity(judged.len());
             for (judged, outputs) in judged.iter().zip(outputs) {
@@ -150,10 +152,9 @@ impl<'a> Trial<'a> {
                 let missing = || Error::input(file, format!("it gives no output `{name}` of {:?}", reference.shape()));
                 pairs.push((found.ok_or_else(missing)?.1.as_f32()?, reference.as_f32()?));
             }
-            let measured = Measurement::of_all(&pairs);
-            worst = Some(worst.map_or(measured, |worst| worst.or_worse(&measured)));
+            measured.push(Measurement::of_all(&pairs));
         }
-        worst.ok_or_else(|| Error::input(file, "it gives no output"))
+        Measurement::worst(measured).ok_or_else(|| Error::input(file, "it gives no output"))
     }
 
     pub(super) fn measure(&self, model: &Model) -> Result<Measurement> {
@@ -199,8 +200,7 @@ fn nudged(sample: &Sample, seed: u64) -> Sample {
     each.collect()
 }
 
-/// Whether a graph chooses by comparing values. Then rounding may change what is chosen.
-pub(crate) fn chooses(model: &Model) -> bool {
+fn chooses(model: &Model) -> bool {
     model.nodes.iter().any(|node| matches!(node.operator.as_str(), "ArgMax" | "ArgMin" | "TopK"))
 }
 
