@@ -6,7 +6,7 @@ use crate::{Built, Error, PartOrder, Plans, Progress, Result};
 use std::path::Path;
 use tileforge_contract::{Precision, Provider};
 use tileforge_engine::exchange;
-use tileforge_engine::manifest::Recipe;
+use tileforge_engine::manifest::{CalibrationRecipe, Recipe};
 use tileforge_session::Environment;
 
 /// Builds an engine for a processor in each precision that may be faster than FP32 there, and puts the fastest that
@@ -27,7 +27,13 @@ pub(crate) fn build_fastest(
         let mut profile = order.profile.clone();
         profile.set_precision(precision)?;
         let options = order.options.used_by(precision);
-        let recipe = Recipe { precision: Some(precision), ..recipe.clone() };
+        // A rebuild refuses what this precision does not use.
+        let calibration = CalibrationRecipe {
+            folder: recipe.calibration.folder.clone().filter(|_| options.calibration.is_some()),
+            all_layers: options.all_layers,
+            ..recipe.calibration.clone()
+        };
+        let recipe = Recipe { precision: Some(precision), calibration, ..recipe.clone() };
         let order = PartOrder { source: order.source, profile, options };
         stage(environment, progress, &order, Some(Box::new(recipe)), plans, directory)
     };

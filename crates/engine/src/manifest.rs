@@ -369,6 +369,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_figure_is_read_as_it_was_written() {
+        // A faster reader of numbers takes this one for its neighbour.
+        let gate =
+            Gate { name: "cosine".into(), graph: "model.onnx".into(), value: 0.9999999999999828, floor: 0.999_999 };
+        let written = serde_json::to_string(&gate).unwrap();
+        assert_eq!(serde_json::from_str::<Gate>(&written).unwrap(), gate, "{written}");
+    }
+
+    #[test]
     fn runs_samples_and_graphs_are_something_that_is_left_out() {
         let nothing = LeftOut { budget_minutes: 5, ..LeftOut::default() };
         assert!(!nothing.is_something());
