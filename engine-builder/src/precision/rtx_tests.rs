@@ -7,6 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Cursor;
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::{env, thread};
 use tileforge_contract::{Precision, Provider};
 use tileforge_exporter::arch::{Entry, registry};
 use tileforge_graph::{Model, Node, Port, WeightStorage, save};
@@ -77,40 +79,67 @@ fn scales_of_one_element_lose_no_8_bits() {
     assert_eq!(widened_in_plan(&model), BTreeSet::new());
 }
 
-#[test]
-fn every_architecture_in_8_bits_is_built_for_every_rtx_gpu_that_computes_in_them() {
-    let library = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.onnxruntime/lib");
-    let library = Library::load(&library).unwrap_or_else(|error| panic!("{error}; run `make setup RTX=1`"));
-    let cases: [(Precision, &[ComputeCapability]); 2] =
-        [(Precision::Int8, &[Sm86, Sm89, Sm120]), (Precision::Fp8, &[Sm89, Sm120])];
-    let (mut refusals, mut plans) = (Vec::new(), 0);
-    for architecture in registry() {
-        let folder = tempfile::tempdir().unwrap();
-        let model = tiny(architecture);
-        for (precision, capabilities) in cases {
-            let mut quantised = quantised(&model, precision);
-            rtx::prepare(&mut quantised).unwrap();
-            let graph = folder.path().join(format!("{precision}.onnx"));
-            save(&quantised, &graph, WeightStorage::Inline).unwrap();
-            for capability in capabilities {
-                let options = BuildOptions::default();
-                match library.build(&graph, &[*capability], &options, &mut |_| ControlFlow::Continue(())) {
-                    Ok(plan) => {
-                        plans += 1;
-                        let program = Program::read(&mut Cursor::new(plan.bytes())).unwrap();
-                        let widened = widened(&quantised, &program);
-                        if !widened.is_empty() {
-                            refusals.push(format!(
-                                "{} {precision} {capability}: not in 8 bits: {widened:?}",
-                                architecture.name
-                            ));
-                        }
+/// The GPUs that compute in a precision of 8 bits.
+const IN_8_BITS: [(Precision, &[ComputeCapability]); 2] =
+    [(Precision::Int8, &[Sm86, Sm89, Sm120]), (Precision::Fp8, &[Sm89, Sm120])];
+
+/// What is wrong with the plans of an architecture.
+fn faults(library: &Library, architecture: &Entry) -> Vec<String> {
+    let folder = tempfile::tempdir().unwrap();
+    let model = tiny(architecture);
+    let mut faults = Vec::new();
+    for (precision, capabilities) in IN_8_BITS {
+        let mut quantised = quantised(&model, precision);
+        rtx::prepare(&mut quantised).unwrap();
+        let graph = folder.path().join(format!("{precision}.onnx"));
+        save(&quantised, &graph, WeightStorage::Inline).unwrap();
+        for capability in capabilities {
+            let mut progress = |_: &_| ControlFlow::Continue(());
+            let fault = match library.build(&graph, &[*capability], &BuildOptions::default(), &mut progress) {
+                Err(error) => error.to_string(),
+                Ok(plan) => {
+                    let program = Program::read(&mut Cursor::new(plan.bytes())).unwrap();
+                    match widened(&quantised, &program) {
+                        layers if layers.is_empty() => continue,
+                        layers => format!("not in 8 bits: {layers:?}"),
                     }
-                    Err(error) => refusals.push(format!("{} {precision} {capability}: {error}", architecture.name)),
                 }
-            }
+            };
+            faults.push(format!("{} {precision} {capability}: {fault}", architecture.name));
         }
     }
-    println!("{plans} plans, {} refusals", refusals.len());
-    assert!(refusals.is_empty(), "{plans} plans built; refused:\n{}", refusals.join("\n"));
+    faults
+}
+
+/// Set for a process that builds a share of the architectures: which one, of how many.
+const SHARE: &str = "TILEFORGE_TEST_SHARE";
+
+/// On all cores: a process builds one plan at a time, so this program starts itself for each share.
+#[test]
+fn every_architecture_in_8_bits_is_built_for_every_rtx_gpu_that_computes_in_them() {
+    if let Ok(share) = env::var(SHARE) {
+        let (share, shares) = share.split_once('/').unwrap();
+        let library = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.onnxruntime/lib");
+        let library = Library::load(&library).unwrap_or_else(|error| panic!("{error}; run `make setup RTX=1`"));
+        let mine = registry().iter().skip(share.parse().unwrap()).step_by(shares.parse().unwrap());
+        let faults = mine.flat_map(|architecture| faults(&library, architecture)).collect::<Vec<_>>();
+        assert!(faults.is_empty(), "{}", faults.join("\n"));
+        return;
+    }
+    let shares = thread::available_parallelism().unwrap().get();
+    let test = "precision::rtx_tests::every_architecture_in_8_bits_is_built_for_every_rtx_gpu_that_computes_in_them";
+    let started: Vec<Child> = (0..shares)
+        .map(|share| {
+            let mut command = Command::new(env::current_exe().unwrap());
+            command.args([test, "--exact", "--nocapture"]).env(SHARE, format!("{share}/{shares}"));
+            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+        })
+        .collect();
+    let failed: Vec<String> = started
+        .into_iter()
+        .map(|child| child.wait_with_output().unwrap())
+        .filter(|output| !output.status.success() || !String::from_utf8_lossy(&output.stdout).contains("1 passed"))
+        .map(|output| String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
+        .collect();
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
 }

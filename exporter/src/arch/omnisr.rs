@@ -236,24 +236,31 @@ impl OmniSr {
         let filters = self.filters;
         let [batch, height, width, side] = [grid.batch, grid.height, grid.width, self.window].map(|size| size as i64);
         let (rows, columns) = (height / side, width / side);
-        // From [batch, channels, rows, side, columns, side] to [batch, part, part, channels, pixel, pixel], and back.
-        let (there, back, parts, pixels) = match partition {
-            Partition::Block => ([0, 2, 4, 1, 3, 5], [0, 3, 1, 4, 2, 5], [rows, columns], [side, side]),
-            Partition::Grid => ([0, 3, 5, 1, 2, 4], [0, 3, 4, 1, 5, 2], [side, side], [rows, columns]),
-        };
         let wide = conv2d_unbiased(&w.at("qkv"), x, 3 * filters, 1);
         let wide = Conv2d::depthwise(3 * filters, [3, 3]).unbiased().apply(&w.at("qkv_dwconv"), &wide);
-        let [q, k, v] = split_channels(&wide, [filters; 3]).map(|part| {
-            let cut = part.reshape(&[batch, filters as i64, rows, side, columns, side]).transpose(&there);
-            cut.reshape(&[-1, HEADS as i64, (filters / HEADS) as i64, pixels[0] * pixels[1]])
-        });
+        let (parts, pixels) = match partition {
+            // From [batch, channels, rows, side, columns, side] to [batch, rows, columns, channels, side, side].
+            Partition::Block => {
+                let blocks = wide.reshape(&[batch, 3 * filters as i64, rows, side, columns, side]);
+                (blocks.transpose(&[0, 2, 4, 1, 3, 5]), side * side)
+            }
+            // The same would be [batch, side, side, channels, rows, columns], which runtimes transpose slowly.
+            Partition::Grid => (wide.space_to_depth_of_blocks(self.window), rows * columns),
+        };
+        let parts = parts.reshape(&[-1, 3 * HEADS as i64, (filters / HEADS) as i64, pixels]);
+        let [q, k, v] = split_channels(&parts, [HEADS; 3]);
         let scores = unit(&q).matmul(&unit(&k).transpose(&[0, 1, 3, 2]));
         let scores = scores * w.tensor("temperature", [HEADS, 1, 1]);
         let attended = scores.softmax(-1).matmul(&v);
-        let attended = attended
-            .reshape(&[batch, parts[0], parts[1], filters as i64, pixels[0], pixels[1]])
-            .transpose(&back)
-            .reshape(&[batch, filters as i64, height, width]);
+        let attended = match partition {
+            Partition::Block => attended
+                .reshape(&[batch, rows, columns, filters as i64, side, side])
+                .transpose(&[0, 3, 1, 4, 2, 5])
+                .reshape(&[batch, filters as i64, height, width]),
+            Partition::Grid => attended
+                .reshape(&[batch, side * side * filters as i64, rows, columns])
+                .depth_to_space_of_blocks(self.window),
+        };
         conv2d_unbiased(&w.at("project_out"), &attended, filters, 1)
     }
 

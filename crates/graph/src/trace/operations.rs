@@ -249,6 +249,14 @@ impl Value {
         self.trace.node("DepthToSpace", &[self], [("blocksize", (block as i64).into()), ("mode", "DCR".into())])
     }
 
+    /// The inverse of [`Value::depth_to_space_of_blocks`]: `[batch, channels, height, width]` →
+    /// `[batch, block² · channels, height / block, width / block]`, with the channels in the order
+    /// `[block, block, channels]`.
+    #[must_use]
+    pub fn space_to_depth_of_blocks(&self, block: usize) -> Value {
+        self.trace.node("SpaceToDepth", &[self], [("blocksize", (block as i64).into())])
+    }
+
     /// Pixel unshuffle in PyTorch's channel order: `[batch, channels, height, width]` →
     /// `[batch, channels · block², height / block, width / block]`.
     ///
@@ -257,7 +265,7 @@ impl Value {
     #[must_use]
     pub fn pixel_unshuffle(&self, block: usize) -> Value {
         let channels = self.fixed(1);
-        let shuffled = self.trace.node("SpaceToDepth", &[self], [("blocksize", (block as i64).into())]);
+        let shuffled = self.space_to_depth_of_blocks(block);
         if channels == 1 || block == 1 {
             return shuffled;
         }
