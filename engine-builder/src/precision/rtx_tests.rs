@@ -2,12 +2,12 @@
 //! precisions need no calibration, so an end-to-end test builds them.
 
 use super::uncalibrated;
-use crate::rtx;
+use crate::{map_parallel, rtx};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Cursor;
 use std::ops::ControlFlow;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::{env, thread};
 use tileforge_contract::{Precision, Provider};
 use tileforge_exporter::arch::{Entry, registry};
@@ -126,20 +126,15 @@ fn every_architecture_in_8_bits_is_built_for_every_rtx_gpu_that_computes_in_them
         assert!(faults.is_empty(), "{}", faults.join("\n"));
         return;
     }
-    let shares = thread::available_parallelism().unwrap().get();
+    let shares: Vec<usize> = (0..thread::available_parallelism().unwrap().get()).collect();
     let test = "precision::rtx_tests::every_architecture_in_8_bits_is_built_for_every_rtx_gpu_that_computes_in_them";
-    let started: Vec<Child> = (0..shares)
-        .map(|share| {
-            let mut command = Command::new(env::current_exe().unwrap());
-            command.args([test, "--exact", "--nocapture"]).env(SHARE, format!("{share}/{shares}"));
-            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
-        })
-        .collect();
-    let failed: Vec<String> = started
-        .into_iter()
-        .map(|child| child.wait_with_output().unwrap())
-        .filter(|output| !output.status.success() || !String::from_utf8_lossy(&output.stdout).contains("1 passed"))
-        .map(|output| String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
-        .collect();
-    assert!(failed.is_empty(), "{}", failed.join("\n"));
+    let ended = map_parallel(&shares, shares.len(), |share| {
+        let mut command = Command::new(env::current_exe().unwrap());
+        command.args([test, "--exact", "--nocapture"]).env(SHARE, format!("{share}/{}", shares.len()));
+        command.output().unwrap()
+    });
+    for output in ended {
+        let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        assert!(output.status.success() && said.contains("1 passed"), "{said}");
+    }
 }

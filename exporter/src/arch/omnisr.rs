@@ -244,7 +244,7 @@ impl OmniSr {
                 let blocks = wide.reshape(&[batch, 3 * filters as i64, rows, side, columns, side]);
                 (blocks.transpose(&[0, 2, 4, 1, 3, 5]), side * side)
             }
-            // To [batch, side, side, channels, rows, columns], which ONNX Runtime's Transpose takes 6 times as long for.
+            // To [batch, side, side, channels, rows, columns]. ONNX Runtime's Transpose takes 6 times as long.
             Partition::Grid => (wide.space_to_depth_of_blocks(self.window), rows * columns),
         };
         let parts = parts.reshape(&[-1, 3 * HEADS as i64, (filters / HEADS) as i64, pixels]);
