@@ -19,9 +19,9 @@ if ! is_pinned "$deny"; then
     if is_pinned cargo-deny; then
         deny=cargo-deny
     else
-        # Without optimisation: that is quick to build, and it reads some files.
-        echo "installing cargo-deny $version into $tools (once, about a minute)" >&2
-        if ! cargo install --quiet --locked --debug --root "$tools" --force --version "=$version" cargo-deny; then
+        # Without optimisation and debug information: that is quick to build, and it reads some files.
+        echo "installing cargo-deny $version into $tools (once, a minute or two)" >&2
+        if ! CARGO_PROFILE_DEV_DEBUG=false cargo install --quiet --locked --debug --root "$tools" --force --version "=$version" cargo-deny; then
             echo "error: cargo-deny $version could not be installed, so dependencies are unchecked; cargo's message is above" >&2
             exit 1
         fi

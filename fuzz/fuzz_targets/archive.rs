@@ -1,9 +1,10 @@
 //! Any archive is an engine or is refused, and nothing is written beside the engine's place.
-#![no_main]
+#![cfg_attr(fuzzing, no_main)]
 
 use std::fs;
 
 use arbitrary::Arbitrary;
+#[cfg(fuzzing)]
 use libfuzzer_sys::fuzz_target;
 use tileforge_engine::archive::unpack;
 

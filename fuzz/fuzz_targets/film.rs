@@ -1,9 +1,10 @@
 //! Any bytes are NUT or give an error, and what was read is what is written again; any bytes are the JSON of ffprobe or
 //! give an error.
-#![no_main]
+#![cfg_attr(fuzzing, no_main)]
 
 use std::io::Cursor;
 
+#[cfg(fuzzing)]
 use libfuzzer_sys::fuzz_target;
 use tileforge_film::Probe;
 use tileforge_film::nut::{NutReader, NutWriter};

@@ -1,9 +1,10 @@
 //! Any bytes are a stream of frames or give an error: YUV4MPEG2, and raw samples with any description.
-#![no_main]
+#![cfg_attr(fuzzing, no_main)]
 
 use std::io::Cursor;
 use std::path::Path;
 
+#[cfg(fuzzing)]
 use libfuzzer_sys::fuzz_target;
 use tileforge_image::frames::{FrameReader, FrameWriter, RawFrames};
 use tileforge_image::{Limits, RowSink, RowSource};

@@ -1,5 +1,5 @@
 //! Any adaptation is merged or refused, and what was merged can be written.
-#![no_main]
+#![cfg_attr(fuzzing, no_main)]
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::LazyLock;
 
 use arbitrary::Arbitrary;
+#[cfg(fuzzing)]
 use libfuzzer_sys::fuzz_target;
 use safetensors::tensor::{Dtype, TensorView, serialize_to_file};
 use tempfile::TempDir;

@@ -1,7 +1,8 @@
 //! Any bytes are a valid manifest, of one network or of several parts, or give an error. A valid manifest is the same
 //! after it was written and read again.
-#![no_main]
+#![cfg_attr(fuzzing, no_main)]
 
+#[cfg(fuzzing)]
 use libfuzzer_sys::fuzz_target;
 use tileforge_engine::BundleManifest;
 

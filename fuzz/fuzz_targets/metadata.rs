@@ -1,6 +1,7 @@
 //! Any bytes are EXIF or none, in bounded memory; what is kept is written into every format, and read again as it was.
-#![no_main]
+#![cfg_attr(fuzzing, no_main)]
 
+#[cfg(fuzzing)]
 use libfuzzer_sys::fuzz_target;
 use tileforge_image::{Colour, Depth, Format, Header, ImageReader, ImageWriter, Limits, RowSink, RowSource, Size};
 

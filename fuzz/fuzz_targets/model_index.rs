@@ -1,10 +1,11 @@
 //! Any bytes are a pipeline's index and a component's configuration, or give an error. The two parts are separated by a
 //! zero byte.
-#![no_main]
+#![cfg_attr(fuzzing, no_main)]
 
 use std::fs;
 use std::sync::LazyLock;
 
+#[cfg(fuzzing)]
 use libfuzzer_sys::fuzz_target;
 use tempfile::TempDir;
 use tileforge_exporter::pipeline::Pipeline;

@@ -1,12 +1,13 @@
 //! Any bytes are a graph or give an error, in bounded memory. What can be read can be linted, converted, written and
 //! read again.
-#![no_main]
+#![cfg_attr(fuzzing, no_main)]
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 use std::sync::LazyLock;
 
+#[cfg(fuzzing)]
 use libfuzzer_sys::fuzz_target;
 use tempfile::TempDir;
 use tileforge_contract::Precision;

@@ -1,6 +1,7 @@
 //! What a plan runs, read from any bytes.
-#![no_main]
+#![cfg_attr(fuzzing, no_main)]
 
+#[cfg(fuzzing)]
 use libfuzzer_sys::fuzz_target;
 use std::io::Cursor;
 use tileforge_tensorrt::{PlanHeader, Program};

@@ -1,12 +1,13 @@
 //! Any chunks are a picture or give an error, in bounded memory. What is whole is read without a warning, and what is
 //! damaged gives a warning or an error.
-#![no_main]
+#![cfg_attr(fuzzing, no_main)]
 
 use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use arbitrary::Arbitrary;
+#[cfg(fuzzing)]
 use libfuzzer_sys::fuzz_target;
 use tileforge_image::{ImageReader, Limits, RowSource};
 
@@ -32,8 +33,8 @@ struct Chunk {
 }
 
 const KINDS: [&[u8; 4]; 19] = [
-    b"IDAT", b"IDAT", b"IDAT", b"PLTE", b"tRNS", b"iCCP", b"eXIf", b"gAMA", b"sRGB", b"acTL", b"fcTL", b"fdAT", b"tEXt",
-    b"zTXt", b"IEND", b"IHDR", b"cICP", b"cHRM", b"pHYs",
+    b"IDAT", b"IDAT", b"IDAT", b"PLTE", b"tRNS", b"iCCP", b"eXIf", b"gAMA", b"sRGB", b"acTL", b"fcTL", b"fdAT",
+    b"tEXt", b"zTXt", b"IEND", b"IHDR", b"cICP", b"cHRM", b"pHYs",
 ];
 
 /// The depths and kinds of colours that a PNG may have. Of any bytes hardly any would be a picture.

@@ -1,8 +1,9 @@
 //! Any bytes are a manifest or an index of a registry, or give an error; what is valid is the same after it was written
 //! and read again. Any annotations say what an engine needs, or give an error. Any text is a reference, or gives an
 //! error. Any text is an address that a server names, or gives an error, and so is any `Content-Range`.
-#![no_main]
+#![cfg_attr(fuzzing, no_main)]
 
+#[cfg(fuzzing)]
 use libfuzzer_sys::fuzz_target;
 use tileforge_registry::document::Document;
 use tileforge_registry::download::ContentRange;

@@ -1,9 +1,10 @@
 //! Our reader accepts a header only if the reference implementation does, and never panics.
-#![no_main]
+#![cfg_attr(fuzzing, no_main)]
 
-use tileforge_exporter::checkpoint::parse_header;
+#[cfg(fuzzing)]
 use libfuzzer_sys::fuzz_target;
 use safetensors::SafeTensors;
+use tileforge_exporter::checkpoint::parse_header;
 
 fuzz_target!(|file: &[u8]| {
     match (parse_header(file), SafeTensors::deserialize(file)) {

@@ -1,9 +1,10 @@
 //! Any scheduler configuration with any number of steps and any strength gives finite values, or an error.
-#![no_main]
+#![cfg_attr(fuzzing, no_main)]
 
+#[cfg(fuzzing)]
 use libfuzzer_sys::fuzz_target;
-use tileforge_runtime::random::{Noise, TorchCpu};
 use tileforge_runtime::diffusion::schedulers::{Config, SchedulerOptions};
+use tileforge_runtime::random::{Noise, TorchCpu};
 
 /// Evaluations that are made at most.
 const MOST: usize = 64;

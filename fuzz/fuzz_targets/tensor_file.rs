@@ -1,11 +1,12 @@
 //! Any bytes are a file of tensors or give an error of readable length. Nothing is unpacked before its shape was agreed
 //! to, and what is read has the types and shapes that were stated.
-#![no_main]
+#![cfg_attr(fuzzing, no_main)]
 
 use std::fs;
 use std::path::PathBuf;
 use std::sync::LazyLock;
 
+#[cfg(fuzzing)]
 use libfuzzer_sys::fuzz_target;
 use tempfile::TempDir;
 use tileforge_runtime::tensor_file::{Contents, read_checked};

@@ -1,8 +1,9 @@
 //! Any bytes are a picture or give an error, in bounded memory.
-#![no_main]
+#![cfg_attr(fuzzing, no_main)]
 
 use std::io::Write;
 
+#[cfg(fuzzing)]
 use libfuzzer_sys::fuzz_target;
 use tileforge_image::{ImageReader, Limits, RowSource};
 

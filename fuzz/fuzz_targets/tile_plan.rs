@@ -1,8 +1,9 @@
 //! Any sizes have a plan or give an error. A plan's tiles lie inside the picture, leave no gap, and their weights sum
 //! to one.
-#![no_main]
+#![cfg_attr(fuzzing, no_main)]
 
 use arbitrary::Arbitrary;
+#[cfg(fuzzing)]
 use libfuzzer_sys::fuzz_target;
 use tileforge_image::Size;
 use tileforge_image::tile::{Axis, Blend, Overlap, TilePlan};

@@ -1,7 +1,8 @@
 //! Any files are a tokenizer or give an error, and any text has parts and tokens or gives an error. Parts of the input
 //! are separated by zero bytes: a text, `tokenizer.json` or `vocab.json`, `merges.txt`, and a configuration.
-#![no_main]
+#![cfg_attr(fuzzing, no_main)]
 
+#[cfg(fuzzing)]
 use libfuzzer_sys::fuzz_target;
 use tileforge_runtime::diffusion::prompt;
 use tileforge_runtime::diffusion::tokenizer::Tokenizer;

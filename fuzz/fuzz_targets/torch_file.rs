@@ -1,11 +1,12 @@
 //! Any bytes are a checkpoint of PyTorch or give an error, and every tensor lies inside the file. Whatever is opened can
 //! be read or is refused as damaged, and the checksums of the archive are compared on every way.
-#![no_main]
+#![cfg_attr(fuzzing, no_main)]
 
 use std::fs;
 use std::path::PathBuf;
 use std::sync::LazyLock;
 
+#[cfg(fuzzing)]
 use libfuzzer_sys::fuzz_target;
 use tempfile::TempDir;
 use tileforge_exporter::Checkpoint;
@@ -31,9 +32,11 @@ fuzz_target!(|file: &[u8]| {
         assert!(place.offset + stored <= file.len() as u64);
         assert!(tensor.elements as u64 * tensor.data_type.size() as u64 <= place.length);
         assert_eq!(tensor.dims.len(), tensor.strides.len());
-        let last = tensor.dims.iter().zip(&tensor.strides).fold(tensor.first, |last, (dim, stride)| {
-            last + dim.saturating_sub(1) * stride
-        });
+        let last = tensor
+            .dims
+            .iter()
+            .zip(&tensor.strides)
+            .fold(tensor.first, |last, (dim, stride)| last + dim.saturating_sub(1) * stride);
         let elements: usize = tensor.dims.iter().product();
         assert!(elements == 0 || last < tensor.elements);
         assert!(elements <= tensor.elements);

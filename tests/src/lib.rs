@@ -26,8 +26,8 @@ pub use golden_pipelines::{GoldenPipelines, GoldenRun, list_again};
 pub use graph::{Graph, PROCESSOR, environment};
 pub use inpainting_engines::inpainting_engine;
 pub use programs::{
-    Outcome, assert_verified, build_engine, command, copied_engine, copy_of, demo_engine, engine_of, manifest_in,
-    new_key, on_cores, run, run_with_cache_in, words,
+    Outcome, assert_verified, binaries, build_engine, command, copied_engine, copy_of, demo_engine, engine_of,
+    manifest_in, new_key, on_cores, run, run_with_cache_in, words,
 };
 pub use registries::{CuttingServer, LocalRegistry, RegistrySettings};
 pub use restoration_engines::{restoration_engine, restoration_model};

@@ -48,8 +48,8 @@ impl Outcome {
     }
 }
 
-/// The folder of the programs, of the build profile of the tests.
-fn binaries() -> PathBuf {
+/// The folder of the programs, of the build profile of the tests: target/PROFILE.
+pub fn binaries() -> PathBuf {
     // target/PROFILE/deps/test-HASH
     let folder = std::env::current_exe().unwrap().parent().unwrap().parent().unwrap().to_owned();
     assert!(

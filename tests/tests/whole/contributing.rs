@@ -1,8 +1,8 @@
 //! Follows CONTRIBUTING.md and the Makefile to the letter.
 
-use end_to_end::{copy_folder, repository};
+use end_to_end::{binaries, copy_folder, repository};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output};
 
 /// The output of a command that must succeed.
@@ -73,18 +73,13 @@ fn an_architecture_is_added_as_contributing_says() {
             .args(if cfg!(feature = "rtx") { &["--features", "rtx"][..] } else { &[] })
             .args(["--", "--exact", test])
             .current_dir(&folder)
-            .env("CARGO_TARGET_DIR", target_folder())
+            .env("CARGO_TARGET_DIR", binaries().parent().unwrap())
             .env("RUSTFLAGS", std::env::var("RUSTFLAGS").unwrap_or_default()),
     );
     let said = String::from_utf8(output.stdout).unwrap();
     assert!(said.contains("1 passed"), "{said}");
     let warnings = String::from_utf8(output.stderr).unwrap();
     assert!(!warnings.contains("warning"), "{warnings}");
-}
-
-/// The folder where the tests are built: target/PROFILE/deps/test-HASH.
-fn target_folder() -> PathBuf {
-    std::env::current_exe().unwrap().ancestors().nth(3).unwrap().to_owned()
 }
 
 /// The output of make, with another target folder or with Cargo's own.

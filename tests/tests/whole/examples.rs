@@ -5,7 +5,7 @@ mod tiles;
 #[path = "../../../runtime/examples/upscale.rs"]
 mod upscale;
 
-use end_to_end::{demo_engine, names_in, repository, run, words};
+use end_to_end::{binaries, demo_engine, names_in, repository, run, words};
 use std::path::Path;
 use std::process::Command;
 use tileforge_image::{Limits, Picture};
@@ -67,12 +67,17 @@ fn a_program_of_its_own_takes_the_library_as_the_document_says() {
     // Always the same folder, so that Cargo keeps one copy of its build.
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("outside");
     std::fs::create_dir_all(folder.join("src")).unwrap();
-    std::fs::write(folder.join("Cargo.toml"), format!("{package}[dependencies]\n{lines}\n")).unwrap();
+    // With the settings of here, what Cargo has compiled already is taken from the target folder.
+    let workspace = std::fs::read_to_string(root.join("Cargo.toml")).unwrap();
+    let settings = workspace.split("\n\n").find(|section| section.contains("[profile.release]\n")).unwrap();
+    let manifest = format!("{package}[dependencies]\n{lines}\n{settings}\n");
+    std::fs::write(folder.join("Cargo.toml"), manifest).unwrap();
     // The same versions of everything as here: nothing is downloaded.
     std::fs::copy(root.join("Cargo.lock"), folder.join("Cargo.lock")).unwrap();
     std::fs::copy(root.join("runtime/examples/upscale.rs"), folder.join("src/main.rs")).unwrap();
     let mut check = Command::new(env!("CARGO"));
-    check.args(["check", "--offline", "--quiet"]).current_dir(&folder).env("CARGO_TARGET_DIR", folder.join("target"));
+    let target = binaries().parent().unwrap().to_owned();
+    check.args(["check", "--release", "--offline", "--quiet"]).current_dir(&folder).env("CARGO_TARGET_DIR", target);
     let output = check.output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }

@@ -1,6 +1,6 @@
 //! Models by name: `engine-builder models`, `fetch`, and `make engines`, against a small hub on this machine.
 
-use end_to_end::{Outcome, command, names_in, repository, run, words};
+use end_to_end::{Outcome, binaries, command, names_in, repository, run, words};
 use safetensors::Dtype;
 use safetensors::tensor::TensorView;
 use serde_json::{Value, json};
@@ -464,11 +464,10 @@ fn make_engines_builds_every_model() {
     }
     assert_eq!((names.len(), graphs), (30, 49));
     let folder = work.path().join("engines");
-    let programs = std::env::current_exe().unwrap().parent().unwrap().parent().unwrap().to_owned();
     let make = |names: &str| {
         let mut make = Command::new("make");
         make.current_dir(repository(".")).args(["--no-print-directory", "engines-of-models", "GPU=cpu"]);
-        make.arg(format!("BIN={}", programs.display())).arg(format!("MODELS={names}"));
+        make.arg(format!("BIN={}", binaries().display())).arg(format!("MODELS={names}"));
         make.arg(format!("MODEL_FILES={}", models.display())).arg(format!("ENGINE_FOLDER={}", folder.display()));
         make.env("MODEL_PATH", &weights).env("XDG_CACHE_HOME", work.path().join("cache"));
         make.env("CUDA_VISIBLE_DEVICES", "").env_remove("MAKEFLAGS").env_remove("MAKELEVEL");
