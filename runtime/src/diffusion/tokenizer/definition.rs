@@ -67,6 +67,11 @@ impl Added {
     }
 }
 
+/// As much of a text as a message shows.
+fn shown(text: &str) -> String {
+    text.chars().take(80).collect()
+}
+
 /// Pairs of tokens from numbered lines, each with a space between two tokens.
 pub(super) fn pairs<'l>(
     file: &'static str,
@@ -75,8 +80,7 @@ pub(super) fn pairs<'l>(
     let pair = |(number, line): (usize, &str)| match line.split_once(' ') {
         Some((one, other)) if !other.contains(' ') => Ok((one.to_owned(), other.to_owned())),
         _ => {
-            let line: String = line.chars().take(80).collect();
-            let problem = format!("line {}: expected two tokens, found {line:?}", number + 1);
+            let problem = format!("line {}: expected two tokens, found {:?}", number + 1, shown(line));
             Err(Error::File { file, problem })
         }
     };
@@ -96,10 +100,21 @@ impl Definition {
                 Some(taken) if !*taken => *taken = true,
                 Some(_) => return Err(refused(format!("two tokens have the number {id}; expected one"))),
                 None => {
-                    let token: String = token.chars().take(80).collect();
+                    let token = shown(token);
                     let expected = format!("expected numbers below {count}, one for each token");
                     return Err(refused(format!("the token {token:?} has the number {id}; {expected}")));
                 }
+            }
+        }
+        // The library panics where the two together are longer than every token.
+        for (one, other) in &self.merges {
+            let both = format!("{one}{other}");
+            if let Some(missing) = [one, other, &both].into_iter().find(|token| !self.vocabulary.contains_key(*token)) {
+                let [one, other, missing] = [one, other, missing].map(|token| shown(token));
+                let problem = format!(
+                    "expected tokens for {one:?} and {other:?} and for both in one, found none for {missing:?}"
+                );
+                return Err(refused(problem));
             }
         }
         let model = BPE::builder()
