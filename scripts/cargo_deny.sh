@@ -21,7 +21,8 @@ if ! is_pinned "$deny"; then
     else
         # Without optimisation and debug information: that is quick to build, and it reads some files.
         echo "installing cargo-deny $version into $tools (once, a minute or two)" >&2
-        if ! CARGO_PROFILE_DEV_DEBUG=false cargo install --quiet --locked --debug --root "$tools" --force --version "=$version" cargo-deny; then
+        if ! CARGO_PROFILE_DEV_DEBUG=false \
+            cargo install --quiet --locked --debug --root "$tools" --force --version "=$version" cargo-deny; then
             echo "error: cargo-deny $version could not be installed, so dependencies are unchecked; cargo's message is above" >&2
             exit 1
         fi

@@ -9,7 +9,7 @@ if [ ! -x "$tools/bin/cargo-fuzz" ]; then
     cargo install --quiet --locked --debug --version 0.13.1 --root "$tools" cargo-fuzz
 fi
 export PATH="$tools/bin:$PATH" RUSTC_BOOTSTRAP=1
-# Compiling takes longer than short runs.
+# Parts for the compiler: many, because short runs take less time than compiling.
 export UNITS=16
 cargo fuzz build --codegen-units "$UNITS"
 logs=$(mktemp -d)

@@ -1,8 +1,9 @@
-//! Each fuzz target on its seeds, and on inputs that are made of them or by chance: always the same ones. Nothing is
-//! compiled for it alone, as for `make fuzz`, which looks for inputs that reach further.
+//! Each fuzz target on its seeds, and on inputs that are made of them or by chance: always the same ones. The targets
+//! use the libraries that all tests use. `make fuzz` compiles everything again, and looks for inputs that reach further.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test's way to fail
 #![allow(unexpected_cfgs)] // `cargo fuzz` sets `fuzzing`
 
+use end_to_end::{names_in, repository};
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -112,12 +113,10 @@ impl Random {
 
 /// The seeds of a target, in the order of their names.
 fn seeds(target: &str) -> Vec<Vec<u8>> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/seeds").join(target);
+    let folder = repository("fuzz/seeds").join(target);
     // A target whose inputs have a structure needs none.
-    let Ok(entries) = folder.read_dir() else { return Vec::new() };
-    let mut paths: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
-    paths.sort();
-    paths.iter().map(|path| fs::read(path).unwrap()).collect()
+    let names = if folder.exists() { names_in(&folder) } else { Vec::new() };
+    names.iter().map(|name| fs::read(folder.join(name)).unwrap()).collect()
 }
 
 /// Runs a target, and keeps the first input that makes it panic.
@@ -216,16 +215,13 @@ mod tokenizer;
 #[path = "../../fuzz/fuzz_targets/torch_file.rs"]
 mod torch_file;
 
-/// What somebody adds to the folder is run here, and by `cargo fuzz`.
+/// Every file of the folder has its line here, and its entry in `fuzz/Cargo.toml`.
 #[test]
 fn every_target_is_listed() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/fuzz_targets");
-    let mut files: Vec<String> =
-        folder.read_dir().unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
-    files.sort();
+    let files = names_in(&repository("fuzz/fuzz_targets"));
     let here = include_str!("fuzz.rs").lines().filter_map(|line| line.strip_prefix("mod ")?.strip_suffix(";"));
     assert_eq!(here.map(|name| format!("{name}.rs")).collect::<Vec<_>>(), files);
-    let manifest = fs::read_to_string(folder.join("../Cargo.toml")).unwrap();
+    let manifest = fs::read_to_string(repository("fuzz/Cargo.toml")).unwrap();
     let path = |line: &str| Some(line.strip_prefix("path = \"fuzz_targets/")?.strip_suffix('"')?.to_owned());
     let mut programs: Vec<_> = manifest.lines().filter_map(path).collect();
     programs.sort();

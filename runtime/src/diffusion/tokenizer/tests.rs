@@ -117,8 +117,8 @@ fn files_that_are_no_tokenizer_are_refused() {
     let mut outside = whole.clone();
     outside.insert("vocab.json".into(), br#"{"a": 0, "b</w>": 1}"#.to_vec());
     outside.insert("merges.txt".into(), b"#version: 0.2\na b</w>\n".to_vec());
-    let text = "the tokenizer's vocab.json and merges.txt: expected tokens for \"a\" and \"b</w>\" and for both in one, \
-                found none for \"ab</w>\"";
+    let text = "the tokenizer's vocab.json and merges.txt: expected tokens for \"a\" and \"b</w>\" and for both in \
+                one, found none for \"ab</w>\"";
     assert_eq!(tokenizer(&outside).unwrap_err().to_string(), text);
     let mut without = whole.clone();
     without.remove("merges.txt");
