@@ -15,6 +15,7 @@
 //! | `start` | what the first step starts from: latents and noise |
 //! | `denoiser` | the network in one step |
 //! | `guidance` | the predictions with and without the text become one |
+//! | `quote` | texts of files and people in messages |
 
 mod accepted;
 mod conditions;
@@ -24,6 +25,7 @@ mod generator;
 mod guidance;
 mod networks;
 pub mod prompt;
+mod quote;
 mod request;
 pub mod schedulers;
 mod settings;

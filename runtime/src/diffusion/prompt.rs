@@ -12,14 +12,14 @@
 
 use std::ops::Range;
 
+use super::quote::quoted;
+
 /// What round brackets multiply by, and square ones divide by.
 const EMPHASIS: f64 = 1.1;
 /// The largest weight. Beyond, pictures have been noise for long.
 const MOST_WEIGHT: f64 = 100.0;
 /// The most brackets of one kind that are open together: with more, every weight is too large or too small.
 const MOST_DEPTH: usize = 64;
-/// The most characters of a text in a message.
-const SHOWN: usize = 60;
 /// Tags that name weights of other files.
 const TAGS: [&str; 3] = ["lora", "lyco", "hypernet"];
 
@@ -207,7 +207,7 @@ impl<'t> Parser<'t> {
     }
 
     fn shown(&self, range: Range<usize>) -> String {
-        shortened(&self.text[range])
+        quoted(&self.text[range])
     }
 }
 
@@ -234,18 +234,10 @@ fn refuse_tags(text: &str) -> Result<()> {
         });
         if named {
             let Some(end) = rest.find('>') else { return Ok(()) };
-            return Err(Error::Tag { found: shortened(&text[at..at + end + 2]) });
+            return Err(Error::Tag { found: quoted(&text[at..at + end + 2]) });
         }
     }
     Ok(())
-}
-
-fn shortened(text: &str) -> String {
-    let mut shown: String = text.chars().take(SHOWN).collect();
-    if shown.len() < text.len() {
-        shown.push('…');
-    }
-    shown
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 use super::class::Class;
 use super::error::{Error, Result};
 use super::keys::KEYS;
+use crate::diffusion::quote::quoted;
 
 /// The most bytes of a file. The longest published ones list 1000 betas.
 const MOST_BYTES: u64 = 1 << 20;
@@ -132,11 +133,7 @@ impl Config {
     }
 
     fn wrong(&self, key: &'static str, value: &Value, expected: impl Into<String>) -> Error {
-        let mut found = value.to_string();
-        if found.chars().count() > 80 {
-            found = found.chars().take(80).chain(['…']).collect();
-        }
-        Error::Value { class: self.class().into(), key, found, expected: expected.into() }
+        Error::Value { class: self.class().into(), key, found: quoted(&value.to_string()), expected: expected.into() }
     }
 
     pub(super) fn conflict(&self, reason: &'static str) -> Error {

@@ -5,6 +5,7 @@ use serde_json::Value;
 use super::config::Config;
 use super::error::{Error, Result};
 use super::options::SchedulerOptions;
+use crate::diffusion::quote::quoted;
 use crate::random::{Noise, TorchCpu};
 
 /// The steps that users take: those of distilled networks, and usual ones.
@@ -73,18 +74,12 @@ impl Config {
         let keys = self.keys().filter(is_number).chain(self.keys());
         let cause = keys.into_iter().find(|key| self.without(key).try_run(steps).is_ok_and(|finite| finite));
         let cause = cause.map(|key| {
-            let mut value = self.value(key).map_or_else(String::new, Value::to_string);
-            if value.chars().count() > MOST_CHARACTERS {
-                value = value.chars().take(MOST_CHARACTERS).chain(['…']).collect();
-            }
-            (key.to_owned(), value)
+            let value = self.value(key).map_or_else(String::new, Value::to_string);
+            (key.to_owned(), quoted(&value))
         });
         Error::NeverFinite { class: self.class().into(), steps, cause }
     }
 }
-
-/// Of a value in an error.
-const MOST_CHARACTERS: usize = 80;
 
 #[cfg(test)]
 mod tests {

@@ -11,6 +11,7 @@ use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
 use tokenizers::{AddedToken, NormalizerWrapper, PreTokenizerWrapper, SplitDelimiterBehavior};
 
 use super::error::{Error, Result};
+use crate::diffusion::quote::quoted;
 
 /// What ends the last token of a word.
 pub(super) const END_OF_WORD: &str = "</w>";
@@ -67,11 +68,6 @@ impl Added {
     }
 }
 
-/// As much of a text as a message shows.
-fn shown(text: &str) -> String {
-    text.chars().take(80).collect()
-}
-
 /// Pairs of tokens from numbered lines, each with a space between two tokens.
 pub(super) fn pairs<'l>(
     file: &'static str,
@@ -80,7 +76,7 @@ pub(super) fn pairs<'l>(
     let pair = |(number, line): (usize, &str)| match line.split_once(' ') {
         Some((one, other)) if !other.contains(' ') => Ok((one.to_owned(), other.to_owned())),
         _ => {
-            let problem = format!("line {}: expected two tokens, found {:?}", number + 1, shown(line));
+            let problem = format!("line {}: expected two tokens, found {:?}", number + 1, quoted(line));
             Err(Error::File { file, problem })
         }
     };
@@ -100,7 +96,7 @@ impl Definition {
                 Some(taken) if !*taken => *taken = true,
                 Some(_) => return Err(refused(format!("two tokens have the number {id}; expected one"))),
                 None => {
-                    let token = shown(token);
+                    let token = quoted(token);
                     let expected = format!("expected numbers below {count}, one for each token");
                     return Err(refused(format!("the token {token:?} has the number {id}; {expected}")));
                 }
@@ -110,7 +106,7 @@ impl Definition {
         for (one, other) in &self.merges {
             let both = format!("{one}{other}");
             if let Some(missing) = [one, other, &both].into_iter().find(|token| !self.vocabulary.contains_key(*token)) {
-                let [one, other, missing] = [one, other, missing].map(|token| shown(token));
+                let [one, other, missing] = [one, other, missing].map(|token| quoted(token));
                 let problem = format!(
                     "expected tokens for {one:?} and {other:?} and for both in one, found none for {missing:?}"
                 );
