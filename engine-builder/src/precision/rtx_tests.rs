@@ -83,8 +83,9 @@ fn scales_of_one_element_lose_no_8_bits() {
 const IN_8_BITS: [(Precision, &[ComputeCapability]); 2] =
     [(Precision::Int8, &[Sm86, Sm89, Sm120]), (Precision::Fp8, &[Sm89, Sm120])];
 
-/// What is wrong with the plans of an architecture.
-fn faults(library: &Library, architecture: &Entry) -> Vec<String> {
+/// What is wrong with the plans of an architecture. Each precision is for one of its GPUs, the one at `position` in
+/// turn, or with `TILEFORGE_EVERY_PLAN` for each of them, which takes two and a half times as long.
+fn faults(library: &Library, architecture: &Entry, position: usize) -> Vec<String> {
     let folder = tempfile::tempdir().unwrap();
     let model = tiny(architecture);
     let mut faults = Vec::new();
@@ -93,7 +94,8 @@ fn faults(library: &Library, architecture: &Entry) -> Vec<String> {
         rtx::prepare(&mut quantised).unwrap();
         let graph = folder.path().join(format!("{precision}.onnx"));
         save(&quantised, &graph, WeightStorage::Inline).unwrap();
-        for capability in capabilities {
+        let of_each = if env::var_os("TILEFORGE_EVERY_PLAN").is_some() { capabilities.len() } else { 1 };
+        for capability in capabilities.iter().cycle().skip(position % capabilities.len()).take(of_each) {
             let mut progress = |_: &_| ControlFlow::Continue(());
             let fault = match library.build(&graph, &[*capability], &BuildOptions::default(), &mut progress) {
                 Err(error) => error.to_string(),
@@ -116,18 +118,20 @@ const SHARE: &str = "TILEFORGE_TEST_SHARE";
 
 /// On all cores: a process builds one plan at a time, so this program starts itself for each share.
 #[test]
-fn every_architecture_in_8_bits_is_built_for_every_rtx_gpu_that_computes_in_them() {
+fn every_architecture_is_built_in_8_bits_and_for_every_rtx_gpu_that_computes_in_them() {
     if let Ok(share) = env::var(SHARE) {
         let (share, shares) = share.split_once('/').unwrap();
         let library = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.onnxruntime/lib");
         let library = Library::load(&library).unwrap_or_else(|error| panic!("{error}; run `make setup RTX=1`"));
-        let mine = registry().iter().skip(share.parse().unwrap()).step_by(shares.parse().unwrap());
-        let faults = mine.flat_map(|architecture| faults(&library, architecture)).collect::<Vec<_>>();
+        let mine = registry().iter().zip(0..).skip(share.parse().unwrap()).step_by(shares.parse().unwrap());
+        let faults = mine.flat_map(|(architecture, position)| faults(&library, architecture, position));
+        let faults: Vec<_> = faults.collect();
         assert!(faults.is_empty(), "{}", faults.join("\n"));
         return;
     }
     let shares: Vec<usize> = (0..thread::available_parallelism().unwrap().get()).collect();
-    let test = "precision::rtx_tests::every_architecture_in_8_bits_is_built_for_every_rtx_gpu_that_computes_in_them";
+    let test =
+        "precision::rtx_tests::every_architecture_is_built_in_8_bits_and_for_every_rtx_gpu_that_computes_in_them";
     let ended = map_parallel(&shares, shares.len(), |share| {
         let mut command = Command::new(env::current_exe().unwrap());
         command.args([test, "--exact", "--nocapture"]).env(SHARE, format!("{share}/{}", shares.len()));

@@ -31,13 +31,9 @@ fn copy_of_workspace(folder: &Path) {
     {
         copy_folder(&root.join(part), &folder.join(part));
     }
-    for file in ["Cargo.lock", "tests/Cargo.toml"] {
+    for file in ["Cargo.lock", "Cargo.toml", "tests/Cargo.toml"] {
         fs::copy(root.join(file), folder.join(file)).unwrap();
     }
-    // What is compiled is run only briefly, so it need not be optimised.
-    let unoptimised = |name| format!("\n[profile.release.package.tileforge-{name}]\nopt-level = 0\n");
-    let manifest = fs::read_to_string(root.join("Cargo.toml")).unwrap();
-    fs::write(folder.join("Cargo.toml"), manifest + &COMPILED.map(unoptimised).concat()).unwrap();
 }
 
 fn insert(path: &Path, before: &str, text: &str) {
@@ -67,9 +63,12 @@ fn an_architecture_is_added_as_contributing_says() {
     let last = entries.split_once("];").unwrap().0.lines().last().unwrap().to_owned();
     insert(&registry, &last, line);
     let test = "a_synthesised_checkpoint_is_detected_as_what_it_is";
+    // What is compiled is run only briefly, so it need not be optimised.
+    let unoptimised = |name| ["--config".into(), format!("profile.release.package.tileforge-{name}.opt-level=0")];
     let output = success(
         Command::new(env!("CARGO"))
             .args(["test", "--release", "--offline", "--workspace", "--test", "every_architecture"])
+            .args(COMPILED.map(unoptimised).concat())
             .args(if cfg!(feature = "rtx") { &["--features", "rtx"][..] } else { &[] })
             .args(["--", "--exact", test])
             .current_dir(&folder)
