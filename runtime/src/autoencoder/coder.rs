@@ -1,5 +1,6 @@
 //! What both halves of an autoencoder share: tiles in space and chunks in time.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -60,6 +61,8 @@ pub struct Statistics {
 pub(super) struct Coder {
     pub(super) interface: Interface,
     pub(super) first: Network,
+    /// What runs the tiles of pictures, by the number of the graph for one: the tiles of all pictures share runs.
+    groups: BTreeMap<usize, Arc<Group>>,
     /// For the later chunks of clips.
     next: Option<Network>,
     overlap: Option<u32>,
@@ -72,8 +75,8 @@ pub(crate) struct Watch<'w> {
     pub(crate) began: Instant,
     /// The request in the host's queues.
     pub(crate) ticket: &'w Ticket,
-    /// Gets the chunks that are done, and all.
-    pub(crate) progress: &'w dyn Fn(u64, u64),
+    /// Gets the chunks that are done, and all once that is known.
+    pub(crate) progress: &'w dyn Fn(u64, Option<u64>),
 }
 
 impl Coder {
@@ -105,12 +108,18 @@ impl Coder {
             });
         }
         let network = |engine| Network::new(host, engine, options.placement.clone());
-        Ok(Self { interface, first: network(engine)?, next: next.map(network).transpose()?, overlap: options.overlap })
+        let (first, next) = (network(engine)?, next.map(network).transpose()?);
+        let singles = first.graphs().iter().enumerate().filter(|(_, (_, sizes))| sizes.batch == 1);
+        let group = |graph| Ok((graph, first.group(graph, |output| output.name == interface.output)?));
+        let groups = singles.map(|(graph, _)| group(graph)).collect::<Result<_>>()?;
+        Ok(Self { interface, first, groups, next, overlap: options.overlap })
     }
 
-    /// Pictures and clips that are worked on at the same time: one more than run.
+    /// Pictures and clips that are worked on at the same time: as many as fill the largest run on each stream, and one
+    /// that is prepared meanwhile. Each clip has a session of its own.
     pub(super) fn places(&self) -> usize {
-        self.first.streams() + 1
+        let batch = self.groups.values().map(|group| group.batch()).max().filter(|_| !self.is_clip());
+        self.first.streams() * batch.unwrap_or(1) + 1
     }
 
     /// Closes the sessions, until they are needed again.
@@ -175,7 +184,7 @@ impl Coder {
             coder: self,
             cut: self.cut_for(first, next),
             ticket,
-            group: self.first.group(first, |output| output.name == self.interface.output)?,
+            group: self.groups.get(&first).ok_or_else(|| Error::internal("autoencoder"))?,
             first,
             next,
             latent,
@@ -215,7 +224,7 @@ pub(super) struct Coding<'c> {
     pub(super) cut: Cut,
     ticket: &'c Ticket,
     /// What runs the tiles of a picture.
-    group: Arc<Group>,
+    group: &'c Arc<Group>,
     first: usize,
     next: Option<usize>,
     latent: Size,
@@ -297,7 +306,7 @@ impl Coding<'_> {
                 cut(planes, size, place(tile.x), place(tile.y), part, &mut values);
                 vec![Values::F32(values)]
             };
-            let made = self.coder.first.run(self.ticket, &self.group, tiles.iter().map(sample).collect())?;
+            let made = self.coder.first.run(self.ticket, self.group, tiles.iter().map(sample).collect())?;
             for (tile, made) in tiles.iter().zip(made) {
                 self.run_time += (made.ended - made.began).mul_f64(made.share);
                 let values = made.outputs.into_iter().next().ok_or_else(|| Error::internal("autoencoder"))?;

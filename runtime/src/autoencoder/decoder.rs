@@ -135,7 +135,7 @@ impl Decoder {
             for frame in chunk.frames.clone().filter(|frame| *frame < frames) {
                 sink(self.frame(&made, frame - chunk.frames.start, chunk.frames.len(), whole, size)?)?;
             }
-            (watch.progress)(number as u64 + 1, chunks.len() as u64);
+            (watch.progress)(number as u64 + 1, Some(chunks.len() as u64));
         }
         Ok(coding.statistics(size, frames, latents, chunks.len(), watch.began))
     }

@@ -153,7 +153,7 @@ impl Encoder {
             }
             stored.add(&coding.run(number, &chunk, ahead.is_none(), &planes, whole)?, chunk.latents.len());
             number += 1;
-            (watch.progress)(number as u64, number as u64 + u64::from(ahead.is_some()));
+            (watch.progress)(number as u64, ahead.is_none().then_some(number as u64));
             if ahead.is_none() {
                 break;
             }

@@ -1,10 +1,13 @@
 //! Requests of several callers at once, through the library: what they share changes nothing.
 
-use end_to_end::{GoldenPipelines, THREADS};
+use end_to_end::{GoldenPipelines, THREADS, golden_components, run_with_cache_in, words};
 use std::path::Path;
-use tileforge_engine::Pipeline;
+use std::sync::{Arc, Barrier, Mutex};
+use tileforge_engine::{Engine, Pipeline};
+use tileforge_image::Size;
+use tileforge_runtime::autoencoder::{CodingOptions, DecodeRequest, Decoder, Latent};
 use tileforge_runtime::diffusion::{GenerateKind, GenerateRequest, Generated, Generator, GeneratorOptions, Settings};
-use tileforge_runtime::host::{Host, HostOptions, Service, Terms};
+use tileforge_runtime::host::{Handle, Host, HostOptions, Service, Terms};
 use tileforge_session::onnxruntime::{self, Search};
 use tileforge_session::{Environment, Placement, SessionOptions};
 
@@ -30,12 +33,18 @@ fn settings() -> Vec<Settings> {
     ]
 }
 
-fn service(engine: &Path, threads: usize) -> (Host, Service<Generator>) {
-    let environment = Environment::new(onnxruntime::load(&Search::AroundExecutable).unwrap());
-    let host = Host::new(&environment, HostOptions::default());
+fn host() -> Host {
+    Host::new(&Environment::new(onnxruntime::load(&Search::AroundExecutable).unwrap()), HostOptions::default())
+}
+
+fn placement(threads: usize) -> Placement {
     let session = SessionOptions { threads: Some(threads), ..SessionOptions::default() };
-    let placement = Placement { session, ..Placement::default() };
-    let options = GeneratorOptions { placement, ..GeneratorOptions::default() };
+    Placement { session, ..Placement::default() }
+}
+
+fn service(engine: &Path, threads: usize) -> (Host, Service<Generator>) {
+    let host = host();
+    let options = GeneratorOptions { placement: placement(threads), ..GeneratorOptions::default() };
     let generator = Generator::new(&host, &Pipeline::open(engine).unwrap(), options).unwrap();
     let service = Service::new(&host, generator, 8);
     (host, service)
@@ -72,6 +81,73 @@ fn pictures_that_share_runs_of_a_network_are_those_that_each_gives_alone() {
         // With guidance a request has two rows in each step, and one of them asks for two pictures.
         let runs = host.metrics().runs;
         assert!(runs.keys().any(|rows| *rows > 4), "nothing was shared: {runs:?}");
+        service.shutdown();
+    }
+}
+
+/// A decoder of pictures, with graphs for several latents of 32×32.
+const DECODER: &str = "\
+name: together
+provider: cpu
+precision: fp32
+tasks:
+  vae_decoder: { tiles: [32x32], batch: [1, 2, 4] }
+floors:
+  psnr_db: 100
+  cosine: 0.999999
+";
+
+#[test]
+fn latents_that_share_runs_of_a_decoder_are_the_pictures_that_each_gives_alone() {
+    let work = tempfile::tempdir().unwrap();
+    let (profile, engine) = (work.path().join("together.yaml"), work.path().join("decoder"));
+    std::fs::write(&profile, DECODER).unwrap();
+    let golden = golden_components().into_iter().find(|golden| golden.name.starts_with("vae/vae_decoder.0")).unwrap();
+    let from = words(&[&"build", &golden.checkpoint, &"--component", &golden.graph]);
+    let line = from.into_iter().chain(words(&[&"--profile", &profile, &"-o", &engine]));
+    let _ = run_with_cache_in(work.path(), "engine-builder", line).success();
+    let engine = Engine::open(&engine).unwrap();
+    let latent = |number: u32| Latent {
+        channels: 4,
+        frames: None,
+        size: Size { width: 32, height: 32 },
+        values: (0..4 * 32 * 32).map(|index| ((index * (number + 3) * 7) % 41) as f32 / 20.0 - 1.0).collect(),
+        pixels: None,
+        clip_frames: None,
+    };
+    for threads in THREADS {
+        let host = host();
+        let options = CodingOptions { placement: placement(threads), ..CodingOptions::default() };
+        let decoder = Decoder::new(&host, &engine, None, options).unwrap();
+        let service = Service::new(&host, decoder, 10);
+        // As many as are worked on at the same time wait for each other before they run.
+        let submit = |number: u32, barrier: Arc<Barrier>| {
+            let made = Arc::new(Mutex::new(Vec::new()));
+            let sink = made.clone();
+            let request = DecodeRequest::new(
+                move || {
+                    barrier.wait();
+                    Ok(latent(number))
+                },
+                move |pixels| {
+                    sink.lock().unwrap().extend(pixels.samples.iter().map(|value| value.to_bits()));
+                    Ok(())
+                },
+            );
+            (service.submit(request, Terms::default()).unwrap(), made)
+        };
+        let finished = |(handle, made): (Handle<_>, Arc<Mutex<Vec<u32>>>)| {
+            let _ = handle.wait().unwrap();
+            std::mem::take(&mut *made.lock().unwrap())
+        };
+        let each: Vec<_> = (0..10).map(|number| finished(submit(number, Arc::new(Barrier::new(1))))).collect();
+        assert_eq!(host.metrics().runs.keys().collect::<Vec<_>>(), [&1]);
+        let barrier = Arc::new(Barrier::new(5));
+        let all: Vec<_> = (0..10).map(|number| submit(number, barrier.clone())).collect();
+        let together: Vec<_> = all.into_iter().map(finished).collect();
+        assert!(together == each, "{threads} threads: a picture is another one beside the others");
+        let runs = host.metrics().runs;
+        assert!(runs.keys().any(|latents| *latents > 1), "nothing was shared: {runs:?}");
         service.shutdown();
     }
 }
