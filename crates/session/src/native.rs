@@ -361,10 +361,19 @@ impl GpuMemory {
 
     /// Bytes in use, by all processes.
     pub(crate) fn used(&self) -> Result<u64, String> {
+        self.now().map(|memory| memory.used)
+    }
+
+    /// Bytes that no process uses.
+    pub(crate) fn free(&self) -> Result<u64, String> {
+        self.now().map(|memory| memory.free)
+    }
+
+    fn now(&self) -> Result<NvmlMemory, String> {
         let mut memory = NvmlMemory::default();
         // SAFETY: the handle is NVML's, which is open; the result is written through a pointer to a live local.
         nvml_check("nvmlDeviceGetMemoryInfo", unsafe { (self.memory_of)(self.handle, &mut memory) })?;
-        Ok(memory.used)
+        Ok(memory)
     }
 }
 
@@ -470,7 +479,7 @@ mod tests {
         );
         let open = |device| GpuMemory::open(nvml.to_str().unwrap(), driver.to_str().unwrap(), device);
         let memory = open(0).unwrap();
-        assert_eq!((memory.used(), memory.used()), (Ok(300), Ok(300)));
+        assert_eq!((memory.used(), memory.free(), memory.used()), (Ok(300), Ok(700), Ok(300)));
         drop(memory);
         assert!(open(1).is_err_and(|problem| problem.contains("cuDeviceGet failed with code 101")));
         assert!(GpuMemory::open("libnone.so", driver.to_str().unwrap(), 0).is_err());

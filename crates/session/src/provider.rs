@@ -354,6 +354,14 @@ impl GpuMemory {
     pub fn used(&self) -> Result<u64, String> {
         self.0.used()
     }
+
+    /// Bytes that no process uses now.
+    ///
+    /// # Errors
+    /// Why NVML does not answer.
+    pub fn free(&self) -> Result<u64, String> {
+        self.0.free()
+    }
 }
 
 impl Probe {

@@ -15,7 +15,8 @@ pub struct HostOptions {
     /// Bytes of this machine's memory that sessions may take; `None`: as much as the system gives within the limits of
     /// the process's control groups.
     pub memory: Option<u64>,
-    /// Bytes of GPUs' memory, by the GPU's number; without a number: all that the GPU has.
+    /// Bytes of GPUs' memory that sessions may take, by the GPU's number. Without a number: as much as the driver says
+    /// is free when a session opens, for which idle ones close.
     pub gpu_memory: Vec<(u32, u64)>,
 }
 

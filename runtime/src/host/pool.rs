@@ -60,9 +60,15 @@ impl Pool {
         self.budgets.insert(memory, bytes);
     }
 
-    /// Finds or admits a session that takes so many bytes of a memory. `free`: bytes that the system can still give, if
-    /// it says so, where there is no budget.
-    pub(super) fn take(&mut self, key: SessionKey, memory: Memory, bytes: u64, free: Option<u64>) -> Found {
+    /// Finds or admits a session that takes so many bytes of a memory. `free` is asked for a new session where there
+    /// is no budget: bytes that the system can still give, if it says so.
+    pub(super) fn take(
+        &mut self,
+        key: SessionKey,
+        memory: Memory,
+        bytes: u64,
+        free: impl FnOnce() -> Option<u64>,
+    ) -> Found {
         self.clock += 1;
         let clock = self.clock;
         if let Some(entry) = self.entries.get_mut(&key) {
@@ -74,7 +80,7 @@ impl Pool {
         }
         let (limit, used) = match self.budgets.get(&memory) {
             Some(budget) => (Some(*budget), self.used(memory)),
-            None => (free, 0),
+            None => (free(), 0),
         };
         let mut closing = Vec::new();
         if let Some(limit) = limit {
@@ -173,7 +179,7 @@ mod tests {
     }
 
     fn take(pool: &mut Pool, engine: u64, bytes: u64) -> Found {
-        pool.take(key(engine), Memory::Machine, bytes, None)
+        pool.take(key(engine), Memory::Machine, bytes, || None)
     }
 
     #[test]
@@ -209,7 +215,7 @@ mod tests {
     #[test]
     fn a_session_counts_where_it_was_opened() {
         let mut pool = pool(15);
-        assert_eq!(pool.take(key(1), Memory::Gpu(0), 10, None), Found::MayOpen(vec![]));
+        assert_eq!(pool.take(key(1), Memory::Gpu(0), 10, || None), Found::MayOpen(vec![]));
         pool.place(key(1), Memory::Machine);
         assert_eq!((pool.used(Memory::Gpu(0)), pool.used(Memory::Machine)), (0, 10));
         assert_eq!(take(&mut pool, 2, 10), Found::InUse);
@@ -218,11 +224,11 @@ mod tests {
     #[test]
     fn without_a_budget_idle_sessions_make_room_and_the_attempt_is_made() {
         let mut pool = Pool::default();
-        let mut take = |engine, free| pool.take(key(engine), Memory::Machine, 10, free);
+        let mut take = |engine, free| pool.take(key(engine), Memory::Machine, 10, || free);
         assert_eq!(take(1, None), Found::MayOpen(vec![]));
         assert_eq!(take(2, Some(5)), Found::MayOpen(vec![]));
         pool.give_back(key(1));
-        assert_eq!(pool.take(key(3), Memory::Machine, 10, Some(5)), Found::MayOpen(vec![key(1)]));
+        assert_eq!(pool.take(key(3), Memory::Machine, 10, || Some(5)), Found::MayOpen(vec![key(1)]));
         assert_eq!(pool.take_idle(|_, _| true), []);
         pool.give_back(key(2));
         assert_eq!(pool.take_idle(|_, memory| memory == Memory::Machine), [key(2)]);

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tileforge_session::provider::GpuMemory;
 use tileforge_session::{Session, available_memory};
 
 use super::core::Core;
@@ -14,6 +15,14 @@ use crate::error::{Error, Result};
 
 /// How long somebody waits before looking again.
 const PATIENCE: Duration = Duration::from_millis(50);
+
+/// Bytes of a memory that are free now, if the system says so.
+fn free(memory: Memory) -> Option<u64> {
+    match memory {
+        Memory::Machine => available_memory(),
+        Memory::Gpu(number) => GpuMemory::open(number).and_then(|memory| memory.free()).ok(),
+    }
+}
 
 /// The sessions of a host.
 pub(super) struct OpenSessions {
@@ -55,11 +64,12 @@ impl OpenSessions {
     pub(super) fn lend(self: &Arc<Self>, core: &Arc<Core>, graph: usize, stream: usize) -> Result<Lending> {
         let key = SessionKey { engine: core.id, graph, stream };
         let (memory, bytes) = (core.memory(graph, stream), core.bytes(graph));
-        let closing: Vec<Lent> = {
+        // They close when the lock is free again: closing takes a while.
+        let mut closing: Vec<Lent> = Vec::new();
+        {
             let mut state = self.state.lock();
             loop {
-                let free = if memory == Memory::Machine { available_memory() } else { None };
-                match state.pool.take(key, memory, bytes, free) {
+                match state.pool.take(key, memory, bytes, || free(memory)) {
                     Found::Open => match state.idle.remove(&key) {
                         Some(lent) if Some(lent.session.provider()) == core.provider(graph) => {
                             return Ok(Lending { sessions: self.clone(), core: core.clone(), key, lent: Some(lent) });
@@ -67,10 +77,13 @@ impl OpenSessions {
                         // The graph is on another provider now, or it is time to try the best one again.
                         other => {
                             state.pool.remove(key);
-                            drop(other);
+                            closing.extend(other);
                         }
                     },
-                    Found::MayOpen(keys) => break keys.iter().filter_map(|key| state.idle.remove(key)).collect(),
+                    Found::MayOpen(keys) => {
+                        closing.extend(keys.iter().filter_map(|key| state.idle.remove(key)));
+                        break;
+                    }
                     Found::InUse => drop(self.returned.wait_for(&mut state, PATIENCE)),
                     Found::NeverFits { budget } => {
                         let engine = core.ladder.verdict().engine.clone();
@@ -78,7 +91,7 @@ impl OpenSessions {
                     }
                 }
             }
-        };
+        }
         drop(closing);
         let mut place = Lending { sessions: self.clone(), core: core.clone(), key, lent: None };
         let (record, _) = core.graphs.get(graph).ok_or_else(|| Error::internal("session"))?;
