@@ -1,5 +1,6 @@
 //! What can go wrong, by what a caller can do about it.
 
+use tileforge_registry::Error as RegistryError;
 use tileforge_runtime::Error as RuntimeError;
 use tileforge_session::Error as SessionError;
 
@@ -15,7 +16,7 @@ pub enum Error {
     Runtime(#[from] RuntimeError),
     /// An engine cannot be pulled from a registry.
     #[error(transparent)]
-    Registry(#[from] tileforge_registry::Error),
+    Registry(#[from] RegistryError),
     /// The engine is one of another task.
     #[error("expected an engine for {expected}, found one for {found}")]
     OtherTask {
@@ -51,7 +52,7 @@ pub enum ErrorKind {
     InvalidInput,
     /// No device, or its memory, holds it: take another engine or device.
     DoesNotFit,
-    /// Too many requests wait: try again later.
+    /// Too many requests wait, or another process pulls the same engine: try again later.
     Busy,
     /// The caller wanted it no more.
     Cancelled,
@@ -67,8 +68,20 @@ impl Error {
         match self {
             Self::Runtime(error) => of_runtime(error.root()),
             Self::OtherTask { .. } | Self::Pixels { .. } | Self::Clip { .. } => ErrorKind::InvalidInput,
-            Self::Registry(_) | Self::Temporary(_) => ErrorKind::Failed,
+            Self::Registry(error) => of_registry(error),
+            Self::Temporary(_) => ErrorKind::Failed,
         }
+    }
+}
+
+fn of_registry(error: &RegistryError) -> ErrorKind {
+    match error {
+        RegistryError::Reference { .. } | RegistryError::NotThere { .. } | RegistryError::Engine(_) => {
+            ErrorKind::InvalidInput
+        }
+        RegistryError::Busy { .. } => ErrorKind::Busy,
+        // Connections, certificates, what a registry answers, this machine's disk.
+        _ => ErrorKind::Failed,
     }
 }
 

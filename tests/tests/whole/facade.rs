@@ -122,6 +122,7 @@ fn requests_are_awaited_cancelled_and_refused_with_a_kind() {
 
     let kind = |result: tileforge::Result<()>| result.unwrap_err().kind();
     assert_eq!(kind(open(&host, "/nowhere/engine").map(drop)), ErrorKind::InvalidInput);
+    assert_eq!(kind(open(&host, "oci://registry/two words:1").map(drop)), ErrorKind::InvalidInput);
     assert_eq!(kind(engine.depth(Placement::default()).map(drop)), ErrorKind::InvalidInput);
     assert_eq!(kind(engine.inpainter(Placement::default()).map(drop)), ErrorKind::InvalidInput);
     assert_eq!(kind(engine.generator(Default::default()).map(drop)), ErrorKind::InvalidInput);
