@@ -14,7 +14,8 @@ use crate::verbosity::Verbosity;
 /// says as much as `verbosity` asks for.
 pub fn start_log(verbosity: Verbosity) {
     verbosity.apply();
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(verbosity.log_filter()));
+    let filter = EnvFilter::try_from_default_env()
+        .unwrap_or_else(|_| EnvFilter::new(verbosity.log_filter("warn", "warn,tileforge=debug")));
     let colours = io::stderr().is_terminal() && colours_wanted(std::env::var_os("NO_COLOR").as_deref());
     let started = tracing_subscriber::fmt()
         .with_env_filter(filter)

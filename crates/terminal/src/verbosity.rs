@@ -17,7 +17,8 @@ pub struct Verbosity {
 static LEVEL: AtomicU8 = AtomicU8::new(1);
 
 impl Verbosity {
-    pub(crate) fn apply(self) {
+    /// From now on, everything here says as much. To be called once, at the start.
+    pub fn apply(self) {
         LEVEL.store(self.level(), Ordering::Relaxed);
     }
 
@@ -25,12 +26,13 @@ impl Verbosity {
         if self.quiet { 0 } else { self.verbose.saturating_add(1) }
     }
 
-    /// What the log shows.
-    pub(crate) fn log_filter(self) -> &'static str {
+    /// What the log shows, in the words of `RUST_LOG`: usually, and with `-v`. With `--quiet` it shows warnings: they
+    /// say that a result is another one than was asked for.
+    pub fn log_filter(self, usual: &'static str, verbose: &'static str) -> &'static str {
         match self.level() {
-            // A warning says that a result is another one than was asked for.
-            0 | 1 => "warn",
-            2 => "warn,tileforge=debug",
+            0 => "warn",
+            1 => usual,
+            2 => verbose,
             _ => "debug",
         }
     }
@@ -72,7 +74,8 @@ mod tests {
         assert_eq!(level("program -v -q"), None);
         let many = format!("program -{}", "v".repeat(300));
         assert!(level(&many).is_none_or(|level| level == u8::MAX));
-        assert_eq!(parsed("program -q").unwrap().log_filter(), "warn");
-        assert_eq!(parsed("program -vvv").unwrap().log_filter(), "debug");
+        let filter = |line| parsed(line).unwrap().log_filter("usual", "verbose");
+        assert_eq!([filter("program -q"), filter("program"), filter("program -v")], ["warn", "usual", "verbose"]);
+        assert_eq!([filter("program -vv"), filter("program -vvv")], ["debug"; 2]);
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tileforge::{Placement, SessionOptions};
 use tileforge_server::{Limits, TlsFiles};
-use tileforge_terminal::Placing;
+use tileforge_terminal::{Placing, Verbosity};
 
 use crate::log::LogFormat;
 
@@ -88,6 +88,20 @@ pub(crate) struct Serve {
     /// Seconds that requests are still accepted after SIGTERM, while the server says that it is not ready.
     #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = seconds, help_heading = "Shutdown")]
     pub(crate) drain: Duration,
+}
+
+/// Arguments of every command.
+#[derive(clap::Args)]
+pub(crate) struct Common {
+    /// The ONNX Runtime library, or the folder that holds it.
+    ///
+    /// Without it: the environment variable ORT_DYLIB_PATH, then beside this executable, then ../lib/tileforge (where
+    /// releases have it), then ../lib, then .onnxruntime/lib of the source tree that it was built in (where `make
+    /// setup` puts it).
+    #[arg(long, global = true, value_name = "PATH", help_heading = "Libraries")]
+    pub(crate) ort_lib: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) verbosity: Verbosity,
 }
 
 /// How others see what the program does.

@@ -3,6 +3,7 @@
 use std::io;
 
 use clap::ValueEnum;
+use tileforge_terminal::Verbosity;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, fmt};
@@ -19,10 +20,13 @@ pub(crate) enum LogFormat {
     Text,
 }
 
-/// Writes the log to standard error. The environment variable `RUST_LOG` says how much. Spans go to `traces`.
-pub(crate) fn start(format: LogFormat, traces: Option<&Traces>) {
-    let usual = "warn,request=info,tileforge_server=info";
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(usual));
+/// Writes the log to standard error: as much as the environment variable `RUST_LOG` says, or else `verbosity`. Spans
+/// go to `traces`.
+pub(crate) fn start(verbosity: Verbosity, format: LogFormat, traces: Option<&Traces>) {
+    verbosity.apply();
+    let (usual, verbose) = ("warn,request=info,tileforge_server=info", "warn,request=info,tileforge=debug");
+    let filter = verbosity.log_filter(usual, verbose);
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(filter));
     let lines = fmt::layer().with_writer(io::stderr);
     let lines = match format {
         LogFormat::Json => {

@@ -26,13 +26,8 @@ use failure::{CommandResult, Error};
 struct Cli {
     #[command(subcommand)]
     command: Command,
-    /// The ONNX Runtime library, or the folder that holds it.
-    ///
-    /// Without it: the environment variable ORT_DYLIB_PATH, then beside this executable, then ../lib/tileforge (where
-    /// releases have it), then ../lib, then .onnxruntime/lib of the source tree that it was built in (where `make
-    /// setup` puts it).
-    #[arg(long, global = true, value_name = "PATH", help_heading = "Libraries")]
-    ort_lib: Option<PathBuf>,
+    #[command(flatten)]
+    common: arguments::Common,
 }
 
 /// How this program ends.
@@ -80,8 +75,8 @@ fn main() -> ExitCode {
 
 fn run(cli: Cli) -> CommandResult {
     match cli.command {
-        Command::Serve(arguments) => serve::run(&arguments, cli.ort_lib),
-        Command::Work(arguments) => work::run(&arguments, cli.ort_lib),
+        Command::Serve(arguments) => serve::run(&arguments, cli.common),
+        Command::Work(arguments) => work::run(&arguments, cli.common),
         Command::Key(arguments) => key(&arguments),
         Command::Completions(arguments) => Ok(terminal::print_completions(arguments.shell, Cli::command())?),
         Command::Manual => Ok(terminal::print_manual(Cli::command())?),

@@ -8,7 +8,7 @@ use tileforge_server::{Server, Settings};
 use tileforge_terminal::{self as terminal, Exit, Failure};
 use tokio::runtime;
 
-use crate::arguments::{Engines, Watching};
+use crate::arguments::{Common, Engines, Watching};
 use crate::configuration;
 use crate::failure::{CommandResult, Error};
 use crate::log;
@@ -28,12 +28,13 @@ pub(crate) struct Start<'a> {
     pub(crate) watching: &'a Watching,
     pub(crate) memory: Option<u64>,
     pub(crate) settings: Settings,
+    pub(crate) common: Common,
 }
 
-pub(crate) fn run(start: Start<'_>, ort_lib: Option<PathBuf>) -> CommandResult {
-    let Start { engines, watching, memory, settings } = start;
+pub(crate) fn run(start: Start<'_>) -> CommandResult {
+    let Start { engines, watching, memory, settings, common: Common { ort_lib, verbosity } } = start;
     let traces = Traces::open(watching.traces.as_deref())?;
-    log::start(watching.log, traces.as_ref());
+    log::start(verbosity, watching.log, traces.as_ref());
     let onnxruntime = ort_lib.or_else(|| env::var_os("ORT_DYLIB_PATH").map(PathBuf::from));
     let memory = HostOptions { memory, ..HostOptions::default() };
     let setup =

@@ -1,15 +1,13 @@
 //! `serve`: a server from its arguments to its settings.
 
-use std::path::PathBuf;
-
 use tileforge_server::Settings;
 
-use crate::arguments::Serve;
+use crate::arguments::{Common, Serve};
 use crate::configuration;
 use crate::failure::{CommandResult, Error};
 use crate::running::{self, Start};
 
-pub(crate) fn run(arguments: &Serve, ort_lib: Option<PathBuf>) -> CommandResult {
+pub(crate) fn run(arguments: &Serve, common: Common) -> CommandResult {
     if arguments.http.0.is_none() && arguments.grpc.0.is_none() || !arguments.engines.are_named() {
         return Err(Error::Nothing);
     }
@@ -27,5 +25,5 @@ pub(crate) fn run(arguments: &Serve, ort_lib: Option<PathBuf>) -> CommandResult 
         work: None,
         limits: arguments.limits(),
     };
-    running::run(Start { engines, watching: &arguments.watching, memory: arguments.load.memory, settings }, ort_lib)
+    running::run(Start { engines, watching: &arguments.watching, memory: arguments.load.memory, settings, common })
 }

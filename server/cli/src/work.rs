@@ -1,11 +1,10 @@
 //! `work`: a worker from its arguments to its settings.
 
 use std::env;
-use std::path::PathBuf;
 
 use tileforge_server::{Settings, WorkSettings};
 
-use crate::arguments::Work;
+use crate::arguments::{Common, Work};
 use crate::configuration;
 use crate::failure::{CommandResult, Error};
 use crate::running::{self, Start};
@@ -16,7 +15,7 @@ const BROKER: &str = "TILEFORGE_BROKER";
 /// What the names of the variables begin with that are for object stores.
 const STORES: [&str; 3] = ["AWS_", "AZURE_", "GOOGLE_"];
 
-pub(crate) fn run(arguments: &Work, ort_lib: Option<PathBuf>) -> CommandResult {
+pub(crate) fn run(arguments: &Work, common: Common) -> CommandResult {
     if !arguments.engines.are_named() {
         return Err(Error::Nothing);
     }
@@ -49,5 +48,5 @@ pub(crate) fn run(arguments: &Work, ort_lib: Option<PathBuf>) -> CommandResult {
         work: Some(work),
         limits: arguments.limits(),
     };
-    running::run(Start { engines, watching: &arguments.watching, memory: arguments.load.memory, settings }, ort_lib)
+    running::run(Start { engines, watching: &arguments.watching, memory: arguments.load.memory, settings, common })
 }

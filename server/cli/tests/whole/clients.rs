@@ -54,6 +54,15 @@ fn curl_is_served() {
 }
 
 #[test]
+fn a_quiet_server_logs_no_request() {
+    let engines = engines();
+    let mut server = Server::start(engines.path(), &["--quiet"]);
+    assert_eq!(server.get("/v2/health/live").0, 200);
+    server.signal("TERM");
+    assert_eq!((server.exit_code(), server.log().as_str()), (0, ""));
+}
+
+#[test]
 fn the_document_has_the_paths_that_are_served() {
     let engines = engines();
     let server = Server::start(engines.path(), &[]);

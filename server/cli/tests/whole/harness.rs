@@ -211,7 +211,8 @@ impl Server {
 
     /// The events of its log, which are one JSON object each.
     pub(crate) fn events(&self) -> Vec<Value> {
-        self.log().lines().map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}"))).collect()
+        let log = self.log();
+        log.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("{line:?} in {log}"))).collect()
     }
 
     pub(crate) fn process(&self) -> u32 {
