@@ -33,7 +33,7 @@ SECONDS ?= 20
 # Clients of the server that are not ours, and what its tests and try-cluster take from PyPI.
 SERVER_CLIENTS := target/server-venv/installed
 
-.PHONY: help setup build demo serve try-cluster engines engines-of-models engines-of-profile test conformance gpu-check lint format fuzz bench docs dist package semver clean
+.PHONY: help setup build demo serve try-cluster engines engines-of-models engines-of-profile test clients conformance gpu-check lint format fuzz bench docs dist package semver clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -119,6 +119,8 @@ $(SERVER_NPM): tests/clients/npm/package.json tests/clients/npm/package-lock.jso
 	cd target/server-npm && npm ci --silent --no-audit --no-fund --ignore-scripts
 	touch $@
 
+clients: $(ORAS) $(SERVER_CLIENTS) $(SERVER_NPM) $(PYTHON_CLIENTS) ## Install the clients that tests run
+
 # Some tests give files to other users, as neighbours on a machine do. Root may do that, and everyone in a user namespace
 # of their own.
 AS_ROOT := $(if $(filter-out 0,$(shell id -u)),unshare --user --map-auto --map-root-user)
@@ -127,7 +129,7 @@ AS_ROOT := $(if $(filter-out 0,$(shell id -u)),unshare --user --map-auto --map-r
 test: RTX := $(if $(RTX_FEATURE),1)
 # Tests wait for programs and clocks, too: one more of them at the same time than there are processors.
 test: export RUST_TEST_THREADS ?= $(shell echo $$(($$(nproc) + 1)))
-test: setup $(ORAS) $(SERVER_CLIENTS) $(SERVER_NPM) $(PYTHON_CLIENTS) ## Run all tests; with the GPU library set up, also `conformance`
+test: setup clients ## Run all tests; with the GPU library set up, also `conformance`
 	$(AS_ROOT) cargo test --release --locked --workspace $(RTX_FEATURE)
 	scripts/test_vapoursynth.sh $(BIN)
 	@$(if $(RTX_FEATURE),,echo "not run: $(WITHOUT_RTX)")
