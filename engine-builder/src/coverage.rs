@@ -171,6 +171,14 @@ mod tests {
     }
 
     #[test]
+    fn every_graph_of_clips_is_run() {
+        let (mut contract, twins) = (contract(), [layer(8), layer(8)]);
+        assert_eq!(are_run(&contract, &twins).unwrap(), [true, false]);
+        contract.inputs[0].axes.insert(2, Axis::Frames(Extent::multiple_of(1)));
+        assert_eq!(are_run(&contract, &twins).unwrap(), [true, true]);
+    }
+
+    #[test]
     fn a_large_network_is_measured_on_fewer_samples_and_graphs() {
         // 0.082, 0.33 and 1.3 TFLOP.
         let models = [2048, 4096, 8192].map(layer);

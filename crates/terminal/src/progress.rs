@@ -90,14 +90,12 @@ impl Progress {
                 bar.reset();
                 bar.set_message(stage);
                 total.map_or_else(|| bar.unset_length(), |total| bar.set_length(total));
-                if let Ok(style) = ProgressStyle::with_template(&template(total, unit)) {
-                    bar.set_style(
-                        style
-                            .with_key("left", left)
-                            .with_key("rate", move |state: &ProgressState, out: &mut dyn fmt::Write| {
-                                rate(state, unit, out)
-                            }),
-                    );
+                if let Ok(style) = ProgressStyle::with_template(if total.is_some() { BAR } else { SPINNER }) {
+                    let of_unit = |write: fn(&ProgressState, Unit, &mut dyn fmt::Write)| {
+                        move |state: &ProgressState, out: &mut dyn fmt::Write| write(state, unit, out)
+                    };
+                    let style = style.with_key("done", of_unit(done)).with_key("rate", of_unit(rate));
+                    bar.set_style(style.with_key("left", left));
                 }
                 bar.enable_steady_tick(TICK);
             }
@@ -185,10 +183,18 @@ impl Drop for Shown {
     }
 }
 
+/// How much is done, and of how much.
+fn done(state: &ProgressState, unit: Unit, out: &mut dyn fmt::Write) {
+    // Writing to the bar's line cannot fail.
+    let _ = match state.len() {
+        Some(total) => write!(out, "{}", unit.part(state.pos(), total)),
+        None => write!(out, "{}", unit.amount(state.pos())),
+    };
+}
+
 /// The time that is left, once anything is done; before that it is not known.
 fn left(state: &ProgressState, out: &mut dyn fmt::Write) {
     if state.pos() > 0 && state.len().is_some_and(|total| state.pos() < total) {
-        // Writing to the bar's line cannot fail.
         let _ = write!(out, ", {} left", HumanDuration(state.eta()));
     }
 }
@@ -205,18 +211,9 @@ fn rate(state: &ProgressState, unit: Unit, out: &mut dyn fmt::Write) {
 }
 
 /// What a bar looks like, in indicatif's words.
-fn template(total: Option<u64>, unit: Unit) -> String {
-    match (total, unit) {
-        (Some(_), Unit::Count(name)) => format!("{{msg}} {{bar:30}} {{human_pos}} of {{human_len}} {name}{{left}}"),
-        (Some(_), Unit::Rate(name)) => {
-            format!("{{msg}} {{bar:30}} {{human_pos}} of {{human_len}} {name}{{rate}}{{left}}")
-        }
-        (Some(_), Unit::Bytes) => "{msg} {bar:30} {decimal_bytes} of {decimal_total_bytes}{left}".to_owned(),
-        (None, Unit::Count(name)) => format!("{{spinner}} {{msg}}: {{human_pos}} {name}, {{elapsed}}"),
-        (None, Unit::Rate(name)) => format!("{{spinner}} {{msg}}: {{human_pos}} {name}{{rate}}, {{elapsed}}"),
-        (None, Unit::Bytes) => "{spinner} {msg}: {decimal_bytes}, {elapsed}".to_owned(),
-    }
-}
+const BAR: &str = "{msg} {bar:30} {done}{rate}{left}";
+/// The same where it is not known how much there is.
+const SPINNER: &str = "{spinner} {msg}: {done}{rate}, {elapsed}";
 
 #[cfg(test)]
 mod tests {
@@ -246,11 +243,19 @@ mod tests {
         progress.suspend(|| ());
         let shown = terminal.contents();
         assert!(shown.contains(" 500 of 1,000 frames, ") && shown.contains(" frames a second, "), "{shown}");
-        progress.begin("compile", None, Unit::Count("graphs"));
-        progress.add(2);
-        progress.suspend(|| ());
-        let shown = terminal.contents();
-        assert!(shown.contains(" compile: 2 graphs, "), "{shown}");
+        for (unit, total, done, expected) in [
+            (Unit::Count("tiles"), Some(1), 0, " 0 of 1 tile"),
+            (Unit::Bytes, Some(3_000_000), 1_500_000, " 1.5 of 3.0 MB, "),
+            (Unit::Count("graphs"), None, 2, " compile: 2 graphs, "),
+            (Unit::Count("graphs"), None, 1, " compile: 1 graph, "),
+            (Unit::Bytes, None, 1_500_000, " compile: 1.5 MB, "),
+        ] {
+            progress.begin("compile", total, unit);
+            progress.set(done);
+            progress.suspend(|| ());
+            let shown = terminal.contents();
+            assert!(shown.contains(expected) && !shown.contains("tiles"), "{shown}");
+        }
         progress.finish();
         assert_eq!(terminal.contents(), "");
     }

@@ -20,7 +20,7 @@ use tileforge_runtime::tensor_file::TensorFormat;
 use tileforge_runtime::{Error, Result};
 use tileforge_session::Environment;
 use tileforge_session::peak_memory_bytes;
-use tileforge_terminal::{Placing, number, print, print_json};
+use tileforge_terminal::{Placing, Unit, number, print, print_json};
 
 use super::chosen::{Chosen, Named, Signed, placement};
 use super::endings;
@@ -29,6 +29,10 @@ use super::figures::{decibels, nodes};
 use super::frame_folder::FrameFolder;
 use super::infer::{has_frames, is_film, is_standard_stream, open_frames, say};
 use super::signals::stopped_by_signals;
+use super::waiting::wait;
+
+/// What progress counts: the parts of a clip in time. A picture is one.
+const CHUNKS: Unit = Unit::Count("chunks");
 
 const ENCODE_EXAMPLES: &str = "\
 Examples:
@@ -245,7 +249,8 @@ pub(crate) fn encode(arguments: &EncodeArguments, environment: impl Fn() -> Resu
     let service = Service::new(&host, encoder, 1);
     let posterior = arguments.sample.map_or(Posterior::Mean, Posterior::Sample);
     let request = EncodeRequest::new(opener, posterior);
-    let (latent, made) = service.submit(request, &stopped_by_signals())?.wait()?;
+    let encoding = service.submit(request, &stopped_by_signals())?;
+    let (latent, made) = wait(&encoding, "encode", CHUNKS)?;
     latent.write(output)?;
     let seconds = service.task().placed().opening.as_secs_f64();
     tell(coding, &arguments.source.input, output, bundle.name(), &made, seconds)
@@ -296,7 +301,8 @@ pub(crate) fn decode(arguments: &DecodeArguments, environment: impl Fn() -> Resu
             target.write(&frame, *count)
         },
     );
-    let made = service.submit(request, &stopped_by_signals())?.wait()?;
+    let decoding = service.submit(request, &stopped_by_signals())?;
+    let made = wait(&decoding, "decode", CHUNKS)?;
     let seconds = service.task().placed().opening.as_secs_f64();
     // The task has dropped its own handle on the sink with the request.
     let (target, _) = Arc::into_inner(target).ok_or_else(|| Error::Internal("decode".into()))?.into_inner();
@@ -383,7 +389,7 @@ pub(crate) fn roundtrip(
     let mut original = opener()?;
     let request = EncodeRequest::new(opener, Posterior::Mean);
     let cancel = stopped_by_signals();
-    let (latent, encoded) = encoding.submit(request, &cancel)?.wait()?;
+    let (latent, encoded) = wait(&encoding.submit(request, &cancel)?, "encode", CHUNKS)?;
     encoding.shutdown();
     let sums = Arc::new(parking_lot::Mutex::new(Squares::default()));
     let sum = sums.clone();
@@ -396,7 +402,7 @@ pub(crate) fn roundtrip(
         },
     );
     let decoding = Service::new(&host, decoding, 1);
-    let decoded = decoding.submit(request, &cancel)?.wait()?;
+    let decoded = wait(&decoding.submit(request, &cancel)?, "decode", CHUNKS)?;
     let psnr_db = sums.lock().psnr_db();
     if coding.json {
         print_json(&json!({ "psnr_db": psnr_db, "encode": encoded, "decode": decoded }))?;

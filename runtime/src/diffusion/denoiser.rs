@@ -223,7 +223,7 @@ impl Steps<'_> {
                 Input::Timestep => Ok(Values::F32(vec![timestep])),
                 Input::Condition(on) => {
                     let values = condition.get(on).cloned();
-                    values.map(Values::F32).ok_or_else(|| RuntimeError::internal("unet"))
+                    values.map(Values::F32).ok_or_else(|| RuntimeError::internal("denoiser"))
                 }
             };
             self.denoiser.inputs.iter().map(input).collect::<Result<Vec<_>>>()
@@ -231,7 +231,7 @@ impl Steps<'_> {
         let samples = self.conditions.iter().enumerate().map(sample).collect::<Result<Vec<_>>>()?;
         let made = self.denoiser.network.run(self.ticket, &self.group, samples)?;
         let prediction = |made: crate::host::Made| {
-            made.outputs.into_iter().next().ok_or_else(|| RuntimeError::internal("unet"))?.into_f32()
+            made.outputs.into_iter().next().ok_or_else(|| RuntimeError::internal("denoiser"))?.into_f32()
         };
         made.into_iter().map(prediction).collect()
     }

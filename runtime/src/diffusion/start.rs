@@ -180,7 +180,7 @@ impl Preparation<'_> {
     /// A sample of a picture's latent.
     fn encoded(&mut self, picture: Pixels) -> Result<Vec<f64>> {
         // Without an encoder, the source was refused.
-        let encoder = self.encoder.ok_or_else(|| RuntimeError::internal("vae_encoder"))?;
+        let encoder = self.encoder.ok_or_else(|| RuntimeError::internal("encoder"))?;
         let progress = |_, _| ();
         let watch = Watch { began: Instant::now(), ticket: self.ticket, progress: &progress };
         let frames = Box::new(std::iter::once(Ok(picture)));

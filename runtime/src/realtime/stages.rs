@@ -138,6 +138,7 @@ fn run_all(
     for Read { size, frame, sink } in frames {
         reply.go_on()?;
         let number = counts.frames;
+        reply.progress(number, None);
         counts.frames += 1;
         let shown = if schedule.is_some_and(|schedule| schedule.drops(number, Instant::now())) {
             counts.dropped += 1;

@@ -506,7 +506,8 @@ fn figures_are_saved_compared_and_swept() {
     let moved = work.path().join("moved.json");
     fs::write(&moved, elsewhere.to_string()).unwrap();
     let _ = bench(&[&"--compare", &moved]).failure(2, &["of another setting", "another processor"]);
-    let _ = bench(&[&"--compare", &work.path().join("none.json")]).failure(1, &["none.json"]);
+    let refused = bench(&[&"--compare", &work.path().join("none.json")]).failure(1, &["none.json"]);
+    assert_eq!(refused.stdout, "", "it was measured");
 
     let profile = bench(&[&"--profile", &"--json"]).success().json();
     // Two pictures of four tiles: in one run each, or in four. The warm-up does not count.

@@ -13,7 +13,7 @@ use tileforge_runtime::host::{Cancel, Host, HostOptions, Terms};
 use tileforge_runtime::pixels::Pixels;
 use tileforge_runtime::{Error, Result};
 use tileforge_session::{Environment, peak_memory_bytes};
-use tileforge_terminal::{Progress, Unit};
+use tileforge_terminal::{Progress, Unit, counted};
 
 use super::super::advice::of_stretching;
 use super::super::failure::{CommandResult, Failure};
@@ -103,9 +103,10 @@ pub(super) fn run(
         return Ok(say(Some(output), &format!("{everything:#}"))?);
     }
     let text = format!(
-        "{} → {}: {frames} frames of {} in colours, computed at {}, {seconds:.2} s on {}",
+        "{} → {}: {} of {} in colours, computed at {}, {seconds:.2} s on {}",
         input.display(),
         output.display(),
+        counted(frames, "frame"),
         made.size,
         made.network_size,
         nodes(&made.assigned)

@@ -9,9 +9,11 @@ use tileforge_runtime::host::{Cancel, Host, HostOptions, Service};
 use tileforge_runtime::realtime::{Player, RealtimeOptions, RealtimeRequest, Statistics};
 use tileforge_session::Environment;
 use tileforge_session::peak_memory_bytes;
+use tileforge_terminal::{Unit, counted};
 
 use super::super::failure::{CommandResult, Failure};
 use super::super::figures::nodes;
+use super::super::waiting::wait;
 use super::arguments::Arguments;
 use super::films::Known;
 use super::frames::ClipOpening;
@@ -54,7 +56,9 @@ pub(super) fn run(
     };
     let host = Host::new(environment, HostOptions::default());
     let service = Service::new(&host, Player::new(&host, engine, options)?, 1);
-    let made = service.submit(request(assignments, arguments, known), cancel)?.wait()?;
+    let name = assignments.first().and_then(|pair| pair.input.file_name()).unwrap_or_default().to_string_lossy();
+    let playing = service.submit(request(assignments, arguments, known), cancel)?;
+    let made = wait(&playing, &name, Unit::Rate("frames"))?;
     // Of several pictures, the folder; where no name was given, that of the first one.
     let first = assignments.first().map_or(Path::new(""), |pair| pair.output.as_path());
     let output = arguments.output().unwrap_or(first);
@@ -83,8 +87,9 @@ fn line(made: &Statistics) -> String {
     let dropped = if *dropped > 0 { format!(", {dropped} dropped") } else { String::new() };
     let late = if *late > 0 { format!(", {late} late") } else { String::new() };
     format!(
-        "{frames} frames of {size}{dropped}{late}, computed at {network_size}, {frames_per_second:.2} frames/s; a \
+        "{} of {size}{dropped}{late}, computed at {network_size}, {frames_per_second:.2} frames/s; a \
          frame takes {p50_ms:.1} ms (p95 {p95_ms:.1}, p99 {p99_ms:.1}) on {}",
+        counted(*frames, "frame"),
         nodes(&made.assigned)
     )
 }

@@ -178,11 +178,12 @@ impl<'t> Told<'t> {
 
     /// Counts a frame of its stream.
     fn count(&mut self, owner: usize) {
-        let Some((_, Some((_, frames)))) = self.streams.get_mut(&owner) else { return };
+        let Some((begun, Some((_, frames)))) = self.streams.get_mut(&owner) else { return };
         *frames += 1;
-        let frames = *frames;
+        let (frames, seconds) = (*frames, begun.elapsed().as_secs_f64());
         if self.together {
-            self.progress.rename(&format!("{} (frame {frames})", self.name_of(owner)));
+            let rate = frames as f64 / seconds;
+            self.progress.rename(&format!("{} (frame {frames}, {rate:.1} a second)", self.name_of(owner)));
         } else {
             self.progress.set(frames);
         }
