@@ -117,12 +117,7 @@ impl Stage {
             let left = elapsed.as_secs_f64() * (total - done) as f64 / *done as f64;
             Some(format!(", about {} left", clock(Duration::try_from_secs_f64(left).ok()?)))
         };
-        let rate = match unit {
-            Unit::Rate(name) if *done > 0 && !elapsed.is_zero() => {
-                format!(", {:.1} {name} a second", *done as f64 / elapsed.as_secs_f64())
-            }
-            _ => String::new(),
-        };
+        let rate = unit.rate(*done, elapsed);
         match total {
             Some(total) => {
                 let left = left().unwrap_or_default();

@@ -186,10 +186,10 @@ impl Drop for Shown {
 /// How much is done, and of how much.
 fn done(state: &ProgressState, unit: Unit, out: &mut dyn fmt::Write) {
     // Writing to the bar's line cannot fail.
-    let _ = match state.len() {
-        Some(total) => write!(out, "{}", unit.part(state.pos(), total)),
-        None => write!(out, "{}", unit.amount(state.pos())),
-    };
+    let _ = out.write_str(&match state.len() {
+        Some(total) => unit.part(state.pos(), total),
+        None => unit.amount(state.pos()),
+    });
 }
 
 /// The time that is left, once anything is done; before that it is not known.
@@ -199,15 +199,9 @@ fn left(state: &ProgressState, out: &mut dyn fmt::Write) {
     }
 }
 
-/// How many are done in a second, over all.
+/// How many are done in a second.
 fn rate(state: &ProgressState, unit: Unit, out: &mut dyn fmt::Write) {
-    let seconds = state.elapsed().as_secs_f64();
-    if let Unit::Rate(name) = unit
-        && state.pos() > 0
-        && seconds > 0.0
-    {
-        let _ = write!(out, ", {:.1} {name} a second", state.pos() as f64 / seconds);
-    }
+    let _ = out.write_str(&unit.rate(state.pos(), state.elapsed()));
 }
 
 /// What a bar looks like, in indicatif's words.

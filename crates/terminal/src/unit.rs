@@ -1,5 +1,7 @@
 //! What progress counts.
 
+use std::time::Duration;
+
 /// What is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
@@ -17,6 +19,16 @@ impl Unit {
         match self {
             Self::Count(name) | Self::Rate(name) => format!("{} of {}", grouped(done), of_name(total, name)),
             Self::Bytes => format!("{:.1} of {:.1} MB", done as f64 / 1e6, total as f64 / 1e6),
+        }
+    }
+
+    /// ", 3.2 frames a second", over all; nothing for what has no rate, and before anything is done.
+    pub(crate) fn rate(self, done: u64, elapsed: Duration) -> String {
+        match self {
+            Self::Rate(name) if done > 0 && !elapsed.is_zero() => {
+                format!(", {:.1} {name} a second", done as f64 / elapsed.as_secs_f64())
+            }
+            _ => String::new(),
         }
     }
 

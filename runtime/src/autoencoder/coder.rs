@@ -115,11 +115,9 @@ impl Coder {
         Ok(Self { interface, first, groups, next, overlap: options.overlap })
     }
 
-    /// Pictures and clips that are worked on at the same time: as many as fill the largest run on each stream, and one
-    /// that is prepared meanwhile. Each clip has a session of its own.
+    /// Pictures and clips that are worked on at the same time. Clips share no runs.
     pub(super) fn places(&self) -> usize {
-        let batch = self.groups.values().map(|group| group.batch()).max().filter(|_| !self.is_clip());
-        self.first.streams() * batch.unwrap_or(1) + 1
+        self.first.places(self.groups.values().filter(|_| !self.is_clip()))
     }
 
     /// Closes the sessions, until they are needed again.

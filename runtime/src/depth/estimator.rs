@@ -244,9 +244,7 @@ impl Task for Estimator {
     type Output = Statistics;
 
     fn places(&self) -> usize {
-        // As many as fill the largest run on each stream, and one that is prepared meanwhile.
-        let batch = self.groups.iter().map(|group| group.batch()).max().unwrap_or(1);
-        self.network.streams() * batch + 1
+        self.network.places(&self.groups)
     }
 
     fn serve(&self, request: DepthRequest, reply: &Reply<Statistics>) -> Result<Statistics> {

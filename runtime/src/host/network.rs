@@ -65,6 +65,13 @@ impl Network {
         self.core.ladder.streams()
     }
 
+    /// Requests of one sample that are worked on at the same time: as many as fill the largest run of these groups on
+    /// each stream, and one that is prepared meanwhile.
+    pub(crate) fn places<'g>(&self, groups: impl IntoIterator<Item = &'g Arc<Group>>) -> usize {
+        let batch = groups.into_iter().map(|group| group.batch()).max().unwrap_or(1);
+        self.streams() * batch + 1
+    }
+
     /// Threads of each session on the CPU; `None`: those that ONNX Runtime takes for one session.
     pub(crate) fn threads(&self) -> Option<usize> {
         self.core.ladder.threads()
