@@ -6,12 +6,13 @@ use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use tileforge_contract::{Contract, Embedding, Meaning, TensorSpec};
-use tileforge_engine::{Diffusion, Roles};
+use tileforge_engine::{Diffusion, Roles, TextOutput};
 use tileforge_exporter::Checkpoint;
 use tileforge_exporter::lora::Lora;
 use tileforge_exporter::pipeline::{Part, Pipeline};
 use tileforge_files::{Digests, TEXT_MAXIMUM_BYTES};
 use tileforge_image::Size;
+use tileforge_runtime::diffusion::Family;
 use tileforge_runtime::diffusion::schedulers::Config;
 
 const INDEX: &str = "model_index.json";
@@ -140,14 +141,16 @@ impl DiffusionSource {
             return Err(Error::input(place, reason));
         }
         let networks = Networks::find(&parts, place)?;
-        networks.check_widths(place)?;
+        let contracts = parts.iter().map(|(name, part)| (name.as_str(), part.contract())).collect();
+        let roles = Roles::of_components(&contracts);
+        networks.check_widths(&roles, place)?;
+        let is_guided = !networks.unet.inputs.iter().any(|input| matches!(input.meaning, Meaning::Guidance { .. }));
         let index = needed(INDEX, place, find)?;
         let scheduler = needed(SCHEDULER, place, find)?;
         // The gate of the picture takes another class, so that its figure is that of the networks.
         let runs = Config::open(&scheduler).and_then(|config| config.try_runs());
         runs.map_err(|source| Error::Scheduler { path: scheduler.clone(), source })?;
-        let roles = Some(Box::new(Roles::of_components(parts.keys().map(String::as_str))));
-        let diffusion = Some(Diffusion { roles, ..of_index(&index)? });
+        let diffusion = Some(Diffusion { roles: Some(Box::new(roles)), ..of_index(&index)? });
         let mut files = BTreeMap::from([(INDEX.to_owned(), index), (SCHEDULER.to_owned(), scheduler)]);
         for (text, contract, tokenizer) in &networks.texts {
             files.extend(of_tokenizer(tokenizer, text, contract, place, find)?);
@@ -156,7 +159,7 @@ impl DiffusionSource {
         let with_runs = |(name, source): (String, Source)| {
             let source = match name.as_str() {
                 UNET => source.with_timestep_per_sample()?.with_runs(
-                    options.rows(),
+                    options.rows(is_guided),
                     options.lengths_or(most),
                     latent_pixels,
                 ),
@@ -179,10 +182,13 @@ fn needed(name: &str, place: &Path, find: Find<'_>) -> Result<PathBuf> {
 
 impl DiffusionOptions {
     /// Numbers of rows that the network gets: for one picture and for as many as asked for, each without and with
-    /// guidance.
-    fn rows(&self) -> Vec<usize> {
+    /// guidance, where it is `guided` by a second row.
+    fn rows(&self, guided: bool) -> Vec<usize> {
         let batch = self.batch.max(1);
-        let mut rows = vec![1, ROWS_WITH_GUIDANCE, batch, ROWS_WITH_GUIDANCE * batch];
+        let mut rows = vec![1, batch];
+        if guided {
+            rows.extend([ROWS_WITH_GUIDANCE, ROWS_WITH_GUIDANCE * batch]);
+        }
         rows.sort_unstable();
         rows.dedup();
         rows
@@ -222,8 +228,7 @@ impl<'p> Networks<'p> {
     }
 
     /// Checks that the networks take what the others give. Components of other pipelines have other widths.
-    fn check_widths(&self, place: &Path) -> Result<()> {
-        let names = self.texts.iter().map(|(name, ..)| *name).collect::<Vec<_>>().join(" and ");
+    fn check_widths(&self, roles: &Roles, place: &Path) -> Result<()> {
         let mismatch = |what: &str, expected: usize, from: &str, found: usize| {
             let reason = format!(
                 "the component unet takes {what} of width {expected}, and {from} gives {found}; are they of one \
@@ -232,20 +237,19 @@ impl<'p> Networks<'p> {
             Err(Error::input(place, reason))
         };
         let width = |tensor: &TensorSpec| tensor.channels().unwrap_or(0);
-        let hidden = |contract: &Contract| {
-            contract.outputs.iter().find(|output| embedding(output) == Some(Embedding::Last)).map_or(0, width)
-        };
-        let input = |from| self.unet.inputs.iter().find(|input| embedding(input) == Some(from));
-        let given: usize = self.texts.iter().map(|(_, contract, _)| hidden(contract)).sum();
-        let context = input(Embedding::Context).map_or(0, width);
-        if context != given {
-            return mismatch("texts", context, &names, given);
-        }
-        if let (Some(pooled), Some((name, contract, _))) = (input(Embedding::Projected), self.texts.last()) {
-            let projected = contract.outputs.iter().find(|output| embedding(output) == Some(Embedding::Projected));
-            let given = projected.map_or(0, width);
-            if given != width(pooled) {
-                return mismatch("projected texts", width(pooled), name, given);
+        let names = self.texts.iter().map(|(name, ..)| *name).collect::<Vec<_>>().join(" and ");
+        for input in &self.unet.inputs {
+            let Meaning::Embedding { from } = input.meaning else { continue };
+            let outputs = roles.conditions.get(&input.name).map_or(&[][..], Vec::as_slice);
+            let given = |output: &TextOutput| {
+                let (_, contract, _) = self.texts.iter().find(|(name, ..)| *name == output.part)?;
+                contract.output(&output.output).map(width)
+            };
+            let given: usize = outputs.iter().filter_map(given).sum();
+            let what = if from == Embedding::Context { "texts" } else { "projected texts" };
+            let parts = outputs.iter().map(|output| output.part.as_str()).collect::<Vec<_>>().join(" and ");
+            if given != width(input) {
+                return mismatch(what, width(input), if parts.is_empty() { &names } else { &parts }, given);
             }
         }
         let noisy = self.unet.inputs.iter().find_map(|input| match input.meaning {
@@ -275,13 +279,6 @@ impl<'p> Networks<'p> {
     }
 }
 
-fn embedding(tensor: &TensorSpec) -> Option<Embedding> {
-    match tensor.meaning {
-        Meaning::Embedding { from } => Some(from),
-        _ => None,
-    }
-}
-
 /// What the index says beside its components. The defaults are diffusers' own.
 fn of_index(path: &Path) -> Result<Diffusion> {
     let index = read_object(path)?;
@@ -292,7 +289,7 @@ fn of_index(path: &Path) -> Result<Diffusion> {
         Some(Value::Bool(value)) => Ok(*value),
         Some(other) => Err(Error::input(path, format!("{name}: expected true or false, found {other}"))),
     };
-    let is_xl = class.starts_with("StableDiffusionXL");
+    let is_xl = Family::of_class(class) == Family::StableDiffusionXl;
     Ok(Diffusion {
         class: class.to_owned(),
         force_zeros_for_empty_prompt: setting("force_zeros_for_empty_prompt", is_xl)?,

@@ -70,10 +70,23 @@ pub(crate) fn values(contract: &Contract, spec: &TensorSpec, model: &Model, numb
         }
         Meaning::Mask => mask(&dims, number),
         Meaning::Depth { .. } => pictures(&dims, [0.0, 1.0], number),
-        Meaning::Timestep { range: [low, high] } => {
-            // Steps from the least to the largest, a different one for each sample.
+        Meaning::Timestep { range: [low, high] } | Meaning::Guidance { range: [low, high] } => {
+            // From the least to the largest, a different one for each sample.
             let phase = ((number * 5 % 8) as f32 + 0.5) / 4.0 - 1.0;
             vec![low + (0.5 + 0.5 * phase) * (high - low); count]
+        }
+        Meaning::TextMask => {
+            let length = text_length(dims.last().copied().unwrap_or(0));
+            let row = dims.last().copied().unwrap_or(1).max(1);
+            (0..count).map(|at| if at % row < length { 1.0 } else { 0.0 }).collect()
+        }
+        Meaning::TextLength => {
+            let has_tokens = |axis: &Axis| matches!(axis, Axis::Tokens(_));
+            let row = contract.inputs.iter().find_map(|input| {
+                let port = model.inputs.iter().find(|port| port.name == input.name)?;
+                port.ty.fixed_dims()?.get(input.axes.iter().position(has_tokens)?).copied()
+            });
+            vec![text_length(row.unwrap_or(usize::MAX)) as f32; count]
         }
         // Size of the original, position of the crop, requested size. The refiner's last number is a score.
         Meaning::TimeIds => [1024.0, 1024.0, 0.0, 0.0, 1024.0, 1024.0].into_iter().cycle().take(count).collect(),
@@ -82,15 +95,15 @@ pub(crate) fn values(contract: &Contract, spec: &TensorSpec, model: &Model, numb
         | Meaning::NoisyLatent { .. }
         | Meaning::Prediction
         | Meaning::Embedding { .. }
+        | Meaning::Residual
         | Meaning::Carried { .. }
         | Meaning::Cache => normal(&mut noise, count),
         // Whole numbers are mostly labels or places, and 0 is one of most of them.
-        Meaning::Values if spec.data_type == DataType::I64 => {
-            return Ok(ArrayD::<i64>::zeros(dims).into());
-        }
+        Meaning::Values if spec.data_type == DataType::I64 => vec![0.0; count],
         Meaning::Values => normal(&mut noise, count),
     };
-    Ok(ArrayD::from_shape_vec(dims, values).map_err(|e| tileforge_graph::Error::Graph(e.to_string()))?.into())
+    let values = ArrayD::from_shape_vec(dims, values).map_err(|e| tileforge_graph::Error::Graph(e.to_string()))?;
+    Ok(if spec.data_type == DataType::I64 { values.mapv(|value| value as i64).into() } else { values.into() })
 }
 
 /// Values of deviation 1.
@@ -155,11 +168,16 @@ pub(crate) fn normalise(pixels: &mut [f32], Normalisation { mean, deviation }: N
     }
 }
 
+/// Tokens of a text with its start and its end, in a row of this many.
+fn text_length(row: usize) -> usize {
+    row.min(22)
+}
+
 /// Tokens of a text: the start, words, and the end up to the full length.
 fn tokens(vocabulary: usize, noise: &mut Noise, count: usize) -> Vec<i64> {
     // The last two tokens of CLIP's vocabulary are start and end.
     let [start, end] = [vocabulary.saturating_sub(2), vocabulary.saturating_sub(1)].map(|token| token as i64);
-    let words = count.saturating_sub(2).min(20);
+    let words = text_length(count).saturating_sub(2);
     let mut word = || ((noise.next_signed() * 0.5 + 0.5) * start as f32).floor() as i64;
     let token = |at: usize| match at {
         0 => start,
@@ -294,7 +312,12 @@ mod tests {
         let tokens = TensorSpec::new("ids", [Axis::Batch, Axis::Tokens(None)], tokens).of_type(DataType::I64);
         let previous = image("previous", Meaning::Carried { from: "frame".into() });
         let noise = image("noise", Meaning::NoisyLatent { latent: 3, condition: 0, mask: 0, masked_image: 0 });
-        let (contract, model) = model(vec![(timestep, vec![]), (tokens, vec![1, 9]), previous, noise]);
+        let mask = TensorSpec::new("mask", [Axis::Batch, Axis::Tokens(None)], Meaning::TextMask);
+        let length = TensorSpec::new("length", [Axis::Batch], Meaning::TextLength).of_type(DataType::I64);
+        let guidance = TensorSpec::new("guidance", [Axis::Batch], Meaning::Guidance { range: [1.0, 15.0] });
+        let texts = [(mask, vec![2, 30]), (length, vec![2]), (guidance, vec![2])];
+        let specs = [vec![(timestep, vec![]), (tokens, vec![1, 9]), previous, noise], texts.into()].concat();
+        let (contract, model) = model(specs);
         for number in 0..9 {
             let sample = sample(&contract, &model, number).unwrap();
             let floats = |at: usize| sample[at].1.as_f32().unwrap();
@@ -305,6 +328,24 @@ mod tests {
             assert!(floats(2).iter().all(|pixel| (0.0..=1.0).contains(pixel)), "a frame that was shown is a frame");
             let variance = floats(3).iter().map(|value| value * value).sum::<f32>() / floats(3).len() as f32;
             assert!((0.9..1.1).contains(&variance), "{variance}");
+            let row = [vec![1.0; 22], vec![0.0; 8]].concat();
+            assert_eq!(floats(4).iter().copied().collect::<Vec<_>>(), row.repeat(2));
+            assert!(floats(6).iter().all(|scale| (1.0..=15.0).contains(scale)));
+        }
+    }
+
+    #[test]
+    fn the_length_of_a_text_is_that_of_its_mask() {
+        let mask = TensorSpec::new("mask", [Axis::Batch, Axis::Tokens(None)], Meaning::TextMask).of_type(DataType::I64);
+        let length = TensorSpec::new("length", [Axis::Batch], Meaning::TextLength).of_type(DataType::I64);
+        for (row, expected) in [(30, 22), (9, 9)] {
+            let (contract, model) = model(vec![(length.clone(), vec![2]), (mask.clone(), vec![2, row])]);
+            let sample = sample(&contract, &model, 1).unwrap();
+            let [Tensor::I64(length), Tensor::I64(mask)] = [0, 1].map(|at| sample[at].1.clone()) else {
+                panic!("whole numbers")
+            };
+            assert_eq!(length.iter().copied().collect::<Vec<_>>(), [expected; 2]);
+            assert_eq!(mask.sum(), 2 * expected);
         }
     }
 

@@ -328,8 +328,8 @@ impl Engine {
             (Some(_), Some(_)) => GenerateKind::Inpainting,
             (None, Some(_)) => return Err(invalid_input(py, "mask: expected an image that it belongs to")),
         };
-        let settings = changed(Settings::new(prompt, kind, service.is_xl()), settings)
-            .map_err(|problem| invalid_input(py, &problem))?;
+        let settings =
+            changed(service.settings(prompt, kind), settings).map_err(|problem| invalid_input(py, &problem))?;
         let image = image.map(|given| picture(py, &given)).transpose()?;
         let mask = mask.map(|given| picture(py, &given)).transpose()?;
         let mut request = tileforge::Generate::new(settings);

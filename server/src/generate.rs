@@ -105,7 +105,7 @@ fn settings(app: &App, generator: &Generator, wanted: &Wanted) -> Result<Setting
             return Err(Failure::invalid(format!("{name}: expected a text of at most {TEXT_MAXIMUM} bytes")));
         }
     }
-    let default = Settings::new(wanted.prompt.clone(), kind, generator.is_xl());
+    let default = generator.settings(wanted.prompt.clone(), kind);
     let within = |name: &str, number: Option<usize>, default: usize, most: usize| match number {
         None => Ok(default.min(most)),
         Some(number) if (1..=most).contains(&number) => Ok(number),

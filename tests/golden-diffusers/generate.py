@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy
 import torch
-from diffusers import AutoencoderKL, UNet2DConditionModel
+from diffusers import AutoencoderKL, LatentConsistencyModelPipeline, UNet2DConditionModel
 from diffusers.loaders import lora_conversion_utils, single_file_utils
 from transformers import CLIPTextConfig, CLIPTextModel, CLIPTextModelWithProjection
 
@@ -219,6 +219,15 @@ CASES = [
         unet("XD", [8, 16], in_channels=9, flip_sin_to_cos=False, freq_shift=1),
         [denoised(2, 4, 6, 5, 77.0)],
     ),
+    # A latent consistency model, which takes the guidance scale.
+    Case(
+        "unet-guidance",
+        13,
+        UNet2DConditionModel,
+        unet("XD", [8, 16], time_cond_proj_dim=10),
+        [denoised(2, 4, 6, 5, 759.0) | {"guidance": [8.5, 3.0]}],
+        FLOAT16,
+    ),
 ]
 
 TEXT_EMBEDS = 12
@@ -295,6 +304,8 @@ def draw_inputs(case: Case, golden: dict, random: numpy.random.Generator) -> dic
         inputs["time_ids"] = torch.from_numpy(
             random.integers(0, 1024, (batch, golden["time_ids"])).astype(numpy.float32)
         )
+    if "guidance" in golden:
+        inputs["guidance"] = torch.tensor(golden["guidance"])
     return inputs
 
 
@@ -311,11 +322,13 @@ def run(graph: str, network: torch.nn.Module, inputs: dict, dtype: torch.dtype) 
         name = "text_embeds" if isinstance(network, CLIPTextModelWithProjection) else "pooler_output"
         return outputs | {name: getattr(made, name)}
     added = {name: cast[name] for name in ("text_embeds", "time_ids") if name in cast}
-    return {
-        "out_sample": network(
-            cast["sample"], cast["timestep"], cast["encoder_hidden_states"], added_cond_kwargs=added
-        ).sample
-    }
+    more = {"added_cond_kwargs": added}
+    if "guidance" in inputs:
+        # As the pipeline embeds it: in float32.
+        width = network.config.time_cond_proj_dim
+        embedding = LatentConsistencyModelPipeline.get_guidance_scale_embedding(None, inputs["guidance"] - 1, width)
+        more["timestep_cond"] = embedding.to(dtype)
+    return {"out_sample": network(cast["sample"], cast["timestep"], cast["encoder_hidden_states"], **more).sample}
 
 
 def assert_alive(case: Case, network: torch.nn.Module, graphs: list[tuple[str, dict, dict]]) -> None:

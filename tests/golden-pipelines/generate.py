@@ -77,6 +77,7 @@ NETWORKS = {
     "vae": (AutoencoderKL, VAE, 3),
     "vae-xl": (AutoencoderKL, VAE | {"scaling_factor": 0.13025, "force_upcast": False}, 3),
     "unet": (UNet2DConditionModel, unet("XD", 16), 5),
+    "unet-lcm": (UNet2DConditionModel, unet("XD", 16, time_cond_proj_dim=6), 9),
     "unet-inpainting": (UNet2DConditionModel, unet("XD", 16, in_channels=9), 6),
     "unet-xl": (UNet2DConditionModel, unet("DX", 32, transformer_layers_per_block=[1, 2], **added(6)), 7),
     "unet-refiner": (UNet2DConditionModel, unet("DX", 16, transformer_layers_per_block=[1, 2], **added(5)), 8),
@@ -87,19 +88,22 @@ SD = LATENT | {"_class_name": "PNDMScheduler", "skip_prk_steps": True, "set_alph
 XL = LATENT | {"_class_name": "EulerDiscreteScheduler", "timestep_spacing": "leading"}
 TURBO = LATENT | {"_class_name": "EulerAncestralDiscreteScheduler", "timestep_spacing": "trailing"}
 ZERO_SNR = {"rescale_betas_zero_snr": True, "timestep_spacing": "trailing", "prediction_type": "v_prediction"}
+LCM = LATENT | {"_class_name": "LCMScheduler", "original_inference_steps": 50, "timestep_scaling": 10.0}
 VELOCITY = LATENT | {"_class_name": "DDIMScheduler", "clip_sample": False, "set_alpha_to_one": False} | ZERO_SNR
 
 ONE = {"text_encoder": "text"}
 BOTH = {"text_encoder": "text", "text_encoder_2": "text-projection"}
 # The tokenizers of each text encoder.
 CASES_OF_TOKENIZERS = {"text_encoder": "padded-with-end", "text_encoder_2": "padded-with-token"}
-STABLE, STABLE_XL = "StableDiffusion", "StableDiffusionXL"
+STABLE, STABLE_XL, CONSISTENT = "StableDiffusion", "StableDiffusionXL", "LatentConsistencyModel"
 
 PIPELINES = {
     "sd": {"class": STABLE, "parts": ONE | {"unet": "unet", "vae": "vae"}, "scheduler": SD},
     # Velocity and zero terminal SNR, as in Stable Diffusion 2.1.
     "sd-velocity": {"class": STABLE, "parts": ONE | {"unet": "unet", "vae": "vae"}, "scheduler": VELOCITY},
     "sd-inpainting": {"class": STABLE, "parts": ONE | {"unet": "unet-inpainting", "vae": "vae"}, "scheduler": SD},
+    # It takes the guidance scale as an input.
+    "lcm": {"class": CONSISTENT, "parts": ONE | {"unet": "unet-lcm", "vae": "vae"}, "scheduler": LCM},
     # Its pictures are larger than what its autoencoder takes at once.
     "sd-large": {"class": STABLE, "parts": ONE | {"unet": "unet", "vae": "vae"}, "scheduler": SD, "latent": 16},
     # As `sd`, for texts of two pieces.
@@ -178,6 +182,10 @@ def runs() -> list[Run]:
         Run("given-noise", "sd", more={"latents": "noise.safetensors"}),
         Run("long-prompt", "sd-long", prompt=LONG, more={"long": True}),
         Run("cut-off-prompt", "sd", prompt=LONG),
+        Run("lcm", "lcm", guidance=8.5, negative=None),
+        Run("lcm-weak", "lcm", steps=2, seed=7, guidance=3.0, negative=None, more={"count": 2}),
+        # All steps are made, on the part of the way that the strength leaves.
+        Run("lcm-image", "lcm", steps=3, guidance=5.0, negative=None, image="picture.png", more={"strength": 0.6}),
         Run("image-all", "sd", image="picture.png", more={"strength": 1.0}),
         Run("image-resized", "sd", image="large.png", more={"strength": 0.5, "size": True}),
         Run("image-two-pictures", "sd", image="picture.png", more={"strength": 0.5, "count": 2}),
@@ -323,7 +331,9 @@ class Reference:
             call |= self.embeddings(run, pipeline)
             options += ["--long-prompt"]
         else:
-            call |= {"prompt": run.prompt, "negative_prompt": run.negative}
+            call["prompt"] = run.prompt
+            if PIPELINES[run.pipeline]["class"] != CONSISTENT:  # which takes none
+                call["negative_prompt"] = run.negative
         if run.negative is not None:
             options += ["--negative-prompt", run.negative]
         if run.scheduler:

@@ -157,7 +157,8 @@ impl TensorSpec {
         )?;
         self.axes.iter().try_for_each(|axis| validate_axis(*axis, &place))?;
         let expected = match (&self.meaning, self.data_type) {
-            (Meaning::Tokens { .. }, _) | (Meaning::Values, DataType::I64) => DataType::I64,
+            (Meaning::Tokens { .. }, _) => DataType::I64,
+            (Meaning::Values | Meaning::TextMask | Meaning::TextLength, DataType::I64) => DataType::I64,
             _ => DataType::F32,
         };
         rule(self.data_type == expected, &place, || format!("elements of {expected}"), || self.data_type.to_string())?;
@@ -204,13 +205,22 @@ impl TensorSpec {
                 let sum = parts.iter().try_fold(0_usize, |sum, part| sum.checked_add(*part));
                 rule(channels.is_some() && channels == sum, place, || format!("{sum:?} channels"), found_channels)
             }
-            Meaning::Timestep { range } => ascending(*range),
+            Meaning::Timestep { range } | Meaning::Guidance { range } => ascending(*range),
+            Meaning::TextMask => {
+                let sound = matches!(*self.axes, [Axis::Batch, Axis::Tokens(_)]);
+                rule(sound, place, || "[batch, tokens] (a mask of a text)".into(), || self.axes_text())
+            }
+            Meaning::TextLength => {
+                let sound = *self.axes == [Axis::Batch];
+                rule(sound, place, || "[batch] (the length of a text)".into(), || self.axes_text())
+            }
             Meaning::Tokens { vocabulary } => {
                 rule(*vocabulary > 0, place, || "a vocabulary of at least one token".into(), || "none".into())
             }
             Meaning::Prediction
             | Meaning::Embedding { .. }
             | Meaning::TimeIds
+            | Meaning::Residual
             | Meaning::Carried { .. }
             | Meaning::Cache
             | Meaning::Values => Ok(()),

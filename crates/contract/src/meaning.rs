@@ -72,8 +72,20 @@ pub enum Meaning {
         /// Where in the encoder it comes from.
         from: Embedding,
     },
+    /// 1 for each token of a text, 0 for what fills the row up behind it.
+    TextMask,
+    /// How many tokens a text has, without what fills the row up.
+    TextLength,
     /// SDXL's numbers: height and width of the original, where it was cut, and the size that is asked for.
     TimeIds,
+    /// How much the text counts, for networks that were trained to follow it in one evaluation: the guidance scale,
+    /// with which other networks are evaluated with and without the text.
+    Guidance {
+        /// The least and the largest scale that it was trained with.
+        range: [f32; 2],
+    },
+    /// What a control network adds to a value inside a diffusion model: an output of the one and an input of the other.
+    Residual,
     /// An input that is the output `from` of the run before; zeros in the first run.
     Carried {
         /// The output's name.

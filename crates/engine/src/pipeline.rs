@@ -11,6 +11,7 @@ use crate::file_map::FileMap;
 use crate::manifest::{MANIFEST_FILE, Manifest};
 use crate::opened::{Listed, Opened, check_files};
 use crate::pipeline_manifest::PipelineManifest;
+use crate::roles::Roles;
 use crate::signature::PublicKey;
 
 /// A pipeline engine that is whole: an engine directory for each part, and files that belong to no part alone.
@@ -111,6 +112,13 @@ impl Pipeline {
     /// All parts by name.
     pub fn parts(&self) -> impl Iterator<Item = (&str, &Engine)> {
         self.parts.iter().map(|(name, engine)| (name.as_str(), engine))
+    }
+
+    /// Which part of a diffusion pipeline does what: as its manifest says, or by the parts' names and contracts.
+    pub fn roles(&self) -> Roles {
+        let contracts = self.parts().map(|(name, part)| (name, &part.manifest().contract)).collect();
+        let stated = self.manifest.diffusion.as_ref().and_then(|diffusion| diffusion.roles.clone());
+        stated.map_or_else(|| Roles::of_components(&contracts), |roles| (*roles).conditioned(&contracts))
     }
 
     /// The path of one of its files, for messages. Another file may have this path by now: use [`Pipeline::file`].

@@ -1,20 +1,18 @@
 //! The manifest of a pipeline engine: `manifest.json` beside the folders of its parts.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
 use crate::manifest::{FileDigest, Gate, MANIFEST_FILE, MANIFEST_MAXIMUM_BYTES, SCHEMA};
 use crate::recipe::Recipe;
+use crate::roles::Roles;
 use crate::signature::SIGNATURE_FILE;
 use crate::validate::{check_digest, plain_name, rule};
 
 /// More parts than any pipeline has.
 const PARTS_MAXIMUM: usize = 64;
-
-/// Text encoders among diffusers' components, and the folders of their tokenizers.
-const TEXTS: [(&str, &str); 2] = [("text_encoder", "tokenizer"), ("text_encoder_2", "tokenizer_2")];
 
 /// What a pipeline engine is: the networks that it holds, and the files beside them.
 ///
@@ -63,7 +61,7 @@ pub struct Diffusion {
     /// The last time ids are an aesthetic score instead of the size of the picture, as SDXL's refiner has it.
     pub requires_aesthetics_score: bool,
     /// Which part does what. Engines of releases that did not write it have parts with the names of diffusers'
-    /// components: ask [`PipelineManifest::roles`].
+    /// components: ask [`Pipeline::roles`](crate::Pipeline::roles).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub roles: Option<Box<Roles>>,
 }
@@ -76,71 +74,6 @@ pub struct Restoration {
     /// The file beside the parts with the states of the text that the transformer always gets: safetensors with one
     /// tensor `[tokens, width]`.
     pub text: String,
-}
-
-/// Which part of a diffusion pipeline does what, by the parts' names.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Roles {
-    /// Predicts the noise in a latent.
-    pub denoiser: String,
-    /// Makes a picture of a latent.
-    pub decoder: String,
-    /// Makes a latent of a picture. Pipelines that only start from noise need none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub encoder: Option<String>,
-    /// Make states of a text, in the order in which the denoiser takes them.
-    pub texts: Vec<TextRole>,
-}
-
-/// A part that makes states of a text.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct TextRole {
-    /// The part.
-    pub part: String,
-    /// The folder of its tokenizer, beside the parts.
-    pub tokenizer: String,
-}
-
-impl Roles {
-    /// The roles of parts that are named after diffusers' components.
-    pub fn of_components<'p>(parts: impl IntoIterator<Item = &'p str>) -> Self {
-        let parts: BTreeSet<&str> = parts.into_iter().collect();
-        let text = |(part, tokenizer): (&str, &str)| {
-            parts.contains(part).then(|| TextRole { part: part.into(), tokenizer: tokenizer.into() })
-        };
-        Self {
-            denoiser: "unet".into(),
-            decoder: "vae_decoder".into(),
-            encoder: parts.get("vae_encoder").map(|part| (*part).to_owned()),
-            texts: TEXTS.into_iter().filter_map(text).collect(),
-        }
-    }
-
-    /// All parts that have a role.
-    fn parts(&self) -> impl Iterator<Item = &str> {
-        let one = [&self.denoiser, &self.decoder].into_iter().chain(&self.encoder);
-        one.chain(self.texts.iter().map(|text| &text.part)).map(String::as_str)
-    }
-
-    /// Checks that each part is there and has one role, and that each tokenizer has files.
-    fn validate(&self, manifest: &PipelineManifest) -> Result<()> {
-        let mut seen = BTreeSet::new();
-        for part in self.parts() {
-            let name = part.escape_debug();
-            rule(manifest.parts.contains_key(part), || format!("diffusion.roles: expected a part, found \"{name}\""))?;
-            rule(seen.insert(part), || format!("diffusion.roles: the part \"{name}\" has two roles"))?;
-        }
-        for TextRole { tokenizer, .. } in &self.texts {
-            let is_there = manifest.files.keys().any(|file| file.split('/').next() == Some(tokenizer));
-            rule(is_there, || {
-                let found = tokenizer.escape_debug();
-                format!("diffusion.roles: expected the folder of a tokenizer's files, found \"{found}\"")
-            })?;
-        }
-        Ok(())
-    }
 }
 
 impl PipelineManifest {
@@ -192,19 +125,15 @@ impl PipelineManifest {
                 "gates: only a pipeline of diffusion or restoration makes a picture to measure".into()
             }),
             Some(Diffusion { class, roles, .. }) => {
-                roles.iter().try_for_each(|roles| roles.validate(self))?;
+                let is_part = |part: &str| self.parts.contains_key(part);
+                let is_folder = |name: &str| self.files.keys().any(|file| file.split('/').next() == Some(name));
+                roles.iter().try_for_each(|roles| roles.validate(is_part, is_folder))?;
                 let is_word = !class.is_empty() && class.bytes().all(|byte| byte.is_ascii_alphanumeric());
                 rule(is_word, || {
                     format!("diffusion.class: expected the name of a class, found \"{}\"", class.escape_debug())
                 })
             }
         }
-    }
-
-    /// Which part does what in a diffusion pipeline: as it says, or by the parts' names.
-    pub fn roles(&self) -> Roles {
-        let stated = self.diffusion.as_ref().and_then(|diffusion| diffusion.roles.clone());
-        stated.map_or_else(|| Roles::of_components(self.parts.keys().map(String::as_str)), |roles| *roles)
     }
 
     /// Whether a file of this name belongs to the engine's directory and to none of its parts: one that this manifest
@@ -261,29 +190,6 @@ mod tests {
     }
 
     #[test]
-    fn parts_have_the_roles_that_are_stated_or_those_of_their_names() {
-        let of = |value: &Value| match parse(value).unwrap() {
-            BundleManifest::Pipeline(manifest) => manifest.roles(),
-            BundleManifest::Engine(_) => unreachable!("it has parts"),
-        };
-        let mut value = value();
-        let named = of(&value);
-        assert_eq!(
-            (&*named.denoiser, &*named.decoder, named.encoder, named.texts),
-            ("unet", "vae_decoder", None, vec![])
-        );
-        for part in ["vae_encoder", "text_encoder_2", "text_encoder", "text"] {
-            value["parts"][part] = value["parts"]["unet"].clone();
-        }
-        let named = of(&value);
-        assert_eq!(named.encoder.as_deref(), Some("vae_encoder"));
-        let texts: Vec<(&str, &str)> = named.texts.iter().map(|text| (&*text.part, &*text.tokenizer)).collect();
-        assert_eq!(texts, [("text_encoder", "tokenizer"), ("text_encoder_2", "tokenizer_2")]);
-        value["diffusion"]["roles"] = stated();
-        assert_eq!(serde_json::to_value(of(&value)).unwrap(), stated());
-    }
-
-    #[test]
     fn each_broken_rule_is_named() {
         let digest = json!({ "bytes": 1, "sha256": "0".repeat(64) });
         let large = json!({ "bytes": (16 << 20) + 1, "sha256": "0".repeat(64) });
@@ -308,7 +214,7 @@ mod tests {
         let mut restored = value();
         restores("model_index.json")(&mut restored);
         assert_eq!(parse(&restored).map(drop), Ok(()));
-        let cases: [(Change<'_>, &str); 26] = [
+        let cases: [(Change<'_>, &str); 29] = [
             (&|value| value["schema"] = json!(1), "expected a manifest of schema 2, found 1"),
             (&|value| value["unknown"] = json!(1), "unknown field"),
             (&|value| value["graphs"] = json!([]), "unknown field"),
@@ -323,6 +229,15 @@ mod tests {
             (&roles(|roles| roles["texts"][0]["part"] = json!("gone")), "expected a part, found \"gone\""),
             (&roles(|roles| roles["texts"][0]["tokenizer"] = json!("../x")), "tokenizer's files, found \"../x\""),
             (&roles(|roles| roles["other"] = json!("unet")), "unknown field"),
+            (
+                &roles(|roles| roles["conditions"] = json!({ "states\n": [] })),
+                "diffusion.roles.conditions.states\\n: expected outputs of text encoders, found none",
+            ),
+            (
+                &roles(|roles| roles["conditions"] = json!({ "states": [{ "part": "unet", "output": "x" }] })),
+                "diffusion.roles.conditions.states: expected a part that makes states of texts, found \"unet\"",
+            ),
+            (&roles(|roles| roles["conditions"] = json!({ "states": [{ "part": "text" }] })), "missing field"),
             (&restores("gone"), "restoration.text: expected a file beside the parts, found \"gone\""),
             (
                 &|value| value["restoration"] = json!({ "text": "model_index.json" }),

@@ -2,7 +2,7 @@
 
 use tileforge_image::{Limits, Size};
 use tileforge_runtime::autoencoder::Latent;
-use tileforge_runtime::diffusion::{self, Settings, Start, Statistics};
+use tileforge_runtime::diffusion::{self, GenerateKind, Settings, Start, Statistics};
 use tileforge_runtime::host::{Service, Terms};
 use tileforge_runtime::pixels::Pixels;
 use tileforge_session::Placement;
@@ -29,11 +29,11 @@ impl From<Generation> for diffusion::GeneratorOptions {
 /// What is asked of a [`Generator`]: settings, and what else there is.
 ///
 /// ```
-/// use tileforge::diffusion::{GenerateKind, Settings};
-/// use tileforge::{Generate, Picture};
+/// use tileforge::diffusion::GenerateKind;
+/// use tileforge::{Generate, Generator, Picture};
 ///
-/// fn request(photo: Picture) -> Generate {
-///     let settings = Settings::new("a fox in the snow", GenerateKind::ImageToImage, false);
+/// fn request(generator: &Generator, photo: Picture) -> Generate {
+///     let settings = generator.settings("a fox in the snow", GenerateKind::ImageToImage);
 ///     Generate::new(settings)
 ///         .from_picture(photo)
 ///         .with_previews(5, |steps, picture| println!("after {steps} steps: {}", picture.size()))
@@ -103,9 +103,9 @@ impl Generator {
         self.0.task().sizes()
     }
 
-    /// Whether it is SDXL or its refiner, whose [`Settings::new`] have other defaults.
-    pub fn is_xl(&self) -> bool {
-        self.0.task().is_xl()
+    /// What it does where it is told nothing else, as diffusers' pipeline of its class does.
+    pub fn settings(&self, prompt: impl Into<String>, kind: GenerateKind) -> Settings {
+        self.0.task().settings(prompt, kind)
     }
 
     /// Makes pictures from noise, and waits for them.

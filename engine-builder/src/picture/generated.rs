@@ -80,7 +80,7 @@ fn request(generator: &Generator, text: &Text) -> GenerateRequest {
         size,
         strength: 1.0,
         long_prompt: text.is_long,
-        ..Settings::new(&text.prompt, kind, generator.is_xl())
+        ..generator.settings(&text.prompt, kind)
     };
     let request = GenerateRequest::new(settings);
     let Some(size) = size.filter(|_| generator.needs_mask()) else { return request };

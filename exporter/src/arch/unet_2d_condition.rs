@@ -1,5 +1,5 @@
 //! UNet2DConditionModel: the denoiser of latent diffusion (Stable Diffusion 1 and 2, SDXL with its refiner, their
-//! inpainting and turbo variants).
+//! inpainting, turbo and latent consistency variants).
 //!
 //! Papers: <https://arxiv.org/abs/2112.10752>, <https://arxiv.org/abs/2307.01952>. Reference: diffusers 0.42.1,
 //! `models/unets/{unet_2d_condition,unet_2d_blocks}.py`, `models/attention.py`,
@@ -15,7 +15,7 @@ use crate::{Contract, Result, Shapes, Task};
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 use tileforge_contract::{Axis, Embedding, Extent, Meaning, Precision, ReceptiveField, TensorSpec};
-use tileforge_graph::{DataType, Dim, TensorType, Value};
+use tileforge_graph::{Constant, DataType, Dim, TensorType, Value};
 
 /// Hyperparameters.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -42,6 +42,10 @@ pub(super) struct UNet2DConditionModel {
     norm_eps: f64,
     sinusoids: Sinusoids,
     added: Option<Added>,
+    /// Width of the embedding of the guidance scale, in networks that are distilled to follow a text in one evaluation
+    /// (latent consistency models, <https://arxiv.org/abs/2310.04378>).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    time_cond_proj_dim: Option<usize>,
     /// The user chooses it: every checkpoint serves both forms.
     #[serde(skip_serializing_if = "Timestep::is_shared")]
     timestep: Timestep,
@@ -79,6 +83,10 @@ const GROUPS: usize = 32;
 const HEADS: usize = 8;
 /// Steps of the noise that these networks are trained on.
 const TIMESTEPS: f32 = 1000.0;
+/// Guidance scales that latent consistency models are distilled with: their code draws 2 to 14 above 1.
+const GUIDANCE: [f32; 2] = [3.0, 15.0];
+/// What the guidance scale above 1 is multiplied by before it is embedded.
+const GUIDANCE_FACTOR: f32 = 1000.0;
 /// Width of a head in all published models with linear projections.
 const HEAD: usize = 64;
 /// Width of OpenCLIP bigG's text embeddings, which all published models with added conditions take.
@@ -125,6 +133,7 @@ impl Architecture for UNet2DConditionModel {
                 freq_shift: keys.setting("freq_shift")?.unwrap_or(0.0),
             },
             added: Added::detect(keys)?,
+            time_cond_proj_dim: guidance_width(keys)?,
             timestep: keys.setting("timestep")?.unwrap_or_default(),
         }
         .checked(keys)
@@ -151,6 +160,9 @@ impl Architecture for UNet2DConditionModel {
             inputs.push(TensorSpec::new("text_embeds", embeds, projected));
             inputs.push(TensorSpec::new("time_ids", [Axis::Batch, Axis::Fixed(added.time_ids)], Meaning::TimeIds));
         }
+        if self.time_cond_proj_dim.is_some() {
+            inputs.push(TensorSpec::new("guidance", [Axis::Batch], Meaning::Guidance { range: GUIDANCE }));
+        }
         Contract {
             task: Self::TASK,
             inputs,
@@ -168,13 +180,14 @@ impl Architecture for UNet2DConditionModel {
         let added = self.added.as_ref().map_or([0, 0], |added| [added.text_embeds_width, added.time_ids]);
         let [embeds, ids] = added.map(|width| [batch(), Dim::Fixed(width)]);
         let timestep = self.timestep.dims();
-        let names = ["sample", "timestep", "encoder_hidden_states", "text_embeds", "time_ids"];
-        let [sample, timestep, text, embeds, ids] = shapes.resolve([
+        let names = ["sample", "timestep", "encoder_hidden_states", "text_embeds", "time_ids", "guidance"];
+        let [sample, timestep, text, embeds, ids, guidance] = shapes.resolve([
             (names[0], &sample[..]),
             (names[1], &timestep),
             (names[2], &text),
             (names[3], &embeds),
             (names[4], &ids),
+            (names[5], &[batch()]),
         ])?;
         let input = |name: &str, dims: Vec<Dim>| w.trace().input(name, TensorType::new(DataType::F32, dims));
         let sample = input(names[0], sample);
@@ -182,8 +195,17 @@ impl Architecture for UNet2DConditionModel {
         let timestep = input(names[1], timestep);
         let text = input(names[2], text);
         let added = self.added.as_ref().map(|added| (added, input(names[3], embeds), input(names[4], ids)));
+        let guidance = self.time_cond_proj_dim.map(|width| (width, input(names[5], guidance)));
         let steps = timestep.reshape(self.timestep.column());
-        let mut time = self.time(&w.at("time_embedding"), &self.sinusoids.embed(&steps, self.filters(w, 0)));
+        let mut steps = self.sinusoids.embed(&steps, self.filters(w, 0));
+        if let Some((width, guidance)) = guidance {
+            let one = w.trace().constant("guidance_without_effect", &[1, 1], Constant::F32(&[1.0]));
+            let scale = (guidance.reshape(&[-1, 1]) - one).scale(GUIDANCE_FACTOR);
+            let sinusoids = Sinusoids { flip_sin_to_cos: false, freq_shift: 1.0 };
+            let projection = w.at("time_embedding.cond_proj");
+            steps = steps + linear_unbiased(&projection, &sinusoids.embed(&scale, width), self.filters(w, 0));
+        }
+        let mut time = self.time(&w.at("time_embedding"), &steps);
         if let Some((added, embeds, ids)) = added {
             let numbers = self.sinusoids.embed(&ids.reshape(&[-1, 1]), added.addition_time_embed_dim);
             let numbers = numbers.reshape(&[-1, (added.time_ids * added.addition_time_embed_dim) as i64]);
@@ -238,6 +260,20 @@ fn heads(keys: &Keys<'_>, filters: &[usize], linear: bool) -> Result<Vec<usize>,
     fits.then_some(heads).ok_or_else(|| {
         Mismatch::new(format!("{declared} heads (`attention_head_dim`) do not divide the filters {filters:?}"))
     })
+}
+
+/// Width of the embedding of the guidance scale; `None` for a network that takes no such scale.
+fn guidance_width(keys: &Keys<'_>) -> Result<Option<usize>, Mismatch> {
+    let name = "time_embedding.cond_proj.weight";
+    if !keys.contains(name) {
+        return Ok(None);
+    }
+    let [_, width] = keys.dims::<2>(name)?;
+    // A half each for sines and cosines, over one less than this many steps of frequency.
+    let is_embedding = width % 2 == 0 && width > 2;
+    is_embedding
+        .then_some(Some(width))
+        .ok_or_else(|| Mismatch::new(format!("`{name}` takes {width} numbers; expected an even number from 4 on")))
 }
 
 impl Timestep {
@@ -314,6 +350,7 @@ impl UNet2DConditionModel {
         keys.agree("cross_attention_dim", self.cross_attention_dim)?;
         keys.agree("use_linear_projection", self.use_linear_projection)?;
         keys.agree("layers_per_block", self.layers_per_block)?;
+        keys.agree("time_cond_proj_dim", self.time_cond_proj_dim)?;
         keys.agree("down_block_types", down)?;
         keys.agree("up_block_types", up)?;
         self.agree_on_transformers(keys)?;
@@ -341,7 +378,6 @@ impl UNet2DConditionModel {
             "num_class_embeds",
             "encoder_hid_dim",
             "encoder_hid_dim_type",
-            "time_cond_proj_dim",
             "time_embedding_dim",
             "time_embedding_act_fn",
             "timestep_post_act",
@@ -506,6 +542,7 @@ fn presets() -> Vec<(&'static str, UNet2DConditionModel)> {
         norm_eps: EPSILON,
         sinusoids: Sinusoids { flip_sin_to_cos: true, freq_shift: 0.0 },
         added: None,
+        time_cond_proj_dim: None,
         timestep: Timestep::Shared,
     };
     let tiny_added = Added { text_embeds_width: 6, time_ids: 6, addition_time_embed_dim: 4 };
@@ -557,9 +594,11 @@ fn presets() -> Vec<(&'static str, UNet2DConditionModel)> {
         ("tiny", tiny.clone()),
         ("tiny-per-sample", UNet2DConditionModel { timestep: Timestep::PerSample, ..tiny.clone() }),
         ("tiny-xl-per-sample", UNet2DConditionModel { timestep: Timestep::PerSample, ..tiny_xl.clone() }),
+        ("tiny-guidance", UNet2DConditionModel { time_cond_proj_dim: Some(6), ..tiny.clone() }),
         ("tiny-inpainting", UNet2DConditionModel { in_channels: 9, layers_per_block: 2, ..tiny }),
         ("tiny-xl", tiny_xl),
         ("sd15-inpainting", UNet2DConditionModel { in_channels: 9, ..sd15.clone() }),
+        ("lcm", UNet2DConditionModel { time_cond_proj_dim: Some(256), ..sd15.clone() }),
         ("sd15", sd15),
         ("sd21", sd21),
         ("sdxl-inpainting", UNet2DConditionModel { in_channels: 9, ..sdxl.clone() }),

@@ -7,7 +7,7 @@ use super::error::Error;
 use super::networks::Networks;
 use super::request::{CutOff, GenerateRequest, Preview, Resized, Text};
 use super::schedulers::{self, Config, Scheduler};
-use super::settings::{Fit, GenerateKind, Settings};
+use super::settings::{Family, Fit, GenerateKind, Settings};
 use super::source::Source;
 use super::texts::{TextEncoder, cut_off, pieces};
 use crate::error::Result;
@@ -17,6 +17,8 @@ use crate::random::Noise;
 pub(super) struct Accepted {
     pub(super) settings: Settings,
     pub(super) kind: GenerateKind,
+    /// Whether the network runs without the text, too.
+    pub(super) is_guided: bool,
     /// Of the result, in pixels.
     pub(super) size: Size,
     /// How the picture that is given gets this size, if it has another one.
@@ -40,8 +42,13 @@ pub(super) struct Accepted {
 }
 
 impl Accepted {
-    /// Accepts a request to a pipeline with this scheduler. Returns what its steps start from, too.
-    pub(super) fn new(request: GenerateRequest, networks: &Networks, scheduler: &Config) -> Result<(Self, Source)> {
+    /// Accepts a request to a pipeline of this family with this scheduler. Returns what its steps start from, too.
+    pub(super) fn new(
+        request: GenerateRequest,
+        networks: &Networks,
+        family: Family,
+        scheduler: &Config,
+    ) -> Result<(Self, Source)> {
         let kind = request.kind();
         let GenerateRequest { settings, start, mask, noise, preview, decodes } = request;
         settings.check()?;
@@ -57,16 +64,18 @@ impl Accepted {
         if !known.contains(&size) {
             return Err(Error::NoSuchSize { wanted: size, known }.into());
         }
-        source.check(&settings, networks.denoiser.channels[0], latent_size, networks.encoder.is_some())?;
-        let (scheduler, class) = new_scheduler(&settings, kind, scheduler)?;
+        source.check(&settings, networks.denoiser.channels()[0], latent_size, networks.encoder.is_some())?;
+        let (scheduler, class) = new_scheduler(&settings, kind, family, scheduler)?;
         let pieces = most_pieces(&settings, &networks.texts)?;
-        let cut_off = cut_off_of(&settings, &networks.texts)?;
+        let is_guided = networks.is_guided(&settings);
+        let cut_off = cut_off_of(&settings, networks)?;
         let tokens = pieces * networks.texts.first().map_or(0, TextEncoder::tokens);
         networks.denoiser.check(latent_size, tokens)?;
         let random = settings.random_numbers.generator(settings.seed);
         let accepted = Self {
             settings,
             kind,
+            is_guided,
             size,
             resized,
             latent_size,
@@ -111,13 +120,19 @@ fn latent_size(size: Size, factor: usize) -> Result<Size, Error> {
 }
 
 /// A scheduler before its first step, and its class: the one that was asked for, else the pipeline's.
-fn new_scheduler(settings: &Settings, kind: GenerateKind, config: &Config) -> Result<(Scheduler, String), Error> {
+fn new_scheduler(
+    settings: &Settings,
+    kind: GenerateKind,
+    family: Family,
+    config: &Config,
+) -> Result<(Scheduler, String), Error> {
     let config = match &settings.scheduler {
         Some(name) => config.clone().with_name(name)?,
         None => config.clone(),
     };
     let mut options = schedulers::SchedulerOptions::new(settings.steps);
     options.strength = if kind == GenerateKind::TextToImage { 1.0 } else { settings.strength };
+    options.all_steps = family == Family::LatentConsistency;
     options.eta = settings.eta;
     options.end = settings.end;
     options.start = settings.start.filter(|start| *start > 0.0);
@@ -132,11 +147,11 @@ fn most_pieces(settings: &Settings, encoders: &[TextEncoder]) -> Result<usize> {
 }
 
 /// What of a request's texts no encoder sees.
-pub(super) fn cut_off_of(settings: &Settings, encoders: &[TextEncoder]) -> Result<Vec<CutOff>> {
-    let negative = settings.negative_prompt.as_ref().filter(|_| settings.is_guided());
+pub(super) fn cut_off_of(settings: &Settings, networks: &Networks) -> Result<Vec<CutOff>> {
+    let negative = settings.negative_prompt.as_ref().filter(|_| networks.is_guided(settings));
     let mut all = Vec::new();
     for (of, text) in [(Text::Prompt, Some(&settings.prompt)), (Text::NegativePrompt, negative)] {
-        let rest = text.map(|text| cut_off(encoders, text, settings.reading())).transpose()?.flatten();
+        let rest = text.map(|text| cut_off(&networks.texts, text, settings.reading())).transpose()?.flatten();
         all.extend(rest.map(|rest| CutOff { of, rest }));
     }
     Ok(all)
@@ -192,7 +207,7 @@ mod tests {
 
     #[test]
     fn a_picture_of_another_size_gets_the_nearest_that_the_engine_makes() {
-        let settings = Settings::new("a fox", GenerateKind::ImageToImage, false);
+        let settings = Settings::new("a fox", GenerateKind::ImageToImage, Family::StableDiffusion);
         let known = [SQUARE, WIDE, LARGE];
         let crop = |width, height| Some(Resized { from: Size { width, height }, fit: Fit::Crop, asked_for: false });
         for (picture, expected) in [([300, 300], SQUARE), ([900, 600], WIDE), ([900, 899], LARGE), ([5, 1], WIDE)] {
@@ -206,7 +221,10 @@ mod tests {
 
     #[test]
     fn a_size_that_is_asked_for_stretches_the_picture_unless_it_is_cropped() {
-        let mut settings = Settings { size: Some(SQUARE), ..Settings::new("a fox", GenerateKind::ImageToImage, false) };
+        let mut settings = Settings {
+            size: Some(SQUARE),
+            ..Settings::new("a fox", GenerateKind::ImageToImage, Family::StableDiffusion)
+        };
         for (fit, expected) in [(None, Fit::Stretch), (Some(Fit::Crop), Fit::Crop)] {
             settings.fit = fit;
             let from = Size { width: 768, height: 512 };

@@ -1,13 +1,15 @@
-//! What the network is conditioned on: texts, and numbers about the picture.
+//! The values of what the network is conditioned on: texts, and numbers about the picture.
 
+use tileforge_engine::TextOutput;
 use tileforge_image::Size;
 
-use super::denoiser::{Condition, Denoiser, On};
+use super::denoiser::Conditioned;
 use super::error::Error;
+use super::interface::{Condition, Interface, On};
 use super::settings::Settings;
 use super::texts::{Embedded, TextEncoder, embed};
-use crate::error::Result;
-use crate::host::Ticket;
+use crate::error::{Error as RuntimeError, Result};
+use crate::host::{Ticket, Values};
 
 /// How many numbers about the picture a network takes that is asked for a score: SDXL's refiner.
 pub(super) const TIME_IDS_WITH_SCORE: usize = 5;
@@ -15,39 +17,70 @@ pub(super) const TIME_IDS_WITH_SCORE: usize = 5;
 /// What the conditions of a request are made of.
 pub(super) struct Conditions<'c> {
     pub(super) settings: &'c Settings,
+    pub(super) interface: &'c Interface,
     pub(super) encoders: &'c [TextEncoder],
     /// Pieces of each text.
     pub(super) pieces: usize,
+    /// Whether there are rows without the prompt, too.
+    pub(super) is_guided: bool,
     /// Without a negative prompt, its embeddings are zeros.
     pub(super) zeros_without_negative: bool,
-    /// How many numbers about the picture the network takes.
-    pub(super) time_ids: Option<usize>,
     /// Of the result, in pixels.
     pub(super) size: Size,
 }
 
+/// A text, or what stands for the lack of one.
+struct Text {
+    embedded: Embedded,
+    /// Its states and vectors are zeros.
+    is_zero: bool,
+    score: f64,
+}
+
 impl Conditions<'_> {
     /// The rows of the network: all pictures without the prompt, if there is guidance, and then all with it.
-    pub(super) fn rows(&self, ticket: &Ticket) -> Result<Vec<Condition>> {
+    pub(super) fn rows(&self, ticket: &Ticket) -> Result<Vec<Conditioned>> {
         let settings = self.settings;
         let embedded =
             |text: &str| -> Result<Embedded> { embed(self.encoders, ticket, text, self.pieces, settings.reading()) };
+        let mut texts = Vec::new();
         let prompt = embedded(&settings.prompt)?;
-        let negative = match &settings.negative_prompt {
-            _ if !settings.is_guided() => None,
-            None if self.zeros_without_negative => Some(prompt.zeros()),
-            negative => Some(embedded(negative.as_deref().unwrap_or_default())?),
-        };
-        let negative = negative.map(|embedded| self.condition(embedded, settings.negative_aesthetic_score));
-        let each = negative.into_iter().chain([self.condition(prompt, settings.aesthetic_score)]);
-        Ok(each.flat_map(|condition| std::iter::repeat_n(condition, settings.count)).collect())
+        if self.is_guided {
+            let is_zero = settings.negative_prompt.is_none() && self.zeros_without_negative;
+            let text = settings.negative_prompt.as_deref().unwrap_or_default();
+            let negative = if is_zero { prompt.clone() } else { embedded(text)? };
+            texts.push(Text { embedded: negative, is_zero, score: settings.negative_aesthetic_score });
+        }
+        texts.push(Text { embedded: prompt, is_zero: false, score: settings.aesthetic_score });
+        let rows = texts.iter().map(|text| self.row(text)).collect::<Result<Vec<_>>>()?;
+        Ok(rows.into_iter().flat_map(|row| std::iter::repeat_n(row, settings.count)).collect())
     }
 
-    fn condition(&self, embedded: Embedded, score: f64) -> Condition {
-        let mut condition = Condition::from([(On::States, embedded.states)]);
-        condition.extend(embedded.pooled.map(|pooled| (On::Pooled, pooled)));
-        condition.extend(self.time_ids.map(|count| (On::TimeIds, time_ids(count, self.size, score))));
-        condition
+    fn row(&self, text: &Text) -> Result<Conditioned> {
+        let given = |condition: &Condition| Some((condition.input.clone(), self.values(condition, text).transpose()?));
+        let each = self.interface.conditions().filter_map(given);
+        each.map(|(input, values)| Ok((input, values?))).collect()
+    }
+
+    /// `None` for what the network's size decides.
+    fn values(&self, condition: &Condition, text: &Text) -> Result<Option<Values>> {
+        let of_text = |values: Option<Vec<f32>>| {
+            let mut values = values.ok_or_else(|| RuntimeError::internal("conditions"))?;
+            if text.is_zero {
+                values.fill(0.0);
+            }
+            Ok::<_, RuntimeError>(values)
+        };
+        let values = match &condition.on {
+            On::States { outputs, .. } => of_text(text.embedded.states(outputs))?,
+            On::Vector { outputs, .. } => of_text(text.embedded.vector(outputs))?,
+            On::Mask => text.embedded.mask(),
+            On::Length => vec![text.embedded.length() as f32],
+            On::TimeIds(count) => time_ids(*count, self.size, text.score),
+            On::Guidance => vec![self.settings.guidance as f32],
+            On::Residual => return Ok(None),
+        };
+        Ok(Some(Values::of(values, condition.is_whole)))
     }
 }
 
@@ -60,25 +93,34 @@ fn time_ids(count: usize, size: Size, score: f64) -> Vec<f32> {
 }
 
 /// Checks that the text encoders give what the network takes.
-pub(super) fn check_texts(denoiser: &Denoiser, texts: &[TextEncoder]) -> Result<(), Error> {
+pub(super) fn check_texts(interface: &Interface, texts: &[TextEncoder]) -> Result<(), Error> {
     let mismatch = |expected: String, found: String| {
         let part = texts.iter().map(|text| text.part.as_str()).collect::<Vec<_>>().join(", ");
         Err(Error::Mismatch { part, expected, found })
     };
-    let width: usize = texts.iter().map(TextEncoder::width).sum();
     if texts.is_empty() {
         return Err(Error::NoPart { part: "a text encoder", purpose: "a prompt" });
     }
-    if width != denoiser.width() {
-        return mismatch(format!("states of width {}", denoiser.width()), width.to_string());
-    }
-    if denoiser.pooled_width().is_some() && !texts.iter().any(TextEncoder::pools) {
-        return mismatch("an encoder with a projected vector of the whole text".into(), "none".into());
-    }
-    match texts {
-        [one, other] if one.tokens() != other.tokens() => {
-            mismatch(format!("texts of {} tokens", one.tokens()), other.tokens().to_string())
+    for condition in interface.conditions() {
+        let (outputs, width, each_token) = match &condition.on {
+            On::States { outputs, width } => (outputs, *width, true),
+            On::Vector { outputs, width } => (outputs, *width, false),
+            _ => continue,
+        };
+        let what = if each_token { "states" } else { "a vector of the whole text" };
+        let width_of = |output: &TextOutput| {
+            let encoder = texts.iter().find(|text| text.part == output.part)?;
+            encoder.width_of(&output.output, each_token)
+        };
+        match outputs.iter().map(width_of).sum::<Option<usize>>().filter(|_| !outputs.is_empty()) {
+            Some(found) if found == width => (),
+            Some(found) => return mismatch(format!("{what} of width {width}"), found.to_string()),
+            None => return mismatch(format!("an encoder with {what}"), "none".into()),
         }
-        _ => Ok(()),
+    }
+    let first = texts.first().map_or(0, TextEncoder::tokens);
+    match texts.iter().find(|text| text.tokens() != first) {
+        Some(other) => mismatch(format!("texts of {first} tokens"), other.tokens().to_string()),
+        None => Ok(()),
     }
 }

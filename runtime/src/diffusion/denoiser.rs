@@ -4,36 +4,17 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use tileforge_contract::{Axis, Embedding, Meaning, TensorSpec};
-use tileforge_engine::Engine;
+use tileforge_engine::{Engine, Roles};
 use tileforge_image::Size;
 use tileforge_session::{Assigned, Placed, Placement};
 
 use super::error::Error;
+use super::interface::{Condition, Input, Interface, On};
 use crate::error::{Error as RuntimeError, Result};
 use crate::host::{Group, Host, Network, Ticket, Values};
 
-/// What a network is conditioned on, by its meaning.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum On {
-    /// The states of the text, `[tokens, width]`.
-    States,
-    /// The vector of the whole text.
-    Pooled,
-    /// Numbers about the picture.
-    TimeIds,
-}
-
-/// What a network is conditioned on, for one row.
-pub(super) type Condition = BTreeMap<On, Vec<f32>>;
-
-/// What an input of the network is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Input {
-    Sample,
-    Timestep,
-    Condition(On),
-}
+/// The values of each condition for one row, by the input's name.
+pub(super) type Conditioned = BTreeMap<String, Values>;
 
 /// A latent's size, and the tokens of its texts.
 type Shape = (Size, usize);
@@ -41,73 +22,30 @@ type Shape = (Size, usize);
 /// The network, and which of its tensors is what.
 pub(super) struct Denoiser {
     network: Network,
-    /// In the contract's order.
-    inputs: Vec<Input>,
-    sample: String,
-    output: String,
-    /// Channels of the noisy latent, of the mask, and of the masked picture's latent.
-    pub(super) channels: [usize; 3],
-    /// What it is conditioned on, with the numbers of each: the width of a state or a vector, or how many there are.
-    conditions: BTreeMap<On, usize>,
+    pub(super) interface: Interface,
     groups: Mutex<BTreeMap<(u32, u32, usize), Arc<Group>>>,
 }
 
 impl Denoiser {
-    pub(super) fn new(host: &Host, part: &str, engine: &Engine, placement: &Placement) -> Result<Self> {
+    pub(super) fn new(host: &Host, roles: &Roles, engine: &Engine, placement: &Placement) -> Result<Self> {
         let contract = &engine.manifest().contract;
-        let unknown = || Error::Mismatch {
-            part: part.to_owned(),
+        let interface = Interface::of(contract, roles).ok_or_else(|| Error::Mismatch {
+            part: roles.denoiser.clone(),
             expected: "a network that takes a noisy latent, a timestep and a text, and gives a prediction".into(),
             found: contract.task.to_string(),
-        };
-        let (mut inputs, mut conditions, mut noisy) = (Vec::new(), BTreeMap::new(), None);
-        for spec in &contract.inputs {
-            let input = match &spec.meaning {
-                // A model that restores a picture needs its latent, which these pipelines do not make.
-                Meaning::NoisyLatent { latent, condition: 0, mask, masked_image } => {
-                    noisy = Some((spec.name.clone(), [*latent, *mask, *masked_image]));
-                    Input::Sample
-                }
-                Meaning::Timestep { .. } => Input::Timestep,
-                meaning => Input::Condition(on(meaning).ok_or_else(unknown)?),
-            };
-            if let Input::Condition(on) = input {
-                conditions.insert(on, numbers(spec).ok_or_else(unknown)?);
-            }
-            if inputs.contains(&input) {
-                return Err(unknown().into());
-            }
-            inputs.push(input);
-        }
-        // Pooled states and numbers about the picture come together.
-        let is_whole = inputs.contains(&Input::Timestep)
-            && conditions.contains_key(&On::States)
-            && conditions.contains_key(&On::Pooled) == conditions.contains_key(&On::TimeIds);
-        let (sample, channels) = noisy.filter(|_| is_whole).ok_or_else(unknown)?;
-        let output = contract.outputs.iter().find(|output| matches!(output.meaning, Meaning::Prediction));
-        let output = output.ok_or_else(unknown)?.name.clone();
+        })?;
         let network = Network::new(host, engine, placement.clone())?;
-        Ok(Self { network, inputs, sample, output, channels, conditions, groups: Mutex::default() })
+        Ok(Self { network, interface, groups: Mutex::default() })
     }
 
-    /// How many numbers each state of a text has.
-    pub(super) fn width(&self) -> usize {
-        self.conditions.get(&On::States).copied().unwrap_or(0)
-    }
-
-    /// How many numbers about the picture it takes; none for Stable Diffusion 1 and 2.
-    pub(super) fn time_ids(&self) -> Option<usize> {
-        self.conditions.get(&On::TimeIds).copied()
-    }
-
-    /// The width of the vector of the whole text.
-    pub(super) fn pooled_width(&self) -> Option<usize> {
-        self.conditions.get(&On::Pooled).copied()
+    /// Channels of the noisy latent, of the mask, and of the masked picture's latent.
+    pub(super) fn channels(&self) -> [usize; 3] {
+        self.interface.channels
     }
 
     /// Whether it is made to fill a masked part.
     pub(super) fn inpaints(&self) -> bool {
-        self.channels[1] > 0
+        self.interface.channels[1] > 0
     }
 
     /// Where it runs.
@@ -139,7 +77,7 @@ impl Denoiser {
     /// Width and height of the latent of one graph, and the tokens of its texts.
     fn shape_of(&self, graph: usize) -> Option<Shape> {
         let (record, sizes) = self.network.graphs().get(graph)?;
-        let [_, _, height, width] = *record.inputs.get(&self.sample)?.as_slice() else { return None };
+        let [_, _, height, width] = *record.inputs.get(&self.interface.sample)?.as_slice() else { return None };
         Some((Size { width: u32::try_from(width).ok()?, height: u32::try_from(height).ok()? }, sizes.tokens))
     }
 
@@ -177,33 +115,26 @@ impl Denoiser {
         ticket: &'n Ticket,
         latent: Size,
         tokens: usize,
-        conditions: Vec<Condition>,
+        mut conditions: Vec<Conditioned>,
     ) -> Result<Steps<'n>> {
         let graph = self.graph_for(latent, tokens)?;
         let group = match self.groups.lock().entry((latent.width, latent.height, tokens)) {
             std::collections::btree_map::Entry::Occupied(known) => known.get().clone(),
             std::collections::btree_map::Entry::Vacant(place) => {
-                place.insert(self.network.group(graph, |output| output.name == self.output)?).clone()
+                place.insert(self.network.group(graph, |output| output.name == self.interface.output)?).clone()
             }
         };
+        let (record, _) = self.network.graphs().get(graph).ok_or_else(|| RuntimeError::internal("denoiser"))?;
+        let zeros = |condition: &Condition| {
+            let dims = record.inputs.get(&condition.input).filter(|_| condition.on == On::Residual)?;
+            Some((condition.input.clone(), Values::F32(vec![0.0; dims.iter().skip(1).product()])))
+        };
+        let residuals: Conditioned = self.interface.conditions().filter_map(zeros).collect();
+        for row in &mut conditions {
+            row.extend(residuals.clone());
+        }
         Ok(Steps { denoiser: self, ticket, group, conditions })
     }
-}
-
-/// What a meaning conditions on.
-fn on(meaning: &Meaning) -> Option<On> {
-    match meaning {
-        Meaning::Embedding { from: Embedding::Context } => Some(On::States),
-        Meaning::Embedding { from: Embedding::Projected } => Some(On::Pooled),
-        Meaning::TimeIds => Some(On::TimeIds),
-        _ => None,
-    }
-}
-
-/// How many numbers a state, a vector or a list has.
-fn numbers(spec: &TensorSpec) -> Option<usize> {
-    let fixed = |axis: &Axis| if let Axis::Fixed(count) = axis { Some(*count) } else { None };
-    spec.channels().or_else(|| spec.axes.iter().find_map(fixed))
 }
 
 /// The steps of some pictures.
@@ -211,22 +142,22 @@ pub(super) struct Steps<'n> {
     denoiser: &'n Denoiser,
     ticket: &'n Ticket,
     group: Arc<Group>,
-    conditions: Vec<Condition>,
+    conditions: Vec<Conditioned>,
 }
 
 impl Steps<'_> {
     /// The prediction for each row: `rows` gives the values of a row's sample.
     pub(super) fn run<'r>(&self, timestep: f32, rows: impl Fn(usize) -> Vec<&'r [f32]>) -> Result<Vec<Vec<f32>>> {
-        let sample = |(row, condition): (usize, &Condition)| {
+        let sample = |(row, conditioned): (usize, &Conditioned)| {
             let input = |input: &Input| match input {
                 Input::Sample => Ok(Values::F32(rows(row).concat())),
                 Input::Timestep => Ok(Values::F32(vec![timestep])),
-                Input::Condition(on) => {
-                    let values = condition.get(on).cloned();
-                    values.map(Values::F32).ok_or_else(|| RuntimeError::internal("denoiser"))
+                Input::Condition(condition) => {
+                    let values = conditioned.get(&condition.input).cloned();
+                    values.ok_or_else(|| RuntimeError::internal("denoiser"))
                 }
             };
-            self.denoiser.inputs.iter().map(input).collect::<Result<Vec<_>>>()
+            self.denoiser.interface.inputs.iter().map(input).collect::<Result<Vec<_>>>()
         };
         let samples = self.conditions.iter().enumerate().map(sample).collect::<Result<Vec<_>>>()?;
         let made = self.denoiser.network.run(self.ticket, &self.group, samples)?;

@@ -8,16 +8,16 @@ use tileforge_session::{Assigned, Placed, Placement};
 
 use super::accepted::{Accepted, cut_off_of};
 use super::conditions::{Conditions, TIME_IDS_WITH_SCORE, check_texts};
-use super::denoiser::{Condition, Denoiser};
+use super::denoiser::{Conditioned, Denoiser};
 use super::error::Error;
 use super::guidance::Step;
 use super::networks::Networks;
 use super::request::{CutOff, GenerateRequest, Generated, Resized, Seconds, Statistics};
 use super::schedulers::Config;
-use super::settings::{Fit, Settings};
+use super::settings::{Family, Fit, GenerateKind, Settings};
 use super::source::Source;
 use super::start::{Original, Preparation, Prepared};
-use super::texts::{States, TextEncoder};
+use super::texts::TextEncoder;
 use super::tokenizer::Tokenizer;
 use crate::autoencoder::{CodingOptions, Decoder, Encoder, Latent, Watch};
 use crate::error::{Error as RuntimeError, Result};
@@ -44,6 +44,7 @@ pub struct GeneratorOptions {
 pub struct Generator {
     networks: Networks,
     scheduler: Config,
+    family: Family,
     /// Without a negative prompt, its embeddings are zeros.
     zeros_without_negative: bool,
     low_memory: bool,
@@ -62,23 +63,21 @@ impl Generator {
     /// A part or a file is missing, parts do not fit together, or those of
     /// [`Ladder::new`](tileforge_session::Ladder::new).
     pub fn new(host: &Host, pipeline: &Pipeline, options: GeneratorOptions) -> Result<Self> {
-        let roles = pipeline.manifest().roles();
+        let roles = pipeline.roles();
         let engine = |part: &str| -> Result<&Engine, Error> {
             let name = &pipeline.manifest().name;
             pipeline.part(part).ok_or_else(|| Error::NoPipeline { engine: name.clone(), part: part.to_owned() })
         };
         let placement = &options.placement;
-        let denoiser = Denoiser::new(host, &roles.denoiser, engine(&roles.denoiser)?, placement)?;
-        let xl = denoiser.time_ids().is_some();
-        let states = if xl { States::Penultimate } else { States::Last };
+        let denoiser = Denoiser::new(host, &roles, engine(&roles.denoiser)?, placement)?;
         let mut texts = Vec::new();
         for role in &roles.texts {
             let folder = &role.tokenizer;
             let tokenizer = Tokenizer::new(|name| pipeline.file(&format!("{folder}/{name}")).ok());
             let tokenizer = tokenizer.map_err(|source| Error::Tokenizer { name: folder.clone(), source })?;
-            texts.push(TextEncoder::new(host, engine(&role.part)?, placement, role, tokenizer, states)?);
+            texts.push(TextEncoder::new(host, engine(&role.part)?, placement, &roles, role, tokenizer)?);
         }
-        check_texts(&denoiser, &texts)?;
+        check_texts(&denoiser.interface, &texts)?;
         let coding = || CodingOptions { placement: placement.clone(), overlap: options.overlap };
         let decoder = Decoder::new(host, engine(&roles.decoder)?, None, coding())?;
         let encoder = roles.encoder.as_deref().map(engine).transpose()?;
@@ -87,22 +86,26 @@ impl Generator {
         let scheduler = Config::parse_bytes(scheduler).map_err(Error::Scheduler)?;
         let diffusion = pipeline.manifest().diffusion.as_ref();
         let scored = diffusion.is_some_and(|diffusion| diffusion.requires_aesthetics_score);
-        if xl && scored != (denoiser.time_ids() == Some(TIME_IDS_WITH_SCORE)) {
+        let numbers = denoiser.interface.time_ids();
+        if numbers.is_some_and(|count| scored != (count == TIME_IDS_WITH_SCORE)) {
             let text = |scored: bool| if scored { "a score of the picture" } else { "the picture's size" };
             let (part, expected, found) = (roles.denoiser, text(scored).into(), text(!scored).into());
             return Err(Error::Mismatch { part, expected, found }.into());
         }
+        let family = diffusion.map_or(Family::StableDiffusion, |diffusion| Family::of_class(&diffusion.class));
+        let is_xl = family == Family::StableDiffusionXl;
         Ok(Self {
-            zeros_without_negative: xl && diffusion.is_none_or(|diffusion| diffusion.force_zeros_for_empty_prompt),
+            family,
+            zeros_without_negative: is_xl && diffusion.is_some_and(|diffusion| diffusion.force_zeros_for_empty_prompt),
             low_memory: options.low_memory,
             networks: Networks { texts, denoiser, encoder, decoder },
             scheduler,
         })
     }
 
-    /// Whether it is SDXL or its refiner, whose pipelines have other defaults.
-    pub fn is_xl(&self) -> bool {
-        self.networks.denoiser.time_ids().is_some()
+    /// What it does where it is told nothing else.
+    pub fn settings(&self, prompt: impl Into<String>, kind: GenerateKind) -> Settings {
+        Settings::new(prompt, kind, self.family)
     }
 
     /// The scheduler's class, where a request asks for no other.
@@ -120,7 +123,7 @@ impl Generator {
     /// # Errors
     /// A text cannot be read.
     pub fn cut_off(&self, settings: &Settings) -> Result<Vec<CutOff>> {
-        cut_off_of(settings, &self.networks.texts)
+        cut_off_of(settings, &self.networks)
     }
 
     /// Where the network's sessions run, and how long those of all parts took to open so far.
@@ -146,7 +149,7 @@ impl Generator {
     fn generate(&self, request: GenerateRequest, reply: &Reply<Generated>) -> Result<Generated> {
         let began = Instant::now();
         let mut seconds = Seconds::default();
-        let accept = || Accepted::new(request, &self.networks, &self.scheduler);
+        let accept = || Accepted::new(request, &self.networks, self.family, &self.scheduler);
         let (mut accepted, source) = timed(&mut seconds.encode, accept)?;
         if let Some(Resized { from, fit, asked_for: false }) = accepted.resized {
             let how =
@@ -188,13 +191,14 @@ impl Generator {
     }
 
     /// What the network is conditioned on, one row for each of its batch.
-    fn encode_prompt(&self, accepted: &Accepted, ticket: &Ticket) -> Result<Vec<Condition>> {
+    fn encode_prompt(&self, accepted: &Accepted, ticket: &Ticket) -> Result<Vec<Conditioned>> {
         let conditions = Conditions {
             settings: &accepted.settings,
+            interface: &self.networks.denoiser.interface,
             encoders: &self.networks.texts,
             pieces: accepted.pieces,
+            is_guided: accepted.is_guided,
             zeros_without_negative: self.zeros_without_negative,
-            time_ids: self.networks.denoiser.time_ids(),
             size: accepted.size,
         };
         let rows = conditions.rows(ticket)?;
@@ -208,7 +212,7 @@ impl Generator {
     fn prepare_latents(&self, accepted: &mut Accepted, source: Source, reply: &Reply<Generated>) -> Result<Prepared> {
         let preparation = Preparation {
             accepted,
-            channels: self.networks.denoiser.channels,
+            channels: self.networks.denoiser.channels(),
             encoder: self.networks.encoder.as_ref(),
             ticket: reply.ticket(),
         };
@@ -223,7 +227,7 @@ impl Generator {
     fn denoise(
         &self,
         accepted: &mut Accepted,
-        conditions: Vec<Condition>,
+        conditions: Vec<Conditioned>,
         prepared: &mut Prepared,
         reply: &Reply<Generated>,
     ) -> Result<Denoised> {
@@ -238,7 +242,8 @@ impl Generator {
             let began = Instant::now();
             let done = evaluations.len() + 1;
             let input = accepted.scheduler.model_input(sample).map_err(Error::Scheduler)?;
-            let step = Step { settings: &accepted.settings, timestep: timestep as f32, input: &input, extra };
+            let (settings, is_guided) = (&accepted.settings, accepted.is_guided);
+            let step = Step { settings, is_guided, timestep: timestep as f32, input: &input, extra };
             let prediction = step.predicted(&steps)?;
             if prediction.iter().any(|value| !value.is_finite()) {
                 return Err(Error::NotFinite { step: done }.into());
@@ -299,7 +304,7 @@ impl Generator {
 
     /// The latents in `[pictures, channels, height, width]`.
     fn latents(&self, sample: &[f64], pixels: Size, size: Size) -> Vec<Latent> {
-        let channels = self.networks.denoiser.channels[0];
+        let channels = self.networks.denoiser.channels()[0];
         let each = sample.chunks_exact(channels * size.pixels() as usize);
         let latent = |values: &[f64]| Latent {
             channels,

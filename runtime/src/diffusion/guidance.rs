@@ -7,6 +7,8 @@ use crate::error::Result;
 /// One step of all pictures.
 pub(super) struct Step<'s> {
     pub(super) settings: &'s Settings,
+    /// Whether there are rows without the text, too.
+    pub(super) is_guided: bool,
     pub(super) timestep: f32,
     /// `[pictures, channels, height, width]`.
     pub(super) input: &'s [f32],
@@ -21,7 +23,7 @@ impl Step<'_> {
         let length = self.input.len() / count;
         let row = |row: usize| vec![&self.input[row % count * length..][..length], self.extra];
         let rows = steps.run(self.timestep, row)?;
-        if !self.settings.is_guided() {
+        if !self.is_guided {
             return Ok(rows.concat());
         }
         let mut all = Vec::with_capacity(self.input.len());

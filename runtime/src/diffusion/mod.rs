@@ -10,9 +10,10 @@
 //! | `accepted` | a request whose files are open, and of which nothing can be refused any more before it runs |
 //! | `source` | what a request gives to start from: noise, a latent, a picture, a picture with a mask |
 //! | `texts` | texts to states of the text encoders |
-//! | `conditions` | these states, and what else the network is conditioned on |
+//! | `conditions` | the values of these states, and of what else the network is conditioned on |
 //! | `networks` | the networks of a pipeline |
 //! | `start` | what the first step starts from: latents and noise |
+//! | `interface` | which of the network's tensors is what |
 //! | `denoiser` | the network in one step |
 //! | `guidance` | the predictions with and without the text become one |
 //! | `quote` | texts of files and people in messages |
@@ -23,6 +24,7 @@ mod denoiser;
 mod error;
 mod generator;
 mod guidance;
+mod interface;
 mod networks;
 pub mod prompt;
 mod quote;
@@ -37,4 +39,4 @@ pub mod tokenizer;
 pub use error::Error;
 pub use generator::{Generator, GeneratorOptions};
 pub use request::{CutOff, GenerateRequest, Generated, Resized, Seconds, Start, Statistics, Text};
-pub use settings::{Fit, GenerateKind, RandomNumbers, Settings, SettingsVersion};
+pub use settings::{Family, Fit, GenerateKind, RandomNumbers, Settings, SettingsVersion};

@@ -20,6 +20,28 @@ pub enum GenerateKind {
     Inpainting,
 }
 
+/// Which defaults a pipeline has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    /// Stable Diffusion 1 and 2.
+    StableDiffusion,
+    /// SDXL and its refiner.
+    StableDiffusionXl,
+    /// Latent consistency models, which make a picture in a few steps.
+    LatentConsistency,
+}
+
+impl Family {
+    /// The family of a pipeline's class in diffusers.
+    pub fn of_class(class: &str) -> Self {
+        match class {
+            _ if class.starts_with("StableDiffusionXL") => Self::StableDiffusionXl,
+            _ if class.starts_with("LatentConsistencyModel") => Self::LatentConsistency,
+            _ => Self::StableDiffusion,
+        }
+    }
+}
+
 /// Which generator draws the noise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -114,7 +136,8 @@ pub struct Settings {
     pub negative_prompt: Option<String>,
     /// Steps from pure noise to the picture.
     pub steps: usize,
-    /// How much the text counts. Up to 1, the network runs without the negative prompt.
+    /// How much the text counts. Up to 1, the network runs without the negative prompt. Networks that take this number
+    /// as an input always do.
     pub guidance: f64,
     /// How much of the guided prediction's deviation becomes that of the conditional one, 0 to 1.
     pub guidance_rescale: f64,
@@ -157,27 +180,32 @@ pub struct Settings {
 
 /// Steps where nothing else is asked for, as in diffusers.
 const STEPS: usize = 50;
+/// The same for latent consistency models.
+const STEPS_OF_CONSISTENCY: usize = 4;
 /// As in diffusers.
 const SCORES: [f64; 2] = [6.0, 2.5];
 /// More pictures than anybody waits for.
 const MOST_PICTURES: usize = 1024;
 
 impl Settings {
-    /// What diffusers' pipelines do where they are told nothing else; `xl` is for SDXL and its refiner.
-    pub fn new(prompt: impl Into<String>, kind: GenerateKind, xl: bool) -> Self {
-        let (guidance, strength) = match (kind, xl) {
-            (GenerateKind::TextToImage, false) => (7.5, 1.0),
-            (GenerateKind::TextToImage, true) => (5.0, 1.0),
-            (GenerateKind::ImageToImage, false) => (7.5, 0.8),
-            (GenerateKind::ImageToImage, true) => (5.0, 0.3),
-            (GenerateKind::Inpainting, false) => (7.5, 1.0),
-            (GenerateKind::Inpainting, true) => (7.5, 0.9999),
+    /// What diffusers' pipelines of a family do where they are told nothing else.
+    pub fn new(prompt: impl Into<String>, kind: GenerateKind, family: Family) -> Self {
+        let (steps, guidance, strength) = match (family, kind) {
+            (Family::StableDiffusion, GenerateKind::TextToImage) => (STEPS, 7.5, 1.0),
+            (Family::StableDiffusion, GenerateKind::ImageToImage) => (STEPS, 7.5, 0.8),
+            (Family::StableDiffusion, GenerateKind::Inpainting) => (STEPS, 7.5, 1.0),
+            (Family::StableDiffusionXl, GenerateKind::TextToImage) => (STEPS, 5.0, 1.0),
+            (Family::StableDiffusionXl, GenerateKind::ImageToImage) => (STEPS, 5.0, 0.3),
+            (Family::StableDiffusionXl, GenerateKind::Inpainting) => (STEPS, 7.5, 0.9999),
+            (Family::LatentConsistency, GenerateKind::TextToImage) => (STEPS_OF_CONSISTENCY, 8.5, 1.0),
+            // diffusers has no such pipeline for masks.
+            (Family::LatentConsistency, _) => (STEPS_OF_CONSISTENCY, 8.5, 0.8),
         };
         Self {
             version: SettingsVersion,
             prompt: prompt.into(),
             negative_prompt: None,
-            steps: STEPS,
+            steps,
             guidance,
             guidance_rescale: 0.0,
             strength,
@@ -196,11 +224,6 @@ impl Settings {
             negative_aesthetic_score: SCORES[1],
             keep_unmasked: false,
         }
-    }
-
-    /// Whether the network runs without the text, too.
-    pub(super) fn is_guided(&self) -> bool {
-        self.guidance > 1.0
     }
 
     pub(super) fn reading(&self) -> Reading {
@@ -240,14 +263,15 @@ mod tests {
     use super::*;
 
     fn changed(change: impl FnOnce(&mut serde_json::Map<String, Value>)) -> Result<Settings, String> {
-        let mut value = serde_json::to_value(Settings::new("a fox", GenerateKind::TextToImage, false)).unwrap();
+        let mut value =
+            serde_json::to_value(Settings::new("a fox", GenerateKind::TextToImage, Family::StableDiffusion)).unwrap();
         change(value.as_object_mut().unwrap());
         serde_json::from_value(value).map_err(|error| error.to_string())
     }
 
     #[test]
     fn settings_say_their_version_and_older_ones_mean_what_they_meant() {
-        let settings = Settings::new("a fox", GenerateKind::TextToImage, false);
+        let settings = Settings::new("a fox", GenerateKind::TextToImage, Family::StableDiffusion);
         assert!(serde_json::to_string(&settings).unwrap().starts_with("{\"version\":1,"));
         assert_eq!(changed(|_| ()).unwrap(), settings);
         // Releases that wrote no version, and before them, those that knew no weights of words.

@@ -99,7 +99,7 @@ pub(super) fn check_latent(what: &'static str, latent: &Latent, channels: usize,
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diffusion::GenerateKind;
+    use crate::diffusion::{Family, GenerateKind};
 
     const CHANNELS: usize = 4;
     const FACTOR: usize = 8;
@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn what_the_networks_cannot_start_from_is_refused_before_they_run() {
-        let mut settings = Settings::new("a fox", GenerateKind::ImageToImage, false);
+        let mut settings = Settings::new("a fox", GenerateKind::ImageToImage, Family::StableDiffusion);
         let check = |source: &Source, settings: &Settings, has_encoder: bool| {
             source.check(settings, CHANNELS, EIGHT, has_encoder).map_err(|error| error.to_string())
         };

@@ -1,9 +1,10 @@
 //! Texts to what conditions the network.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tileforge_contract::{Contract, Embedding, Meaning, TensorSpec};
-use tileforge_engine::{Engine, TextRole};
+use tileforge_contract::{Axis, DataType, Meaning, TensorSpec};
+use tileforge_engine::{Engine, Roles, TextOutput, TextRole};
 use tileforge_session::{Placed, Placement};
 
 use super::error::Error;
@@ -15,23 +16,70 @@ use crate::host::{Group, Host, Network, Ticket, Values};
 /// More than any text encoder takes; CLIP's take 77.
 const MOST_TOKENS: usize = 1 << 16;
 
-/// What a text becomes.
-#[derive(Clone, Debug, PartialEq)]
+/// What the encoders make of a text together.
+#[derive(Clone, Debug)]
 pub(super) struct Embedded {
-    /// `[tokens, width]`.
-    pub(super) states: Vec<f32>,
-    pub(super) tokens: usize,
-    pub(super) width: usize,
-    /// The vector of the whole text, for networks that take one.
-    pub(super) pooled: Option<Vec<f32>>,
+    /// The values of each output for each piece.
+    outputs: BTreeMap<TextOutput, Vec<Vec<f32>>>,
+    /// Tokens of each piece with its start and its end, by the encoder for which they are the most.
+    lengths: Vec<usize>,
+    /// Tokens of a whole row.
+    tokens: usize,
 }
 
 impl Embedded {
-    /// The same shape with zeros.
-    pub(super) fn zeros(&self) -> Self {
-        let zeros = |values: &Vec<f32>| vec![0.0; values.len()];
-        Self { states: zeros(&self.states), pooled: self.pooled.as_ref().map(zeros), ..*self }
+    /// A state for each token, pieces one after the other: these outputs side by side.
+    pub(super) fn states(&self, outputs: &[TextOutput]) -> Option<Vec<f32>> {
+        let outputs = outputs.iter().map(|output| self.outputs.get(output)).collect::<Option<Vec<_>>>()?;
+        let mut states = Vec::new();
+        for piece in 0..self.lengths.len() {
+            let rows = outputs.iter().map(|pieces| pieces.get(piece)).collect::<Option<Vec<_>>>()?;
+            for token in 0..self.tokens {
+                for row in &rows {
+                    let width = row.len() / self.tokens;
+                    states.extend_from_slice(row.get(token * width..(token + 1) * width)?);
+                }
+            }
+        }
+        Some(states)
     }
+
+    /// The vector of the whole text, which is that of the first piece: these outputs side by side.
+    pub(super) fn vector(&self, outputs: &[TextOutput]) -> Option<Vec<f32>> {
+        let first = |output: &TextOutput| self.outputs.get(output)?.first().map(Vec::as_slice);
+        Some(outputs.iter().map(first).collect::<Option<Vec<_>>>()?.concat())
+    }
+
+    /// 1 for each token of the text with its start and its end, 0 for what fills each piece up.
+    pub(super) fn mask(&self) -> Vec<f32> {
+        let piece = |length: &usize| {
+            let length = *length;
+            (0..self.tokens).map(move |token| if token < length { 1.0 } else { 0.0 })
+        };
+        self.lengths.iter().flat_map(piece).collect()
+    }
+
+    /// Tokens of all pieces, without what fills them up.
+    pub(super) fn length(&self) -> usize {
+        self.lengths.iter().sum()
+    }
+}
+
+/// An output of a text encoder.
+#[derive(Clone, Debug)]
+struct Output {
+    name: String,
+    width: usize,
+    /// Whether it has a state for each token.
+    each_token: bool,
+}
+
+/// An input of a text encoder.
+#[derive(Clone, Copy, Debug)]
+enum Input {
+    Tokens,
+    Mask { is_whole: bool },
+    Length { is_whole: bool },
 }
 
 /// One text encoder with its tokenizer.
@@ -43,22 +91,10 @@ pub(super) struct TextEncoder {
     group: Arc<Group>,
     tokenizer: Tokenizer,
     tokens: usize,
-    /// The output with a state for each token, and the width of a state.
-    states: (String, usize),
-    /// The output for the whole text.
-    pooled: Option<String>,
-}
-
-/// The states of one row of tokens, and the vector of the whole row.
-type Encoded = (Vec<f32>, Option<Vec<f32>>);
-
-/// Which states of an encoder a network takes.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum States {
-    /// Those after the last layer and its normalisation: Stable Diffusion 1 and 2.
-    Last,
-    /// Those before the last layer, and the projected vector of the whole text: SDXL.
-    Penultimate,
+    /// In the contract's order.
+    inputs: Vec<Input>,
+    /// Those that the denoiser is conditioned on, in the order in which the network gives them.
+    outputs: Vec<Output>,
 }
 
 impl TextEncoder {
@@ -66,9 +102,9 @@ impl TextEncoder {
         host: &Host,
         engine: &Engine,
         placement: &Placement,
+        roles: &Roles,
         role: &TextRole,
         tokenizer: Tokenizer,
-        states: States,
     ) -> Result<Self> {
         let contract = &engine.manifest().contract;
         let mismatch = |expected: &str, found: String| Error::Mismatch {
@@ -76,11 +112,19 @@ impl TextEncoder {
             expected: expected.into(),
             found,
         };
-        let input = contract.inputs.iter().find_map(|input| match input.meaning {
-            Meaning::Tokens { vocabulary } => Some(vocabulary),
-            _ => None,
-        });
-        let vocabulary = input.ok_or_else(|| mismatch("a text encoder", contract.task.to_string()))?;
+        let mut vocabulary = None;
+        let mut input = |spec: &TensorSpec| {
+            let is_whole = spec.data_type == DataType::I64;
+            match spec.meaning {
+                Meaning::Tokens { vocabulary: tokens } => vocabulary.replace(tokens).is_none().then_some(Input::Tokens),
+                Meaning::TextMask => Some(Input::Mask { is_whole }),
+                Meaning::TextLength => Some(Input::Length { is_whole }),
+                _ => None,
+            }
+        };
+        let inputs = contract.inputs.iter().map(&mut input).collect::<Option<Vec<_>>>();
+        let (inputs, vocabulary) =
+            inputs.zip(vocabulary).ok_or_else(|| mismatch("a text encoder", contract.task.to_string()))?;
         if tokenizer.vocabulary() != vocabulary {
             let (expected, found) =
                 (format!("a vocabulary of {vocabulary} tokens"), tokenizer.vocabulary().to_string());
@@ -93,23 +137,24 @@ impl TextEncoder {
             return Err(mismatch("a graph for a text of 3 to 65536 tokens", longest.to_string()).into());
         }
         let tokens = longest;
-        let chosen = match states {
-            States::Last => embedding(contract, |from| from == Embedding::Last),
-            States::Penultimate => {
-                let last = contract.outputs.iter().filter_map(|output| layer(&output.meaning)).max();
-                let wanted = last.and_then(|last| last.checked_sub(1));
-                embedding(contract, |from| matches!(from, Embedding::Layer(layer) if Some(layer) == wanted))
-            }
+        let wanted = |name: &str| {
+            let is_it = |output: &TextOutput| output.part == role.part && output.output == name;
+            roles.conditions.values().flatten().any(is_it)
         };
-        let chosen = chosen.ok_or_else(|| mismatch("an output with a state for each token", "none".into()))?;
-        let width = contract.output(&chosen).and_then(TensorSpec::channels);
-        let width = width.ok_or_else(|| mismatch("states of a fixed width", "another width".into()))?;
-        let pooled = embedding(contract, |from| from == Embedding::Projected).filter(|_| states == States::Penultimate);
+        let output = |spec: &TensorSpec| {
+            let each_token = spec.axes.iter().any(|axis| matches!(axis, Axis::Tokens(_)));
+            let width = spec.channels().ok_or_else(|| mismatch("states of a fixed width", "another width".into()))?;
+            Ok::<_, Error>(Output { name: spec.name.clone(), width, each_token })
+        };
+        let outputs = contract.outputs.iter().filter(|spec| wanted(&spec.name)).map(output);
+        let outputs = outputs.collect::<Result<Vec<_>, _>>()?;
+        if outputs.is_empty() {
+            return Err(mismatch("an output with a state for each token", "none".into()).into());
+        }
         let graph = network.graphs().iter().position(|(_, sizes)| sizes.tokens == tokens);
         let graph = graph.ok_or_else(|| RuntimeError::internal("text encoder"))?;
-        let wanted = |output: &TensorSpec| output.name == chosen || Some(&output.name) == pooled.as_ref();
-        let group = network.group(graph, wanted)?;
-        Ok(Self { part: role.part.clone(), network, group, tokenizer, tokens, states: (chosen, width), pooled })
+        let group = network.group(graph, |output| wanted(&output.name))?;
+        Ok(Self { part: role.part.clone(), network, group, tokenizer, tokens, inputs, outputs })
     }
 
     /// Where it runs.
@@ -122,14 +167,11 @@ impl TextEncoder {
         self.network.close_sessions();
     }
 
-    /// The width of a state.
-    pub(super) fn width(&self) -> usize {
-        self.states.1
-    }
-
-    /// Whether it gives a vector for the whole text.
-    pub(super) fn pools(&self) -> bool {
-        self.pooled.is_some()
+    /// The width of an output; `None` if it has no such output, or a vector of the whole text in place of a state for
+    /// each token.
+    pub(super) fn width_of(&self, output: &str, each_token: bool) -> Option<usize> {
+        let found = self.outputs.iter().find(|known| known.name == output && known.each_token == each_token);
+        found.map(|output| output.width)
     }
 
     /// Tokens of one text.
@@ -145,40 +187,36 @@ impl TextEncoder {
         self.tokenizer.rows(&parts, self.tokens, reading.long).map_err(failed)
     }
 
-    /// Runs the encoder on rows of tokens. Weights change the states, but not the vector of the whole text.
-    fn run(&self, ticket: &Ticket, rows: &[Row]) -> Result<Vec<Encoded>> {
-        let samples = rows.iter().map(|row| vec![Values::I64(row.ids.clone())]).collect();
-        let made = self.network.run(ticket, &self.group, samples)?;
-        let outputs = self.group.output_names();
-        let result = |(made, row): (crate::host::Made, &Row)| {
-            let mut values = outputs.iter().zip(made.outputs).collect::<Vec<_>>();
-            let mut take = |name: &str| -> Result<Vec<f32>> {
-                let place = values.iter().position(|(output, _)| **output == name);
-                let place = place.ok_or_else(|| RuntimeError::internal("text encoder"))?;
-                values.swap_remove(place).1.into_f32()
+    /// Runs the encoder on rows of tokens: for each row, the values of each output. Weights change the states, but not
+    /// the vector of the whole text.
+    fn run(&self, ticket: &Ticket, rows: &[Row]) -> Result<Vec<Vec<Vec<f32>>>> {
+        let sample = |row: &Row| {
+            let filled = self.tokens.saturating_sub(row.length);
+            let input = |input: &Input| match *input {
+                Input::Tokens => Values::I64(row.ids.clone()),
+                Input::Mask { is_whole } => {
+                    Values::of([vec![1.0; self.tokens - filled], vec![0.0; filled]].concat(), is_whole)
+                }
+                Input::Length { is_whole } => Values::of(vec![row.length as f32], is_whole),
             };
-            let mut states = take(&self.states.0)?;
-            let pooled = self.pooled.as_deref().map(&mut take).transpose()?;
-            if let Some(weights) = &row.weights {
-                emphasise(&mut states, weights, self.width()).map_err(Error::Prompt)?;
-            }
-            Ok((states, pooled))
+            self.inputs.iter().map(input).collect()
+        };
+        let made = self.network.run(ticket, &self.group, rows.iter().map(sample).collect())?;
+        let names = self.group.output_names();
+        let result = |(made, row): (crate::host::Made, &Row)| {
+            let mut values: BTreeMap<&str, Values> = names.iter().map(|name| &**name).zip(made.outputs).collect();
+            let value = |output: &Output| {
+                let values = values.remove(&*output.name).ok_or_else(|| RuntimeError::internal("text encoder"))?;
+                let mut values = values.into_f32()?;
+                if let Some(weights) = row.weights.as_ref().filter(|_| output.each_token) {
+                    emphasise(&mut values, weights, output.width).map_err(Error::Prompt)?;
+                }
+                Ok(values)
+            };
+            self.outputs.iter().map(value).collect()
         };
         made.into_iter().zip(rows).map(result).collect()
     }
-}
-
-fn layer(meaning: &Meaning) -> Option<usize> {
-    match meaning {
-        Meaning::Embedding { from: Embedding::Layer(layer) } => Some(*layer),
-        _ => None,
-    }
-}
-
-/// The name of the output with such an embedding.
-fn embedding(contract: &Contract, wanted: impl Fn(Embedding) -> bool) -> Option<String> {
-    let fits = |meaning: &Meaning| matches!(meaning, Meaning::Embedding { from } if wanted(*from));
-    contract.outputs.iter().find(|output| fits(&output.meaning)).map(|output| output.name.clone())
 }
 
 /// How a text is read.
@@ -219,8 +257,7 @@ pub(super) fn cut_off(encoders: &[TextEncoder], text: &str, reading: Reading) ->
     Ok(None)
 }
 
-/// What the encoders make of a text together, in this many pieces: their states side by side, pieces one after the
-/// other. A text with fewer pieces gets empty ones behind it. The vector of the whole text is that of the first piece.
+/// What the encoders make of a text together, in this many pieces. A text with fewer pieces gets empty ones behind it.
 pub(super) fn embed(
     encoders: &[TextEncoder],
     ticket: &Ticket,
@@ -228,30 +265,52 @@ pub(super) fn embed(
     pieces: usize,
     reading: Reading,
 ) -> Result<Embedded> {
-    let width = encoders.iter().map(TextEncoder::width).sum();
     let tokens = encoders.first().map_or(0, TextEncoder::tokens);
-    let mut states = vec![0.0; pieces * tokens * width];
-    let (mut pooled, mut column) = (None, 0);
+    let mut embedded = Embedded { outputs: BTreeMap::new(), lengths: vec![0; pieces], tokens };
     for encoder in encoders {
         let mut rows = encoder.rows(text, reading)?.0;
         let empty = encoder.rows("", reading)?.0;
         rows.extend(empty.iter().cycle().take(pieces.saturating_sub(rows.len())).cloned());
-        for (number, (made, whole)) in encoder.run(ticket, &rows)?.into_iter().enumerate() {
-            let places = states[number * tokens * width..].chunks_exact_mut(width);
-            for (place, state) in places.zip(made.chunks_exact(encoder.width())) {
-                place[column..column + encoder.width()].copy_from_slice(state);
-            }
-            pooled = pooled.or(whole);
+        for (length, row) in embedded.lengths.iter_mut().zip(&rows) {
+            *length = row.length.max(*length);
         }
-        column += encoder.width();
+        for values in encoder.run(ticket, &rows)? {
+            for (output, values) in encoder.outputs.iter().zip(values) {
+                let output = TextOutput { part: encoder.part.clone(), output: output.name.clone() };
+                embedded.outputs.entry(output).or_default().push(values);
+            }
+        }
     }
-    Ok(Embedded { states, tokens: pieces * tokens, width, pooled })
+    Ok(embedded)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::emphasise;
+    use super::*;
     use crate::diffusion::prompt::Error;
+
+    fn output(part: &str) -> TextOutput {
+        TextOutput { part: part.into(), output: "states".into() }
+    }
+
+    #[test]
+    fn states_stand_side_by_side_and_pieces_one_after_the_other() {
+        // Two pieces of two tokens: states of width 1 of one encoder, of width 2 of another.
+        let narrow = vec![vec![1.0, 2.0], vec![3.0, 4.0]];
+        let wide = vec![vec![10.0, 11.0, 20.0, 21.0], vec![30.0, 31.0, 40.0, 41.0]];
+        let outputs = [(output("narrow"), narrow), (output("wide"), wide)].into();
+        let embedded = Embedded { outputs, lengths: vec![2, 1], tokens: 2 };
+        let [narrow, wide] = ["narrow", "wide"].map(output);
+        let both = [narrow, wide.clone()];
+        let expected = [1.0, 10.0, 11.0, 2.0, 20.0, 21.0, 3.0, 30.0, 31.0, 4.0, 40.0, 41.0];
+        assert_eq!(embedded.states(&both), Some(expected.to_vec()));
+        assert_eq!(embedded.states(&[wide.clone()]).unwrap()[..4], [10.0, 11.0, 20.0, 21.0]);
+        assert_eq!(embedded.vector(&both), Some(vec![1.0, 2.0, 10.0, 11.0, 20.0, 21.0]));
+        assert_eq!(embedded.states(&[output("gone")]), None);
+        assert_eq!(embedded.vector(&[wide, output("gone")]), None);
+        assert_eq!(embedded.mask(), [1.0, 1.0, 1.0, 0.0]);
+        assert_eq!(embedded.length(), 3);
+    }
 
     #[test]
     fn weighted_states_keep_their_mean() {

@@ -55,6 +55,8 @@ pub struct Tokens {
 pub(super) struct Row {
     /// The start, the text, the end, and padding.
     pub(super) ids: Vec<i64>,
+    /// How many of these come before the padding.
+    pub(super) length: usize,
     /// How much each token counts; `None` if all of them count 1.
     pub(super) weights: Option<Vec<f32>>,
 }
@@ -189,6 +191,7 @@ impl Tokenizer {
         let room = length.saturating_sub(2);
         let row = |tokens: &[(u32, f32)]| {
             let (ids, weights): (Vec<u32>, Vec<f32>) = tokens.iter().copied().unzip();
+            let filled = ids.len() + 2;
             let ids = self.framed(&ids, length);
             // The start, the end and the padding have their own state.
             let weighted = weights.iter().any(|weight| *weight != 1.0);
@@ -196,7 +199,7 @@ impl Tokenizer {
                 let rest = ids.len() - 1 - weights.len();
                 [1.0].into_iter().chain(weights).chain(std::iter::repeat_n(1.0, rest)).collect()
             });
-            Row { ids, weights }
+            Row { ids, length: filled, weights }
         };
         if !long {
             let rest: Vec<u32> = tokens.drain(room.min(tokens.len())..).map(|(id, _)| id).collect();

@@ -13,6 +13,11 @@ pub(crate) enum Values {
 }
 
 impl Values {
+    /// Numbers as whole ones or as they are.
+    pub(crate) fn of(values: Vec<f32>, is_whole: bool) -> Self {
+        if is_whole { Self::I64(values.into_iter().map(|value| value as i64).collect()) } else { Self::F32(values) }
+    }
+
     pub(super) fn len(&self) -> usize {
         match self {
             Self::F32(values) => values.len(),

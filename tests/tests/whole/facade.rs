@@ -189,11 +189,7 @@ fn a_pipeline_makes_pictures_and_its_parts_code_them() {
     let settings = tileforge::diffusion::Settings {
         steps: 3,
         seed: 5,
-        ..tileforge::diffusion::Settings::new(
-            "a fox",
-            tileforge::diffusion::GenerateKind::TextToImage,
-            generator.is_xl(),
-        )
+        ..generator.settings("a fox", tileforge::diffusion::GenerateKind::TextToImage)
     };
     let made = generator.generate(settings.clone()).unwrap();
     assert_eq!((made.pictures.len(), made.pictures[0].size()), (1, generator.sizes()[0]));
@@ -220,7 +216,7 @@ fn previews_come_between_the_steps_and_change_no_pixel() {
         size: Some(size),
         // One evaluation for each step.
         scheduler: Some("EulerDiscreteScheduler".into()),
-        ..tileforge::diffusion::Settings::new("a fox", kind, generator.is_xl())
+        ..generator.settings("a fox", kind)
     };
     let grey = |value: u8| {
         let samples = vec![value; size.pixels() as usize];

@@ -519,10 +519,14 @@ fn parts_may_have_any_names() {
     let at = |name: &str| work.path().join(name);
     let xl = engine("xl");
     let _ = generate(&xl, &at("named.png"), &fox(&["--seed", "3"])).success();
-    let copies = ["older", "renamed"].map(&at);
+    let copies = ["oldest", "older", "renamed"].map(&at);
     copies.iter().for_each(|copy| copy_folder(&xl, copy));
-    let [older, renamed] = copies;
-    with_manifest(&older, without_roles);
+    let [oldest, older, renamed] = copies;
+    with_manifest(&oldest, without_roles);
+    with_manifest(&older, |manifest| {
+        let roles = manifest["diffusion"]["roles"].as_object_mut().unwrap();
+        assert!(roles.remove("conditions").is_some());
+    });
     // The first encoder's new name stands behind that of the second one: their order is that of the roles.
     let names =
         [("unet", "predictor"), ("vae_decoder", "pictures"), ("text_encoder", "words"), ("tokenizer", "pieces")];
@@ -548,8 +552,10 @@ fn parts_may_have_any_names() {
         let roles = &mut manifest["diffusion"]["roles"];
         (roles["denoiser"], roles["decoder"]) = (json!("predictor"), json!("pictures"));
         roles["texts"][0] = json!({ "part": "words", "tokenizer": "pieces" });
+        roles["conditions"]["encoder_hidden_states"][0]["part"] = json!("words");
     });
-    for (engine, output) in [(&older, at("older.png")), (&renamed, at("renamed.png"))] {
+    for engine in [&oldest, &older, &renamed] {
+        let output = engine.with_extension("png");
         let _ = generate(engine, &output, &fox(&["--seed", "3"])).success();
         assert_eq!(samples(&output), samples(&at("named.png")), "{}", engine.display());
     }
@@ -557,6 +563,36 @@ fn parts_may_have_any_names() {
     let expected = ["diffusion.roles: expected a part, found \"gone\""];
     let _ = generate(&renamed, &at("refused.png"), &fox(&[])).failure(1, &expected);
     assert!(!at("refused.png").exists());
+}
+
+#[test]
+fn the_network_is_conditioned_on_the_outputs_that_the_manifest_states() {
+    let work = tempfile::tempdir().unwrap();
+    let at = |name: &str| work.path().join(name);
+    let conditioned = |name: &str, input: &str, outputs: Value| {
+        copy_folder(&engine("sd"), &at(name));
+        with_manifest(&at(name), |manifest| manifest["diffusion"]["roles"]["conditions"][input] = outputs);
+        at(name)
+    };
+    let of = |output: &str| json!([{ "part": "text_encoder", "output": output }]);
+    // The last state is that after the last layer, normalised: one of another layer makes another picture.
+    let same = conditioned("same", "encoder_hidden_states", of("last_hidden_state"));
+    let other = conditioned("other", "encoder_hidden_states", of("hidden_states.1"));
+    for (engine, output) in [(&engine("sd"), "sd.png"), (&same, "same.png"), (&other, "other.png")] {
+        let _ = generate(engine, &at(output), &fox(&["--seed", "3"])).success();
+    }
+    assert_eq!(samples(&at("same.png")), samples(&at("sd.png")));
+    assert_ne!(samples(&at("other.png")), samples(&at("sd.png")));
+    for (name, outputs, expected) in [
+        ("gone", of("gone"), "text_encoder: expected an output with a state for each token, found none"),
+        ("vector", of("pooler_output"), "text_encoder: expected an encoder with states, found none"),
+        ("twice", json!([of("hidden_states.1")[0], of("hidden_states.2")[0]]), "states of width 16, found 32"),
+        ("none", json!([]), "conditions.encoder_hidden_states: expected outputs of text encoders, found none"),
+    ] {
+        let engine = conditioned(name, "encoder_hidden_states", outputs);
+        let _ = generate(&engine, &at("refused.png"), &fox(&[])).failure(1, &[expected]);
+        assert!(!at("refused.png").exists());
+    }
 }
 
 #[test]

@@ -132,6 +132,9 @@ fn a_pipelines_folder_becomes_one_engine() {
         "roles": {
             "denoiser": "unet", "decoder": "vae_decoder", "encoder": "vae_encoder",
             "texts": [{ "part": "text_encoder", "tokenizer": "tokenizer" }],
+            "conditions": {
+                "encoder_hidden_states": [{ "part": "text_encoder", "output": "last_hidden_state" }],
+            },
         },
     });
     assert_eq!(manifest["diffusion"], diffusion);

@@ -46,7 +46,9 @@ fn values(contract: &Contract, spec: &TensorSpec, sizes: &Sizes, noise: &mut Noi
     let shape = contract.input_shapes(sizes).unwrap().remove(&spec.name).unwrap();
     ArrayD::from_shape_simple_fn(shape, || match spec.meaning {
         Meaning::Tokens { vocabulary } => ((noise.next_signed() * 0.5 + 0.5) * (vocabulary - 1) as f32).floor(),
-        Meaning::Timestep { range: [low, high] } => low + (noise.next_signed() * 0.5 + 0.5) * (high - low),
+        Meaning::Timestep { range: [low, high] } | Meaning::Guidance { range: [low, high] } => {
+            low + (noise.next_signed() * 0.5 + 0.5) * (high - low)
+        }
         _ => noise.next_signed() * 0.5 + 0.5,
     })
 }

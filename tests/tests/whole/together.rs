@@ -6,7 +6,9 @@ use std::sync::{Arc, Barrier, Mutex};
 use tileforge_engine::{Engine, Pipeline};
 use tileforge_image::Size;
 use tileforge_runtime::autoencoder::{CodingOptions, DecodeRequest, Decoder, Latent};
-use tileforge_runtime::diffusion::{GenerateKind, GenerateRequest, Generated, Generator, GeneratorOptions, Settings};
+use tileforge_runtime::diffusion::{
+    Family, GenerateKind, GenerateRequest, Generated, Generator, GeneratorOptions, Settings,
+};
 use tileforge_runtime::host::{Handle, Host, HostOptions, Service, Terms};
 use tileforge_session::onnxruntime::{self, Search};
 use tileforge_session::{Environment, Placement, SessionOptions};
@@ -19,7 +21,7 @@ fn settings() -> Vec<Settings> {
         guidance,
         seed,
         count,
-        ..Settings::new(prompt, GenerateKind::TextToImage, false)
+        ..Settings::new(prompt, GenerateKind::TextToImage, Family::StableDiffusion)
     };
     vec![
         of("a red fox", 4, "EulerDiscreteScheduler", 4.0, 1, 1),

@@ -144,7 +144,7 @@ pub(super) fn measure(
     let service = Service::new(&host, Generator::new(&host, pipeline, options)?, 1);
     let generator = service.task();
     let kind = if generator.needs_mask() { GenerateKind::Inpainting } else { GenerateKind::TextToImage };
-    let defaults = Settings { size: wanted.size, ..Settings::new(PROMPT, kind, generator.is_xl()) };
+    let defaults = Settings { size: wanted.size, ..generator.settings(PROMPT, kind) };
     let size = wanted.size.or(generator.sizes().last().copied()).ok_or_else(|| Error::Internal("bench".into()))?;
     let generate = |steps: usize, count: usize| -> Result<Statistics> {
         let request = GenerateRequest::new(Settings { steps, count, ..defaults.clone() });

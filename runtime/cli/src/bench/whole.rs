@@ -119,8 +119,10 @@ fn fill(buffer: &mut Buffer, tensor: &TensorSpec) -> Result<()> {
     }
     let [low, high] = match &tensor.meaning {
         Meaning::Pixels { range, .. } => *range,
-        Meaning::Timestep { range: [least, _] } => [*least; 2],
+        Meaning::Timestep { range: [least, _] } | Meaning::Guidance { range: [least, _] } => [*least; 2],
         Meaning::Depth { .. } | Meaning::Mask => [0.0, 1.0],
+        // All of each text counts.
+        Meaning::TextMask | Meaning::TextLength => [1.0; 2],
         _ => [-1.0, 1.0],
     };
     let values = buffer.as_mut_slice::<f32>()?.iter_mut().enumerate();

@@ -94,7 +94,7 @@ fn record_for(
         (Some(_), None) => GenerateKind::ImageToImage,
         (Some(_), Some(_)) => GenerateKind::Inpainting,
     };
-    let defaults = Settings::new("", kind, generator.is_xl());
+    let defaults = generator.settings("", kind);
     let read = |path: &Path| {
         let text = tileforge_files::read_text(path, TEXT_MAXIMUM_BYTES);
         text.map_err(|source| Failure::file(path, "read", source))

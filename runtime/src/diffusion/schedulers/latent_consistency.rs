@@ -22,6 +22,7 @@ struct Consistency {
     schedule: MixtureSchedule,
     prediction: Prediction,
     method: Method,
+    is_shortened: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -50,20 +51,30 @@ fn consistency(config: &Config, options: &SchedulerOptions, method: Method) -> R
 
     let prediction = Prediction::new(config)?;
     let distilled = config.count("original_inference_steps", 50, 1, levels.count())?;
-    if !(1..=distilled).contains(&options.steps) {
-        return Err(Error::Steps { class: config.class().into(), steps: options.steps, most: distilled });
+    let stride = levels.count() / distilled;
+    // With a start from a picture, the last ones are left out.
+    let is_shortened = options.all_steps && options.start.is_none();
+    let left = if is_shortened { (distilled as f64 * options.strength) as usize } else { distilled };
+    if left == 0 {
+        return Err(Error::NoSteps { steps: options.steps, strength: options.strength });
+    }
+    if !(1..=left).contains(&options.steps) {
+        return Err(Error::Steps { class: config.class().into(), steps: options.steps, most: left });
     }
     // Some of the timesteps of the distillation, from the last one downwards.
-    let stride = levels.count() / distilled;
-    let skipped = distilled as f64 / options.steps as f64;
-    let timestep = |step: usize| ((distilled - (step as f64 * skipped) as usize) * stride - 1) as f64;
+    let skipped = left as f64 / options.steps as f64;
+    let timestep = |step: usize| ((left - (step as f64 * skipped) as usize) * stride - 1) as f64;
     let timesteps: Vec<f64> = (0..options.steps).map(timestep).collect();
     refuse_noise_of_nothing(config, prediction, &levels, &timesteps)?;
     let schedule = MixtureSchedule::of_levels(&levels, timesteps);
-    Ok(Box::new(Consistency { levels, schedule, prediction, method }))
+    Ok(Box::new(Consistency { levels, schedule, prediction, method, is_shortened }))
 }
 
 impl Solver for Consistency {
+    fn is_shortened(&self) -> bool {
+        self.is_shortened
+    }
+
     fn schedule(&self) -> &dyn Schedule {
         &self.schedule
     }

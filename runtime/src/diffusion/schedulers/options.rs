@@ -9,6 +9,10 @@ pub struct SchedulerOptions {
     /// How much of the way a run from a picture goes, 0 to 1: `steps · strength` steps, rounded down, are made. 1
     /// starts from pure noise.
     pub strength: f64,
+    /// Whether all steps are made, whatever the strength: LCM and TCD then choose them from the part of their
+    /// timesteps of distillation that the strength leaves, as diffusers' pipelines of latent consistency models do. Of
+    /// no effect on other classes.
+    pub all_steps: bool,
     /// Noise that is added in each step, 0 to 1, for DDIM (η of its paper) and TCD (γ of its paper). diffusers'
     /// pipelines take 0 where they are told nothing.
     pub eta: f64,
@@ -23,6 +27,6 @@ pub struct SchedulerOptions {
 impl SchedulerOptions {
     /// All of these steps, from pure noise to the end, with η = 0.
     pub fn new(steps: usize) -> Self {
-        Self { steps, strength: 1.0, eta: 0.0, end: 1.0, start: None }
+        Self { steps, strength: 1.0, all_steps: false, eta: 0.0, end: 1.0, start: None }
     }
 }

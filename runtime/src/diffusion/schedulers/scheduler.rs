@@ -45,6 +45,7 @@ impl Config {
         let train = self.train_timesteps()? as f64;
         let first = match options.start {
             Some(start) => after(&*solver, train - start * train),
+            None if solver.is_shortened() => 0,
             None => {
                 let made = ((options.steps as f64 * options.strength) as usize).min(options.steps);
                 (options.steps - made) * solver.evaluations_of_step()

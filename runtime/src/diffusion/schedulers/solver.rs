@@ -15,6 +15,11 @@ pub(super) trait Solver: Debug + Send {
         1
     }
 
+    /// Whether its evaluations are already those that the strength leaves.
+    fn is_shortened(&self) -> bool {
+        false
+    }
+
     /// Makes the next sample from the network's output. Lengths are equal, and each evaluation comes once, in order.
     fn step(&mut self, evaluation: usize, output: &[f32], sample: &mut [f64], noise: &mut dyn Noise);
 }
