@@ -92,6 +92,7 @@ fn published_sizes_have_the_published_parameters() {
     for (architecture, preset, expected) in [
         ("UNet2DConditionModel", "sd15", 859_520_964),
         ("UNet2DConditionModel", "sd15-inpainting", 859_535_364),
+        ("UNet2DConditionModel", "lcm", 859_602_884),
         ("UNet2DConditionModel", "sd21", 865_910_724),
         ("UNet2DConditionModel", "sdxl-base", 2_567_463_684),
         ("UNet2DConditionModel", "sdxl-inpainting", 2_567_478_084),

@@ -15,7 +15,7 @@ use crate::{Contract, Result, Shapes, Task};
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 use tileforge_contract::{Axis, Embedding, Extent, Meaning, Precision, ReceptiveField, TensorSpec};
-use tileforge_graph::{Constant, DataType, Dim, TensorType, Value};
+use tileforge_graph::{DataType, Dim, TensorType, Value};
 
 /// Hyperparameters.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -199,8 +199,7 @@ impl Architecture for UNet2DConditionModel {
         let steps = timestep.reshape(self.timestep.column());
         let mut steps = self.sinusoids.embed(&steps, self.filters(w, 0));
         if let Some((width, guidance)) = guidance {
-            let one = w.trace().constant("guidance_without_effect", &[1, 1], Constant::F32(&[1.0]));
-            let scale = (guidance.reshape(&[-1, 1]) - one).scale(GUIDANCE_FACTOR);
+            let scale = guidance.reshape(&[-1, 1]).offset(-1.0).scale(GUIDANCE_FACTOR);
             let sinusoids = Sinusoids { flip_sin_to_cos: false, freq_shift: 1.0 };
             let projection = w.at("time_embedding.cond_proj");
             steps = steps + linear_unbiased(&projection, &sinusoids.embed(&scale, width), self.filters(w, 0));

@@ -68,6 +68,9 @@ impl Accepted {
         let (scheduler, class) = new_scheduler(&settings, kind, family, scheduler)?;
         let pieces = most_pieces(&settings, &networks.texts)?;
         let is_guided = networks.is_guided(&settings);
+        if networks.denoiser.interface.takes_guidance() && settings.negative_prompt.is_some() {
+            tracing::warn!("the network follows the text in one evaluation: the negative prompt has no effect");
+        }
         let cut_off = cut_off_of(&settings, networks)?;
         let tokens = pieces * networks.texts.first().map_or(0, TextEncoder::tokens);
         networks.denoiser.check(latent_size, tokens)?;

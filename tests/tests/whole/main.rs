@@ -11,6 +11,7 @@ mod ci;
 mod circles;
 mod compare;
 mod components;
+mod conditions;
 mod contributing;
 mod convert;
 mod crates;
