@@ -217,7 +217,7 @@ fn write_engine(prepared: &Prepared<'_>, job: &Job<'_>, staging: &Path, scratch:
         Ok((graph.record.file.clone(), Cow::Owned(tileforge_graph::load(staging.join(&graph.record.file))?)))
     };
     check_for_tensorrt(prepared.is_judged_by_table(), graphs.iter().map(written))?;
-    let Measured { gates, mut speed, selftest } = measure(source, job, &graphs, &converted, staging, scratch)?;
+    let Measured { gates, mut speed, selftest, peaks } = measure(source, job, &graphs, &converted, staging, scratch)?;
     let all: Vec<&Gate> = gates.iter().chain(&speed).collect();
     gate::check(&all).map_err(|error| with_blame(error, &converted, job, scratch))?;
     // Graphs of any size have tiles that suit each picture.
@@ -228,7 +228,12 @@ fn write_engine(prepared: &Prepared<'_>, job: &Job<'_>, staging: &Path, scratch:
     if unused.exists() {
         fs::remove_file(&unused).map_err(|e| Error::file(&unused, "remove", e))?;
     }
-    let mut records: Vec<Graph> = graphs.into_iter().map(|graph| graph.record).collect();
+    let record = |graph: EngineGraph| {
+        // Where it was measured, that counts; an emulation takes other memory than what it stands for.
+        let measured = peaks.get(&graph.record.file).copied().filter(|_| graph.emulation.is_none());
+        Graph { values_bytes: measured.or(graph.record.values_bytes), ..graph.record }
+    };
+    let mut records: Vec<Graph> = graphs.into_iter().map(record).collect();
     let plans = match compiler {
         Ok(Compiler::TensorRtRtx(builder)) => {
             let (capabilities, options) = (profile.plan_capabilities(), profile.plan_options());

@@ -194,6 +194,11 @@ fn two_engines_share_a_budget_that_holds_one_and_a_half() {
     let metrics = host.metrics();
     assert!(metrics.queued == 0 && metrics.running == 0 && metrics.failed == 0, "{metrics:?}");
     assert!(metrics.runs.values().sum::<u64>() >= 200, "{metrics:?}");
+    let requests = &metrics.requests["upscale"];
+    assert_eq!((requests.waiting, requests.serving, requests.served), (0, 0, 200), "{metrics:?}");
+    // Requests were served on several threads, so that their times add up to more than passed.
+    let within = metrics.waiting_seconds + metrics.run_seconds + metrics.opening_seconds;
+    assert!(requests.serving_seconds > 0.0 && within > 0.0 && metrics.opening_seconds > 0.0, "{metrics:?}");
     services.into_iter().for_each(Service::shutdown);
     assert_eq!(used(&host), 0, "an engine that is gone takes nothing");
 }

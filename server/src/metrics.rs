@@ -34,6 +34,10 @@ struct HostGauges {
     runs: IntGauge,
     failed: IntGauge,
     seconds: GaugeVec,
+    /// Requests by task.
+    requests: IntGaugeVec,
+    served: IntGaugeVec,
+    request_seconds: GaugeVec,
     sessions: IntGaugeVec,
     bytes: IntGaugeVec,
 }
@@ -81,7 +85,23 @@ impl Metrics {
                 failed: gauge("tileforge_runs_failed", "Runs that have failed")?,
                 seconds: add(
                     &registry,
-                    GaugeVec::new(Opts::new("tileforge_seconds", "Time of all samples so far"), &["in"])?,
+                    GaugeVec::new(
+                        Opts::new("tileforge_seconds", "Time of all samples so far, and of opening sessions"),
+                        &["in"],
+                    )?,
+                )?,
+                requests: gauges(
+                    "tileforge_task_requests",
+                    "Requests that wait for their turn, and that are served",
+                    &["task", "state"],
+                )?,
+                served: gauges("tileforge_task_served", "Requests that were served", &["task"])?,
+                request_seconds: add(
+                    &registry,
+                    GaugeVec::new(
+                        Opts::new("tileforge_task_seconds", "Time of all requests so far, by their state"),
+                        &["task", "state"],
+                    )?,
                 )?,
                 sessions: gauges("tileforge_sessions", "Sessions that are open", &["memory"])?,
                 bytes: gauges("tileforge_session_bytes", "Bytes that open sessions take at least", &["memory"])?,
@@ -146,6 +166,15 @@ impl Metrics {
         self.host.failed.set(i64::try_from(now.failed).unwrap_or(i64::MAX));
         self.host.seconds.with_label_values(&["queue"]).set(now.waiting_seconds);
         self.host.seconds.with_label_values(&["run"]).set(now.run_seconds);
+        self.host.seconds.with_label_values(&["opening"]).set(now.opening_seconds);
+        for (task, requests) in now.requests {
+            let of = |state| [task, state];
+            self.host.requests.with_label_values(&of("waiting")).set(number(requests.waiting));
+            self.host.requests.with_label_values(&of("serving")).set(number(requests.serving));
+            self.host.served.with_label_values(&[task]).set(i64::try_from(requests.served).unwrap_or(i64::MAX));
+            self.host.request_seconds.with_label_values(&of("waiting")).set(requests.waiting_seconds);
+            self.host.request_seconds.with_label_values(&of("serving")).set(requests.serving_seconds);
+        }
         self.host.sessions.reset();
         self.host.bytes.reset();
         for sessions in now.sessions {

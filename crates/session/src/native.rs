@@ -14,7 +14,7 @@ use std::{mem, ptr};
 
 use libloading::{Library, Symbol};
 use ort::AsPointer;
-use ort::memory::{AllocationDevice, AllocatorType, MemoryInfo, MemoryType};
+use ort::memory::{AllocationDevice, Allocator, AllocatorType, MemoryInfo, MemoryType};
 use ort::session::builder::SessionBuilder;
 use ort::value::TensorElementType;
 
@@ -229,6 +229,33 @@ pub(crate) fn assignment(session: &ort::session::Session) -> Result<Vec<Assigned
     let mut assigned: Vec<_> = nodes.into_iter().map(|(provider, nodes)| Assigned { provider, nodes }).collect();
     assigned.sort_by_key(|assigned| Reverse(assigned.nodes));
     Ok(assigned)
+}
+
+/// Bytes that runs of a session on the CPU took at most at the same time, beside what it holds while nothing runs;
+/// `None` if its allocator does not say.
+///
+/// `ort` has no function for this yet.
+pub(crate) fn peak_bytes(session: &ort::session::Session) -> Result<Option<u64>, String> {
+    struct Statistics(*mut ort::sys::OrtKeyValuePairs);
+    impl Drop for Statistics {
+        fn drop(&mut self) {
+            // SAFETY: ONNX Runtime gave them to the caller, and they are released once.
+            unsafe { (ort::api().ReleaseKeyValuePairs)(self.0) };
+        }
+    }
+    let memory = MemoryInfo::new(AllocationDevice::CPU, 0, AllocatorType::Device, MemoryType::Default);
+    let allocator = memory.and_then(|memory| Allocator::new(session, memory)).map_err(|error| error.to_string())?;
+    let mut found = ptr::null_mut();
+    // SAFETY: the allocator is alive; the result is written through a pointer to a live local.
+    succeeded(unsafe { (ort::api().AllocatorGetStats)(allocator.ptr(), &mut found) })?;
+    let statistics = Statistics(found);
+    let number = |name: &CStr| {
+        // SAFETY: the pairs and the name are alive; ONNX Runtime gives a terminated string, or none.
+        let text = unsafe { (ort::api().GetKeyValue)(statistics.0, name.as_ptr()) };
+        // SAFETY: as above; the string lives as long as the pairs.
+        (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_str().ok()?.parse::<u64>().ok()).flatten()
+    };
+    Ok(number(c"MaxInUse").zip(number(c"InUse")).map(|(most, now)| most.saturating_sub(now)))
 }
 
 fn succeeded(status: ort::sys::OrtStatusPtr) -> Result<(), String> {

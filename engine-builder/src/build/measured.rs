@@ -1,15 +1,17 @@
 //! Gates and self-test: what the engine's graphs compute, beside the graphs as they were exported.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use tileforge_contract::Precision;
+use tileforge_engine::Graph;
 use tileforge_engine::manifest::{Gate, SelfTest};
 use tileforge_session::selftest;
 
 use super::graphs::EngineGraph;
 use crate::gate::figure;
-use crate::precision::{self, Converted, Job, Trial};
-use crate::samples::views;
+use crate::precision::{self, Converted, Job, Ran, Trial};
+use crate::samples::{Sample, views};
 use crate::{Error, Measurement, Result, Source};
 
 const SELFTEST_FILE: &str = "selftest.safetensors";
@@ -21,6 +23,8 @@ pub(super) struct Measured {
     /// Gates of speed.
     pub(super) speed: Vec<Gate>,
     pub(super) selftest: SelfTest,
+    /// Bytes that runs of a graph took, by its file, where the library says it.
+    pub(super) peaks: BTreeMap<String, u64>,
 }
 
 /// Runs the engine's graphs against their references. Keeps the sample and the output of the smallest size as the
@@ -34,7 +38,7 @@ pub(super) fn measure(
     scratch: &Path,
 ) -> Result<Measured> {
     let (mut gates, mut speed) = (Vec::new(), Vec::new());
-    let mut selftest = None;
+    let (mut selftest, mut peaks) = (None, BTreeMap::new());
     let runs: usize = graphs.iter().map(|graph| graph.references.len()).sum();
     // Each graph and its reference, on each sample.
     job.progress.begin("measuring graphs against their references", 2 * (runs + converted.judged.len()));
@@ -46,7 +50,14 @@ pub(super) fn measure(
         let (mut figures, mut rounding) = (Vec::new(), Vec::new());
         for reference in &graph.references {
             let trial = Trial::with_progress(job, reference, &converted.judged, scratch, &ran)?;
-            let (measured, outputs) = trial.measure_file(&file, &ran)?;
+            let Ran { measurement: measured, outputs, peak_bytes } = trial.measure_file(&file, &ran)?;
+            // For another device, the processor stands in, whose memory says nothing about it.
+            if let Some(bytes) = peak_bytes.filter(|_| job.provider.is_on_processor()) {
+                // Where sizes are free, a larger picture takes more.
+                let scaled = scaled(bytes, &graph.record, trial.sample());
+                let peak: &mut u64 = peaks.entry(graph.record.file.clone()).or_default();
+                *peak = scaled.max(*peak);
+            }
             let amplified = amplification(job, &trial, reference, &measured, selftest.is_none())?;
             figures.push(measured);
             rounding.extend(amplified);
@@ -91,7 +102,17 @@ pub(super) fn measure(
         gates.extend(worst.iter().flat_map(|worst| worst.gates(name, &floors, graph.emulation.is_some())));
     }
     let selftest = selftest.ok_or_else(|| Error::input(source.path(), "the profile has no tile for it"))?;
-    Ok(Measured { gates, speed, selftest })
+    Ok(Measured { gates, speed, selftest, peaks })
+}
+
+/// The bytes that a run with the sizes of a graph takes, by those that one with this sample took: as many times more as
+/// its first input has more elements.
+fn scaled(bytes: u64, graph: &Graph, sample: &Sample) -> u64 {
+    let Some((name, tensor)) = sample.first() else { return bytes };
+    let elements = |shape: &[usize]| shape.iter().map(|length| *length as u128).product::<u128>();
+    let of_graph = graph.inputs.get(name).map_or(0, |shape| elements(shape));
+    let of_sample = elements(tensor.shape()).max(1);
+    u64::try_from(u128::from(bytes) * of_graph / of_sample).unwrap_or(u64::MAX)
 }
 
 /// What rounding alone does to a network in FP32 that chooses or that missed a floor; `None` for others, whose floors

@@ -41,7 +41,7 @@ pub(crate) use job::{Job, openvino_options};
 pub use option::PrecisionOption;
 pub use options::PrecisionOptions;
 pub use quality::Sensitivity;
-pub(crate) use quality::{Trial, emulation};
+pub(crate) use quality::{Ran, Trial, emulation};
 pub use range::RangeMethod;
 pub(crate) use speed::{SPEED_OVER_FP32, speed_ratios};
 pub(crate) use uncalibrated::uncalibrated;

@@ -65,6 +65,15 @@ struct Judged {
     reference: Sample,
 }
 
+/// What runs of a graph gave.
+pub(crate) struct Ran {
+    pub(crate) measurement: Measurement,
+    /// For the built-in sample.
+    pub(crate) outputs: Sample,
+    /// Memory that the runs took, where the library says it.
+    pub(crate) peak_bytes: Option<u64>,
+}
+
 impl<'a> Trial<'a> {
     /// Runs the exported graph in `file`, operator by operator without any optimisation, on the built-in sample and on
     /// those of `others` that have its shapes.
@@ -106,9 +115,9 @@ impl<'a> Trial<'a> {
         &self.known.reference
     }
 
-    /// Measures the graph in a file on all samples. Of several outputs, the worst counts. Also returns the outputs for
-    /// the built-in sample. `ran` is called after each run.
-    pub(crate) fn measure_file(&self, file: &Path, ran: &dyn Fn()) -> Result<(Measurement, Sample)> {
+    /// Measures the graph in a file on all samples. Of several outputs, the worst counts. `ran` is called after each
+    /// run.
+    pub(crate) fn measure_file(&self, file: &Path, ran: &dyn Fn()) -> Result<Ran> {
         let mut session = Session::open(self.environment, file, &self.options)?;
         let judged: Vec<&Judged> = [&self.known].into_iter().chain(&self.others).collect();
         let run = |judged: &&Judged| {
@@ -117,9 +126,10 @@ impl<'a> Trial<'a> {
             Ok(outputs)
         };
         let mut outputs = judged.iter().map(run).collect::<Result<Vec<Sample>>>()?;
+        let peak_bytes = session.peak_bytes();
         // The weights of a large network need the memory.
         drop(session);
-        Ok((self.compared(file, &judged, &outputs)?, outputs.swap_remove(0)))
+        Ok(Ran { measurement: self.compared(file, &judged, &outputs)?, outputs: outputs.swap_remove(0), peak_bytes })
     }
 
     /// How far the reference, which is in `file`, is from itself where each number of the built-in sample becomes the
@@ -177,7 +187,7 @@ impl<'a> Trial<'a> {
             (0..models.len()).map(|number| folder.path().join(format!("{number}.onnx"))).collect();
         let pairs: Vec<(&Model, &Path)> = models.iter().zip(paths.iter().map(PathBuf::as_path)).collect();
         tileforge_graph::save_sharing_weights(&pairs, &folder.path().join("weights"))?;
-        paths.iter().map(|path| Ok(self.measure_file(path, &|| {})?.0)).collect()
+        paths.iter().map(|path| Ok(self.measure_file(path, &|| {})?.measurement)).collect()
     }
 }
 
@@ -247,7 +257,7 @@ mod tests {
         let job = conversion.job(Precision::Fp32, Provider::Cpu);
         let trial = Trial::new(&job, &conversion.file(), &[], conversion.folder.path()).unwrap();
         assert_eq!((trial.sample()[0].0.as_str(), trial.reference()[0].0.as_str()), ("image", "upscaled"));
-        let (same, outputs) = trial.measure_file(&conversion.file(), &|| ()).unwrap();
+        let Ran { measurement: same, outputs, .. } = trial.measure_file(&conversion.file(), &|| ()).unwrap();
         assert!(same.finite && same.psnr_db > 100.0, "{same:?}");
         assert_eq!(outputs[0].1.shape(), trial.reference()[0].1.shape());
 

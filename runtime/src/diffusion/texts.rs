@@ -304,7 +304,8 @@ mod tests {
         let both = [narrow, wide.clone()];
         let expected = [1.0, 10.0, 11.0, 2.0, 20.0, 21.0, 3.0, 30.0, 31.0, 4.0, 40.0, 41.0];
         assert_eq!(embedded.states(&both), Some(expected.to_vec()));
-        assert_eq!(embedded.states(&[wide.clone()]).unwrap()[..4], [10.0, 11.0, 20.0, 21.0]);
+        let alone = embedded.states(std::slice::from_ref(&wide)).unwrap();
+        assert_eq!(alone[..4], [10.0, 11.0, 20.0, 21.0]);
         assert_eq!(embedded.vector(&both), Some(vec![1.0, 2.0, 10.0, 11.0, 20.0, 21.0]));
         assert_eq!(embedded.states(&[output("gone")]), None);
         assert_eq!(embedded.vector(&[wide, output("gone")]), None);

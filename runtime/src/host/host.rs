@@ -55,6 +55,7 @@ impl Host {
 
     /// What it has done, and what it does now.
     pub fn metrics(&self) -> Metrics {
+        let (open, opening) = self.0.shared.sessions.summary();
         let state = self.0.shared.lock();
         let sessions = |(memory, (open, bytes))| Sessions { memory, open, bytes };
         Metrics {
@@ -64,7 +65,9 @@ impl Host {
             failed: state.counters.failed,
             waiting_seconds: state.counters.waited.as_secs_f64(),
             run_seconds: state.counters.ran.as_secs_f64(),
-            sessions: self.0.shared.sessions.summary().into_iter().map(sessions).collect(),
+            opening_seconds: opening.as_secs_f64(),
+            requests: state.counters.tasks.iter().map(|(name, counters)| (*name, (*counters).into())).collect(),
+            sessions: open.into_iter().map(sessions).collect(),
         }
     }
 

@@ -22,8 +22,29 @@ pub struct Metrics {
     pub waiting_seconds: f64,
     /// Seconds within networks, over all streams.
     pub run_seconds: f64,
+    /// Seconds in which sessions were opened.
+    pub opening_seconds: f64,
+    /// The requests of each task, by its name.
+    pub requests: BTreeMap<&'static str, Requests>,
     /// The sessions that are open, by the memory that they take.
     pub sessions: Vec<Sessions>,
+}
+
+/// Requests of one task.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Requests {
+    /// Those that wait for their turn now.
+    pub waiting: usize,
+    /// Those whose turn has come, and that are not answered yet.
+    pub serving: usize,
+    /// Those that were answered after their turn had come, also with an error.
+    pub served: u64,
+    /// Seconds that requests waited for their turn, all together.
+    pub waiting_seconds: f64,
+    /// Seconds from the turn to the answer, all together. What is not in [`Metrics::waiting_seconds`],
+    /// [`Metrics::run_seconds`] and [`Metrics::opening_seconds`] went into preparing and finishing: decoding, cutting
+    /// into tiles, joining them, encoding.
+    pub serving_seconds: f64,
 }
 
 /// Sessions of one memory.
@@ -45,4 +66,23 @@ pub(super) struct Counters {
     pub(super) failed: u64,
     pub(super) waited: Duration,
     pub(super) ran: Duration,
+    pub(super) tasks: BTreeMap<&'static str, TaskCounters>,
+}
+
+/// What is counted of one task's requests.
+#[derive(Clone, Copy, Default)]
+pub(super) struct TaskCounters {
+    pub(super) waiting: usize,
+    pub(super) serving: usize,
+    pub(super) served: u64,
+    pub(super) waited: Duration,
+    pub(super) took: Duration,
+}
+
+impl From<TaskCounters> for Requests {
+    fn from(counters: TaskCounters) -> Self {
+        let TaskCounters { waiting, serving, served, waited, took } = counters;
+        let (waiting_seconds, serving_seconds) = (waited.as_secs_f64(), took.as_secs_f64());
+        Self { waiting, serving, served, waiting_seconds, serving_seconds }
+    }
 }

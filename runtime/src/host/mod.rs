@@ -13,10 +13,12 @@
 //! | `sessions` | the sessions that are open |
 //! | `shared`, `worker` | what the threads share, and the thread of a stream |
 //! | `sync` | locks and threads, of the system or of a test |
-//! | `deadlines`, `metrics` | what happens at its time, and what was counted |
+//! | `deadlines` | what happens at its time |
+//! | `counted`, `metrics` | a request as it is counted, and what was counted |
 
 mod aside;
 mod core;
+mod counted;
 mod deadlines;
 mod group;
 mod handle;
@@ -45,11 +47,12 @@ mod worker;
 pub(crate) use group::Group;
 pub use handle::{Handle, Progress, Reply};
 pub use host::{Host, HostOptions};
-pub use metrics::{Metrics, Sessions};
+pub use metrics::{Metrics, Requests, Sessions};
 pub use network::Used;
 pub(crate) use network::{Lease, Network, shapes_text};
 pub use pool::Memory;
 pub use queue::Priority;
+pub(crate) use recovery::Limit;
 pub use service::{Service, Task, Terms};
 pub(crate) use ticket::Ticket;
 pub use tileforge_session::Cancel;

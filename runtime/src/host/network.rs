@@ -161,16 +161,19 @@ impl Network {
         self.turn(ticket, Some(Wanted::Most(group.clone()))).map(drop)
     }
 
-    /// Does something with a session of a graph, in its turn.
+    /// Does something with a session of a graph, in its turn; again where memory did not suffice, and other sessions
+    /// could be closed.
     pub(crate) fn call<T>(
         &self,
         ticket: &Ticket,
         graph: usize,
-        work: impl FnOnce(&mut Session) -> Result<T>,
+        mut work: impl FnMut(&mut Session) -> Result<T>,
     ) -> Result<T> {
         let mut grant = self.turn(ticket, Some(Wanted::Graph(graph)))?;
         let lending = grant.lending.as_mut().ok_or_else(|| Error::internal("network"))?;
-        work(&mut lending.lent()?.session)
+        let room = Room { sessions: self.shared().sessions.clone(), core: self.core.clone(), key: lending.key };
+        let session = &mut lending.lent()?.session;
+        room.retry(|| work(session))
     }
 
     /// Binds the tensors of a graph, for runs that keep something for the next one. The session's memory counts as used
@@ -179,15 +182,15 @@ impl Network {
         let mut grant = self.turn(ticket, Some(Wanted::Graph(graph)))?;
         let lending = grant.lending.as_mut().ok_or_else(|| Error::internal("network"))?;
         let (key, session) = (lending.key, &lending.lent()?.session);
-        let bound = session.bind_contract(self.contract())?;
-        let pin = Pin::new(self.shared(), key);
+        let room = Room { sessions: self.shared().sessions.clone(), core: self.core.clone(), key };
+        let bound = room.retry(|| Ok(session.bind_contract(self.contract())?))?;
+        let pin = Pin::new(room);
         let named = |spec: &TensorSpec| Some((spec.name.clone(), session.buffer(&spec.name).ok()?));
         // What is kept stays on the device.
         let own = |spec: &&TensorSpec| !matches!(spec.meaning, Meaning::Carried { .. } | Meaning::Cache);
         let specs = self.contract().inputs.iter().chain(&self.contract().outputs).filter(own);
         let buffers = specs.filter_map(named).collect();
-        let (core, place) = (self.core.clone(), self.place);
-        Ok(Lease { bound, buffers, core, place, id: self.shared().id(), _pin: pin })
+        Ok(Lease { bound, buffers, pin, place: self.place, id: self.shared().id() })
     }
 
     /// Closes the sessions that are idle. They are opened again when they are needed.
@@ -242,10 +245,9 @@ pub(crate) struct Lease {
     bound: Bound,
     /// Through which values come and go.
     buffers: std::collections::BTreeMap<String, Buffer>,
-    core: Arc<Core>,
+    pin: Pin,
     place: usize,
     id: u64,
-    _pin: Pin,
 }
 
 impl Lease {
@@ -261,19 +263,20 @@ impl Lease {
 
     /// Runs the graph, in its turn, with what is in the buffers of its inputs, and fills those of its outputs.
     pub(crate) fn run(&mut self, ticket: &Ticket) -> Result<Duration> {
-        let _grant = turn(ticket, self.place, &self.core, None, self.id)?;
-        let Self { bound, buffers, core, .. } = self;
+        let Self { bound, buffers, pin: Pin { room }, place, id } = self;
+        let _grant = turn(ticket, *place, &room.core, None, *id)?;
         let own = |specs: &[TensorSpec]| -> Vec<String> {
             specs.iter().map(|spec| spec.name.clone()).filter(|name| buffers.contains_key(name)).collect()
         };
-        let (inputs, outputs) = (own(&core.contract.inputs), own(&core.contract.outputs));
+        let (inputs, outputs) = (own(&room.core.contract.inputs), own(&room.core.contract.outputs));
         for name in &inputs {
             if let Some(buffer) = buffers.get(name) {
                 bound.write(name, buffer)?;
             }
         }
         let began = std::time::Instant::now();
-        bound.run(ticket.cancel())?;
+        // What is kept for the next run changes only where a run succeeds.
+        room.retry(|| Ok(bound.run(ticket.cancel())?))?;
         let took = began.elapsed();
         for name in &outputs {
             if let Some(buffer) = buffers.get_mut(name) {
@@ -284,21 +287,72 @@ impl Lease {
     }
 }
 
-/// Keeps a session's memory counted.
-struct Pin {
+/// The memory around a session.
+struct Room {
     sessions: Arc<OpenSessions>,
+    core: Arc<Core>,
     key: SessionKey,
 }
 
+impl Room {
+    /// Does something; again where memory did not suffice, and idle sessions beside this one could be closed.
+    fn retry<T>(&self, work: impl FnMut() -> Result<T>) -> Result<T> {
+        retry(work, || self.sessions.close_beside(&self.core, self.key))
+    }
+}
+
+/// Does something, again as long as memory does not suffice and more of it can be had.
+fn retry<T>(mut work: impl FnMut() -> Result<T>, mut make_room: impl FnMut() -> bool) -> Result<T> {
+    loop {
+        match work() {
+            Err(error) if error.is_out_of_memory() && make_room() => {}
+            done => return done,
+        }
+    }
+}
+
+/// Keeps a session's memory counted.
+struct Pin {
+    room: Room,
+}
+
 impl Pin {
-    fn new(shared: &Arc<Shared>, key: SessionKey) -> Self {
-        shared.sessions.pin(key, true);
-        Self { sessions: shared.sessions.clone(), key }
+    fn new(room: Room) -> Self {
+        room.sessions.pin(room.key, true);
+        Self { room }
     }
 }
 
 impl Drop for Pin {
     fn drop(&mut self) {
-        self.sessions.pin(self.key, false);
+        self.room.sessions.pin(self.room.key, false);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_memory_does_not_hold_is_done_again_while_more_can_be_had() {
+        let full = || Error::Session(tileforge_session::Error::OutOfMemory { shape: vec![9], reason: "full".into() });
+        // Attempts, of which the last ones succeed, and how often room can be made.
+        let attempts = |failures: usize, rooms: usize, other: bool| {
+            let (mut tried, mut made) = (0, 0);
+            let work = || {
+                tried += 1;
+                let error = || if other { Error::Cancelled } else { full() };
+                if tried > failures { Ok(tried) } else { Err(error()) }
+            };
+            let result = retry(work, || {
+                made += 1;
+                made <= rooms
+            });
+            (result.is_ok(), tried)
+        };
+        assert_eq!(attempts(0, 0, false), (true, 1));
+        assert_eq!(attempts(2, 2, false), (true, 3));
+        assert_eq!(attempts(3, 2, false), (false, 3));
+        assert_eq!(attempts(1, 9, true), (false, 1));
     }
 }

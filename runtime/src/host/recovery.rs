@@ -5,7 +5,7 @@ const PATIENCE: u64 = 100;
 
 /// A number that shrinks and recovers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Limit {
+pub(crate) struct Limit {
     most: usize,
     now: usize,
     good: u64,
@@ -13,17 +13,17 @@ pub(super) struct Limit {
 }
 
 impl Limit {
-    pub(super) fn new(most: usize) -> Self {
+    pub(crate) fn new(most: usize) -> Self {
         Self { most, now: most, good: 0, patience: PATIENCE }
     }
 
     /// As much as is allowed now.
-    pub(super) fn now(&self) -> usize {
+    pub(crate) fn now(&self) -> usize {
         self.now
     }
 
     /// Memory did not suffice for more than this. Each time, it takes longer until more is tried.
-    pub(super) fn shrink(&mut self, to: usize) {
+    pub(crate) fn shrink(&mut self, to: usize) {
         if to < self.now {
             if self.now < self.most || self.patience > PATIENCE {
                 self.patience = self.patience.saturating_mul(2);
@@ -34,7 +34,7 @@ impl Limit {
 
     /// Memory sufficed for as much as is allowed. Gives what is allowed from now on, if that is more: up to twice as
     /// much.
-    pub(super) fn succeed(&mut self) -> Option<usize> {
+    pub(crate) fn succeed(&mut self) -> Option<usize> {
         if self.now >= self.most {
             return None;
         }

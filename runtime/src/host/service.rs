@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use tileforge_session::Cancel;
 
 use super::aside::{Aside, LongOnes};
+use super::counted::Counted;
 use super::deadlines::Deadline;
 use super::handle::{Handle, Promise, Reply, pair};
 use super::host::Host;
@@ -139,6 +140,7 @@ struct Waiting<T: Task> {
     promise: Promise<T::Output>,
     terms: Terms,
     deadline: Option<Deadline>,
+    counted: Counted,
 }
 
 impl<T: Task> std::fmt::Debug for Service<T> {
@@ -248,7 +250,8 @@ impl<T: Task> Service<T> {
         let place = Arc::downgrade(inner);
         let (promise, handle) = pair(T::NAME, &terms.cancel, move || place.upgrade()?.place_of(id));
         let deadline = terms.deadline.map(|at| inner.host.deadlines().add(at, promise.expiry())).transpose()?;
-        state.waiting.push(Waiting { id, request, promise, terms, deadline });
+        let counted = Counted::new(inner.host.shared(), T::NAME);
+        state.waiting.push(Waiting { id, request, promise, terms, deadline, counted });
         inner.news.notify_one();
         Ok(handle)
     }
@@ -326,7 +329,8 @@ impl<T: Task> Inner<T> {
         }
     }
 
-    fn serve(&self, number: u64, Waiting { request, promise, terms, deadline, .. }: Waiting<T>) {
+    fn serve(&self, number: u64, waiting: Waiting<T>) {
+        let Waiting { request, promise, terms, deadline, mut counted, .. } = waiting;
         if promise.is_over() {
             promise.finish(Err(Error::Cancelled));
             return;
@@ -336,11 +340,14 @@ impl<T: Task> Inner<T> {
             promise.finish(Err(Error::Deadline));
             return;
         }
+        counted.begin();
         let Terms { priority, caller, allows_rounding, .. } = terms;
         let ticket = Ticket::new(self.host.shared(), priority, caller, allows_rounding, promise.cancel());
         let aside = Aside::new(&self.long, number, priority);
         let reply = Reply { promise, ticket, aside, _deadline: deadline };
         let result = self.task.serve(request, &reply);
+        // Whoever has the answer sees it counted.
+        drop(counted);
         reply.promise.finish(result);
     }
 }

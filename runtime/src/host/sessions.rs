@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tileforge_session::provider::GpuMemory;
 use tileforge_session::{Session, available_memory};
@@ -33,8 +33,10 @@ pub(super) struct OpenSessions {
 
 struct State {
     pool: Pool,
-    /// OpenSessions that are idle.
+    /// Sessions that are idle.
     idle: BTreeMap<SessionKey, Lent>,
+    /// The time in which sessions were opened.
+    opening: Duration,
 }
 
 /// A session, and the tensors of its last run.
@@ -44,16 +46,20 @@ pub(super) struct Lent {
 }
 
 impl OpenSessions {
-    /// OpenSessions take at most so many bytes of each memory.
+    /// Sessions take at most so many bytes of each memory.
     pub(super) fn new(budgets: impl IntoIterator<Item = (Memory, u64)>) -> Self {
         let mut pool = Pool::default();
         budgets.into_iter().for_each(|(memory, bytes)| pool.limit(memory, bytes));
-        Self { state: Mutex::new(State { pool, idle: BTreeMap::new() }), returned: Condvar::new() }
+        Self {
+            state: Mutex::new(State { pool, idle: BTreeMap::new(), opening: Duration::ZERO }),
+            returned: Condvar::new(),
+        }
     }
 
-    /// OpenSessions that are open, and their bytes, for each memory.
-    pub(super) fn summary(&self) -> BTreeMap<Memory, (usize, u64)> {
-        self.state.lock().pool.summary()
+    /// Sessions that are open, and their bytes, for each memory; and the time in which sessions were opened so far.
+    pub(super) fn summary(&self) -> (BTreeMap<Memory, (usize, u64)>, Duration) {
+        let state = self.state.lock();
+        (state.pool.summary(), state.opening)
     }
 
     /// A session of a graph for a stream: an open one, or one that is opened now, for which others that are idle may
@@ -95,7 +101,10 @@ impl OpenSessions {
         drop(closing);
         let mut place = Lending { sessions: self.clone(), core: core.clone(), key, lent: None };
         let (record, _) = core.graphs.get(graph).ok_or_else(|| Error::internal("session"))?;
-        let session = core.ladder.session(record, stream)?;
+        let began = Instant::now();
+        let opened = core.ladder.session(record, stream);
+        self.state.lock().opening += began.elapsed();
+        let session = opened?;
         core.set_assigned(session.assigned());
         self.state.lock().pool.place(key, core.memory(graph, stream));
         place.lent = Some(Lent { session, tensors: None });
@@ -110,6 +119,13 @@ impl OpenSessions {
             keys.iter().filter_map(|key| state.idle.remove(key)).collect()
         };
         !closing.is_empty()
+    }
+
+    /// Closes idle sessions that take the memory which a session of this engine takes or would take, and are not that
+    /// one. Says whether there were any.
+    pub(super) fn close_beside(&self, core: &Core, key: SessionKey) -> bool {
+        let memory = core.memory(key.graph, key.stream);
+        self.close_idle(|other, place| place == memory && *other != key)
     }
 
     /// Keeps a session's memory counted while tensors are bound to its graph.

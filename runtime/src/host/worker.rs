@@ -9,6 +9,7 @@ use tileforge_session::{Cancel, Notice};
 
 use super::core::Core;
 use super::group::{Group, Variant};
+use super::pool::SessionKey;
 use super::queue::{FlowId, Item, Next, Taken};
 use super::sessions::Lending;
 use super::shared::Shared;
@@ -116,7 +117,7 @@ impl Worker<'_> {
             }
             let group = taken.first().and_then(|(_, item)| of(item)).map(|sample| sample.group.clone())?;
             let own = self.core.memory(group.largest(self.core.batch()).graph, self.stream);
-            let others = |key: &super::pool::SessionKey, memory| {
+            let others = |key: &SessionKey, memory| {
                 memory == own && (key.engine != self.core.id || (key.stream == self.stream && !group.has(key.graph)))
             };
             self.shared.sessions.close_idle(others);
@@ -247,10 +248,8 @@ impl Worker<'_> {
                 Err(error) if error.is_out_of_memory() => error,
                 opened => return opened,
             };
-            let memory = self.core.memory(graph, self.stream);
-            if self.shared.sessions.close_idle(|key, other| {
-                other == memory && (key.engine, key.graph, key.stream) != (self.core.id, graph, self.stream)
-            }) {
+            let key = SessionKey { engine: self.core.id, graph, stream: self.stream };
+            if self.shared.sessions.close_beside(self.core, key) {
                 continue;
             }
             match wanted {

@@ -12,7 +12,7 @@ use super::floor::Floor;
 use super::options::UpscaleOptions;
 use super::shape::TileShape;
 use super::tiled::Tiled;
-use super::tiles::{Tiles, tiles};
+use super::tiles::{HeldTiles, Tiles, tiles};
 use super::variant::Variant;
 use crate::error::{Error, Result};
 use crate::host::{Host, Network, Ticket, Used};
@@ -30,8 +30,8 @@ pub(super) struct Models {
     /// Most tiles in a run, where that was asked for.
     most: usize,
     /// Those that pictures may be cut into: what was asked for, or all that memory may hold. Decided once, so that it
-    /// is the same for all pictures; only those leave that memory turns out not to hold.
-    tiles: Mutex<Tiles>,
+    /// is the same for all pictures; only those leave for a while that memory turns out not to hold.
+    tiles: Mutex<HeldTiles>,
     /// Which plans are good enough to be chosen for their speed.
     floor: Floor,
     /// By which tiles are chosen, where all were measured.
@@ -71,7 +71,7 @@ impl Models {
             most: options.batch.unwrap_or(usize::MAX).max(1),
             options,
             network,
-            tiles: Mutex::new(tiles),
+            tiles: Mutex::new(HeldTiles::new(tiles)),
             floor,
             throughput: Throughput::load(host.environment(), engine, device),
             open: Mutex::default(),
@@ -103,7 +103,7 @@ impl Models {
 
     pub(super) fn plan(&self, size: Size) -> Result<TilePlan> {
         self.check_size(size)?;
-        let tiles = match &*self.tiles.lock() {
+        let tiles = match self.tiles.lock().now() {
             Tiles::AnySize(sides) => return Ok(self.plan_fitted(size, *sides)?),
             Tiles::Fixed(tiles) => tiles.clone(),
         };
@@ -179,7 +179,15 @@ impl Models {
         TilePlan::fitted(size, AnySize { height, ..sides }, overlap, self.scale, radius)
     }
 
-    /// Memory does not hold tiles of this size: no other picture is cut into them. False if there are no smaller ones,
+    /// A picture was made. After a while, tiles that memory did not hold are tried again.
+    pub(super) fn succeeded(&self) {
+        if self.tiles.lock().succeed() {
+            self.open.lock().retain(|tiled| tiled.in_parts().is_none());
+            tracing::debug!("tries larger tiles again, which memory did not hold before");
+        }
+    }
+
+    /// Memory does not hold tiles of this size: for a while, no other picture is cut into them. False if there are no smaller ones,
     /// or this one was asked for.
     pub(super) fn leave_tile(&self, tile: Size) -> bool {
         self.options.tile.is_none() && self.tiles.lock().leave(tile)
@@ -233,7 +241,7 @@ impl Models {
     fn plan_of_parts(&self, tiled: &Tiled) -> Option<TilePlan> {
         let running = tiled.run_size();
         // An overlap that was asked for may not go with a small tile.
-        let mut smaller = match &*self.tiles.lock() {
+        let mut smaller = match self.tiles.lock().now() {
             Tiles::AnySize(sides) => return self.plan_fitted(tiled.tile, *sides).ok(),
             Tiles::Fixed(tiles) => tiles.clone(),
         };
@@ -258,7 +266,7 @@ impl Models {
             return Ok(tiled.clone());
         }
         // Pictures of any size have tiles of any size, whose sessions stay.
-        if matches!(*self.tiles.lock(), Tiles::AnySize(_)) {
+        if matches!(self.tiles.lock().now(), Tiles::AnySize(_)) {
             open.retain(|tiled| Arc::strong_count(tiled) > 1);
         }
         let tiled = Arc::new(Tiled::new(tile, group));

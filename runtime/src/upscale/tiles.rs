@@ -9,7 +9,7 @@ use tileforge_image::tile::AnySize;
 use super::shape::TileShape;
 use super::variant::Variant;
 use crate::error::{Error, Result};
-use crate::host::Network;
+use crate::host::{Limit, Network};
 
 /// Tiles that memory does not hold are not divided into tiles of fewer pixels.
 const PIXELS_MINIMUM: u64 = 64 * 64;
@@ -21,6 +21,43 @@ pub(super) enum Tiles {
     Fixed(Vec<Size>),
     /// Those of any size within these limits.
     AnySize(AnySize),
+}
+
+/// The tiles that memory holds: fewer after it did not suffice, and all again after it did for a while.
+#[derive(Debug)]
+pub(super) struct HeldTiles {
+    all: Tiles,
+    now: Tiles,
+    /// 2: all; 1: fewer.
+    limit: Limit,
+}
+
+impl HeldTiles {
+    pub(super) fn new(all: Tiles) -> Self {
+        Self { now: all.clone(), all, limit: Limit::new(2) }
+    }
+
+    pub(super) fn now(&self) -> &Tiles {
+        &self.now
+    }
+
+    /// As [`Tiles::leave`].
+    pub(super) fn leave(&mut self, tile: Size) -> bool {
+        let has_left = self.now.leave(tile);
+        if has_left {
+            self.limit.shrink(1);
+        }
+        has_left
+    }
+
+    /// A picture was made. True if tiles that were left out are tried again from now on.
+    pub(super) fn succeed(&mut self) -> bool {
+        let recovers = self.limit.succeed().is_some();
+        if recovers {
+            self.now = self.all.clone();
+        }
+        recovers
+    }
 }
 
 impl Tiles {
@@ -136,6 +173,16 @@ mod tests {
         let mut fixed = Tiles::Fixed(vec![size(64), size(256)]);
         assert!(fixed.leave(size(256)) && !fixed.leave(size(64)));
         assert_eq!(fixed, Tiles::Fixed(vec![size(64)]));
+
+        let mut held = HeldTiles::new(Tiles::Fixed(vec![size(64), size(128), size(256)]));
+        assert!(!held.succeed(), "nothing was left out");
+        let pictures = |held: &mut HeldTiles| (1..1_000).find(|_| held.succeed());
+        assert!(held.leave(size(256)) && held.leave(size(128)) && !held.leave(size(64)));
+        assert_eq!(held.now(), &Tiles::Fixed(vec![size(64)]));
+        assert_eq!(pictures(&mut held), Some(100));
+        assert_eq!(held.now(), &held.all);
+        assert!(held.leave(size(256)));
+        assert!(pictures(&mut held).is_some_and(|more| more > 100), "the next attempt comes later");
 
         let sides = |pixels| AnySize { pixels, height: u32::MAX, minimum: 1, multiple: 1 };
         let mut any = Tiles::AnySize(sides(640 * 640));

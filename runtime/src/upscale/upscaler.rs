@@ -81,6 +81,8 @@ impl Task for Upscaler {
     }
 
     fn serve(&self, request: UpscaleRequest, reply: &Reply<Statistics>) -> Result<Statistics> {
-        Picture::make(&self.models, || request.open(&|header| self.models.output_of(header)), reply)
+        let made = Picture::make(&self.models, || request.open(&|header| self.models.output_of(header)), reply)?;
+        self.models.succeeded();
+        Ok(made)
     }
 }

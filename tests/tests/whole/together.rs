@@ -3,6 +3,7 @@
 use end_to_end::{GoldenPipelines, THREADS, golden_components, run_with_cache_in, words};
 use std::path::Path;
 use std::sync::{Arc, Barrier, Mutex};
+use tileforge_contract::Provider;
 use tileforge_engine::{Engine, Pipeline};
 use tileforge_image::Size;
 use tileforge_runtime::autoencoder::{CodingOptions, DecodeRequest, Decoder, Latent};
@@ -84,6 +85,57 @@ fn pictures_that_share_runs_of_a_network_are_those_that_each_gives_alone() {
         let runs = host.metrics().runs;
         assert!(runs.keys().any(|rows| *rows > 4), "nothing was shared: {runs:?}");
         service.shutdown();
+    }
+}
+
+/// 10 times the logarithm of the squared range over the mean squared error.
+fn psnr_db(found: &[f32], expected: &[f32]) -> f64 {
+    let wide = |values: &[f32]| values.iter().copied().map(f64::from).collect::<Vec<_>>();
+    let (found, expected) = (wide(found), wide(expected));
+    let [least, most] = [f64::min, f64::max].map(|of| expected.iter().copied().reduce(of).unwrap());
+    let squares = found.iter().zip(&expected).map(|(found, expected)| (found - expected).powi(2));
+    let error = squares.sum::<f64>() / expected.len() as f64;
+    10.0 * ((most - least).powi(2) / error).log10()
+}
+
+#[test]
+fn where_kernels_round_otherwise_in_a_batch_runs_are_shared_only_if_that_is_allowed() {
+    let work = tempfile::tempdir().unwrap();
+    let engine = GoldenPipelines::read().engine_with(work.path(), "sd", &["--batch", "4"]);
+    let made = |allows_rounding: bool, together: bool| {
+        let host = host();
+        let placement = Placement { provider: Some(Provider::OpenVino), ..placement(2) };
+        let options = GeneratorOptions { placement, ..GeneratorOptions::default() };
+        let generator = Generator::new(&host, &Pipeline::open(&engine).unwrap(), options).unwrap();
+        let service = Service::new(&host, generator, 8);
+        let submit = |settings: Settings| {
+            let terms = Terms { allows_rounding, ..Terms::default() };
+            service.submit(GenerateRequest::new(settings), terms).unwrap()
+        };
+        let latents = |handle: Handle<Generated>| -> Vec<f32> {
+            let made = handle.wait().unwrap();
+            assert_eq!(made.statistics.assigned[0].provider, Provider::OpenVino.onnxruntime_name());
+            made.latents.iter().flat_map(|latent| latent.values.clone()).collect()
+        };
+        let made: Vec<Vec<f32>> = if together {
+            let all: Vec<_> = settings().into_iter().map(submit).collect();
+            all.into_iter().map(latents).collect()
+        } else {
+            settings().into_iter().map(|settings| latents(submit(settings))).collect()
+        };
+        let runs = host.metrics().runs;
+        service.shutdown();
+        (made, runs.keys().any(|rows| *rows > 4))
+    };
+    let (alone, shared) = made(true, false);
+    assert!(!shared);
+    let (apart, shared) = made(false, true);
+    assert!(!shared && apart == alone, "nobody allowed another rounding");
+    let (together, shared) = made(true, true);
+    assert!(shared, "nothing was shared");
+    for (number, (found, expected)) in together.iter().zip(&alone).enumerate() {
+        let db = psnr_db(found, expected);
+        assert!(db >= 90.0, "request {number}: {db:.1} dB");
     }
 }
 

@@ -32,6 +32,12 @@ pub(super) trait Backend: Send + Sync {
     /// Whether the addresses of bound tensors may not change between runs.
     fn replays(&self) -> bool;
 
+    /// Bytes that runs took at most at the same time, beside what the graph holds while nothing runs; `None` if the
+    /// library does not say.
+    fn peak_bytes(&self) -> Option<u64> {
+        None
+    }
+
     /// Runs the graph on values. Returns all outputs, in the graph's order.
     ///
     /// # Errors

@@ -133,6 +133,11 @@ impl Backend for OnnxRuntime {
         self.replays
     }
 
+    fn peak_bytes(&self) -> Option<u64> {
+        let peak = native::peak_bytes(&self.session.lock());
+        peak.inspect_err(|message| tracing::debug!("ONNX Runtime does not say what memory it took: {message}")).ok()?
+    }
+
     fn run(&self, inputs: &[(&str, &Tensor)], cancel: &Cancel) -> Result<Named> {
         let failed = |error: ort::Error| run_error(&self.path, error);
         let values = inputs.iter().map(|(name, tensor)| {
