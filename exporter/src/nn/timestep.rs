@@ -13,6 +13,10 @@ pub struct Sinusoids {
 
 const MAX_PERIOD: f32 = 10_000.0;
 
+/// ONNX Runtime computes sines of so many numbers at once, and what is left over one by one, which rounds otherwise.
+/// With rows of whole groups, a row has the same bytes wherever it stands in a batch.
+const GROUP: usize = 4;
+
 impl Sinusoids {
     /// `numbers` `[count, 1]` → `[count, width]`.
     ///
@@ -21,9 +25,14 @@ impl Sinusoids {
     pub fn embed(&self, numbers: &Value, width: usize) -> Value {
         let half = width / 2;
         let exponent = |i: usize| -MAX_PERIOD.ln() * i as f32 / (half as f32 - self.freq_shift as f32);
-        let frequencies: Vec<f32> = (0..half).map(|i| f64::from(exponent(i)).exp() as f32).collect();
-        let angles = numbers * &numbers.trace().constant("frequencies", &[1, half], Constant::F32(&frequencies));
-        let (sines, cosines) = (angles.sin(), angles.cos());
+        let mut frequencies: Vec<f32> = (0..half).map(|i| f64::from(exponent(i)).exp() as f32).collect();
+        frequencies.resize(half.next_multiple_of(GROUP), 0.0);
+        let dims = [1, frequencies.len()];
+        let angles = numbers * &numbers.trace().constant("frequencies", &dims, Constant::F32(&frequencies));
+        let (mut sines, mut cosines) = (angles.sin(), angles.cos());
+        if frequencies.len() > half {
+            [sines, cosines] = [sines, cosines].map(|values| values.slice(1, 0, half));
+        }
         if self.flip_sin_to_cos { cosines.concat(&[&sines], 1) } else { sines.concat(&[&cosines], 1) }
     }
 }
