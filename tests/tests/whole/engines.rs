@@ -459,3 +459,24 @@ fn warming_runs_every_graph_once() {
     let _ = run("runtime", line(&demo_engine().join("warm"))).failure(2, &["this output is in the input"]);
     assert!(names_in(work.path()).is_empty());
 }
+
+#[test]
+fn the_memory_of_a_run_is_measured_on_the_processor() {
+    let manifest: serde_json::Value =
+        serde_json::from_slice(&fs::read(demo_engine().join("manifest.json")).unwrap()).unwrap();
+    let bytes = |graph: &serde_json::Value| {
+        let elements = |shape: &serde_json::Value| -> u64 {
+            shape.as_array().unwrap().iter().map(|length| length.as_u64().unwrap()).product()
+        };
+        let image = elements(&graph["inputs"]["image"]);
+        let measured = graph["values_bytes"].as_u64().unwrap();
+        // Two layers of 32 channels at least, one of which is made of the other.
+        assert!(measured >= 4 * 2 * 32 * image / 3, "{graph}");
+        measured as f64
+    };
+    let graphs = manifest["graphs"].as_array().unwrap();
+    let ratio = bytes(&graphs[1]) / bytes(&graphs[0]);
+    assert!((14.0..18.0).contains(&ratio), "16 times the pixels take {ratio} times the memory");
+    // What the allocator counted: the shapes alone give 228,096 bytes for the small one.
+    assert!(bytes(&graphs[0]) > 228_096.0, "{}", graphs[0]);
+}
