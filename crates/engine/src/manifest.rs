@@ -206,8 +206,8 @@ pub struct Graph {
     /// as `inputs` have.
     #[serde(default, skip_serializing_if = "is_false")]
     pub any_size: bool,
-    /// Bytes that a run takes at most beside the weights: as the builder measured them with ONNX Runtime on its
-    /// processor, or else as it estimated them from the graph's shapes. Engines of older builders do not say it.
+    /// Bytes that opening or a run takes at most beside the weights: as the builder measured them with ONNX Runtime on
+    /// its processor, or else as it estimated them from the graph's shapes. Engines of older builders do not say it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub values_bytes: Option<u64>,
     /// Whether ONNX Runtime fused its operators offline, in ways that hold for any processor. Memory layouts are still

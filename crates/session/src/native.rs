@@ -248,6 +248,9 @@ pub(crate) fn peak_bytes(session: &ort::session::Session) -> Result<Option<u64>,
     let mut found = ptr::null_mut();
     // SAFETY: the allocator is alive; the result is written through a pointer to a live local.
     succeeded(unsafe { (ort::api().AllocatorGetStats)(allocator.ptr(), &mut found) })?;
+    if found.is_null() {
+        return Ok(None);
+    }
     let statistics = Statistics(found);
     let number = |name: &CStr| {
         // SAFETY: the pairs and the name are alive; ONNX Runtime gives a terminated string, or none.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use tileforge_contract::Precision;
+use tileforge_contract::{Precision, Provider};
 use tileforge_engine::Graph;
 use tileforge_engine::manifest::{Gate, SelfTest};
 use tileforge_session::selftest;
@@ -51,8 +51,8 @@ pub(super) fn measure(
         for reference in &graph.references {
             let trial = Trial::with_progress(job, reference, &converted.judged, scratch, &ran)?;
             let Ran { measurement: measured, outputs, peak_bytes } = trial.measure_file(&file, &ran)?;
-            // For another device, the processor stands in, whose memory says nothing about it.
-            if let Some(bytes) = peak_bytes.filter(|_| job.provider.is_on_processor()) {
+            // For another device, ONNX Runtime's kernels stand in, whose memory says nothing about it.
+            if let Some(bytes) = peak_bytes.filter(|bytes| *bytes > 0 && job.provider == Provider::Cpu) {
                 // Where sizes are free, a larger picture takes more.
                 let scaled = scaled(bytes, &graph.record, trial.sample());
                 let peak: &mut u64 = peaks.entry(graph.record.file.clone()).or_default();

@@ -1,6 +1,6 @@
 //! The values of what the network is conditioned on: texts, and numbers about the picture.
 
-use tileforge_engine::TextOutput;
+use tileforge_engine::{Roles, TextOutput};
 use tileforge_image::Size;
 
 use super::denoiser::Conditioned;
@@ -57,13 +57,11 @@ impl Conditions<'_> {
     }
 
     fn row(&self, text: &Text) -> Result<Conditioned> {
-        let given = |condition: &Condition| Some((condition.input.clone(), self.values(condition, text).transpose()?));
-        let each = self.interface.conditions().filter_map(given);
-        each.map(|(input, values)| Ok((input, values?))).collect()
+        let given = |condition: &Condition| Ok((condition.input.clone(), self.values(condition, text)?));
+        self.interface.conditions().map(given).collect()
     }
 
-    /// `None` for what the network's size decides.
-    fn values(&self, condition: &Condition, text: &Text) -> Result<Option<Values>> {
+    fn values(&self, condition: &Condition, text: &Text) -> Result<Values> {
         let of_text = |values: Option<Vec<f32>>| {
             let mut values = values.ok_or_else(|| RuntimeError::internal("conditions"))?;
             if text.is_zero {
@@ -78,9 +76,9 @@ impl Conditions<'_> {
             On::Length => vec![text.embedded.length() as f32],
             On::TimeIds(count) => time_ids(*count, self.size, text.score),
             On::Guidance => vec![self.settings.guidance as f32],
-            On::Residual => return Ok(None),
+            On::Residual => return Ok(Values::Zeros),
         };
-        Ok(Some(Values::of(values, condition.is_whole)))
+        Ok(Values::of(values, condition.is_whole))
     }
 }
 
@@ -93,13 +91,21 @@ fn time_ids(count: usize, size: Size, score: f64) -> Vec<f32> {
 }
 
 /// Checks that the text encoders give what the network takes.
-pub(super) fn check_texts(interface: &Interface, texts: &[TextEncoder]) -> Result<(), Error> {
+pub(super) fn check_texts(interface: &Interface, roles: &Roles, texts: &[TextEncoder]) -> Result<(), Error> {
     let mismatch = |expected: String, found: String| {
         let part = texts.iter().map(|text| text.part.as_str()).collect::<Vec<_>>().join(", ");
         Err(Error::Mismatch { part, expected, found })
     };
     if texts.is_empty() {
         return Err(Error::NoPart { part: "a text encoder", purpose: "a prompt" });
+    }
+    let takes_text = |input: &String| {
+        let of_text = |on: &On| matches!(on, On::States { .. } | On::Vector { .. });
+        interface.conditions().any(|condition| condition.input == *input && of_text(&condition.on))
+    };
+    if let Some(other) = roles.conditions.keys().find(|input| !takes_text(input)) {
+        let expected = format!("an input `{}` that takes a text", other.escape_debug());
+        return Err(Error::Mismatch { part: roles.denoiser.clone(), expected, found: "none".into() });
     }
     for condition in interface.conditions() {
         let (outputs, width, each_token) = match &condition.on {

@@ -9,7 +9,7 @@ use tileforge_image::Size;
 use tileforge_session::{Assigned, Placed, Placement};
 
 use super::error::Error;
-use super::interface::{Condition, Input, Interface, On};
+use super::interface::{Input, Interface};
 use crate::error::{Error as RuntimeError, Result};
 use crate::host::{Group, Host, Network, Ticket, Values};
 
@@ -115,7 +115,7 @@ impl Denoiser {
         ticket: &'n Ticket,
         latent: Size,
         tokens: usize,
-        mut conditions: Vec<Conditioned>,
+        conditions: Vec<Conditioned>,
     ) -> Result<Steps<'n>> {
         let graph = self.graph_for(latent, tokens)?;
         let group = match self.groups.lock().entry((latent.width, latent.height, tokens)) {
@@ -124,15 +124,6 @@ impl Denoiser {
                 place.insert(self.network.group(graph, |output| output.name == self.interface.output)?).clone()
             }
         };
-        let (record, _) = self.network.graphs().get(graph).ok_or_else(|| RuntimeError::internal("denoiser"))?;
-        let zeros = |condition: &Condition| {
-            let dims = record.inputs.get(&condition.input).filter(|_| condition.on == On::Residual)?;
-            Some((condition.input.clone(), Values::F32(vec![0.0; dims.iter().skip(1).product()])))
-        };
-        let residuals: Conditioned = self.interface.conditions().filter_map(zeros).collect();
-        for row in &mut conditions {
-            row.extend(residuals.clone());
-        }
         Ok(Steps { denoiser: self, ticket, group, conditions })
     }
 }

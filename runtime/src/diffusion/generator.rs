@@ -77,7 +77,7 @@ impl Generator {
             let tokenizer = tokenizer.map_err(|source| Error::Tokenizer { name: folder.clone(), source })?;
             texts.push(TextEncoder::new(host, engine(&role.part)?, placement, &roles, role, tokenizer)?);
         }
-        check_texts(&denoiser.interface, &texts)?;
+        check_texts(&denoiser.interface, &roles, &texts)?;
         let coding = || CodingOptions { placement: placement.clone(), overlap: options.overlap };
         let decoder = Decoder::new(host, engine(&roles.decoder)?, None, coding())?;
         let encoder = roles.encoder.as_deref().map(engine).transpose()?;
@@ -92,11 +92,16 @@ impl Generator {
             let (part, expected, found) = (roles.denoiser, text(scored).into(), text(!scored).into());
             return Err(Error::Mismatch { part, expected, found }.into());
         }
-        let family = diffusion.map_or(Family::StableDiffusion, |diffusion| Family::of_class(&diffusion.class));
+        let family = match diffusion {
+            Some(diffusion) => Family::of_class(&diffusion.class),
+            // Only the network tells it.
+            None if numbers.is_some() => Family::StableDiffusionXl,
+            None => Family::StableDiffusion,
+        };
         let is_xl = family == Family::StableDiffusionXl;
         Ok(Self {
             family,
-            zeros_without_negative: is_xl && diffusion.is_some_and(|diffusion| diffusion.force_zeros_for_empty_prompt),
+            zeros_without_negative: is_xl && diffusion.is_none_or(|diffusion| diffusion.force_zeros_for_empty_prompt),
             low_memory: options.low_memory,
             networks: Networks { texts, denoiser, encoder, decoder },
             scheduler,

@@ -101,19 +101,19 @@ impl Interface {
 fn condition(spec: &TensorSpec, roles: &Roles) -> Option<Condition> {
     // Without any, the parts do not fit together, and the check of the texts says how.
     let outputs = || roles.conditions.get(&spec.name).cloned().unwrap_or_default();
-    let on = match spec.meaning {
-        Meaning::Embedding { from: Embedding::Context } => On::States { outputs: outputs(), width: spec.channels()? },
-        Meaning::Embedding { from: Embedding::Pooled | Embedding::Projected } => {
-            On::Vector { outputs: outputs(), width: spec.channels()? }
+    let on = match (&spec.meaning, spec.axes.as_slice()) {
+        (Meaning::Embedding { from: Embedding::Context }, [Axis::Batch, Axis::Tokens(_), Axis::Channels(width)]) => {
+            On::States { outputs: outputs(), width: *width }
         }
-        Meaning::TextMask => On::Mask,
-        Meaning::TextLength => On::Length,
-        Meaning::TimeIds => {
-            let fixed = |axis: &Axis| if let Axis::Fixed(count) = axis { Some(*count) } else { None };
-            On::TimeIds(spec.axes.iter().find_map(fixed)?)
-        }
-        Meaning::Guidance { .. } => On::Guidance,
-        Meaning::Residual => On::Residual,
+        (
+            Meaning::Embedding { from: Embedding::Pooled | Embedding::Projected },
+            [Axis::Batch, Axis::Channels(width)],
+        ) => On::Vector { outputs: outputs(), width: *width },
+        (Meaning::TextMask, _) => On::Mask,
+        (Meaning::TextLength, _) => On::Length,
+        (Meaning::TimeIds, [Axis::Batch, Axis::Fixed(count @ 5..=6)]) => On::TimeIds(*count),
+        (Meaning::Guidance { .. }, [] | [Axis::Batch]) => On::Guidance,
+        (Meaning::Residual, _) => On::Residual,
         _ => return None,
     };
     Some(Condition { input: spec.name.clone(), is_whole: spec.data_type == DataType::I64, on })
@@ -207,8 +207,17 @@ mod tests {
         let mut restoring = plain.clone();
         restoring.inputs[1].meaning = restores;
         assert_eq!(of(&restoring), None);
-        let unknown = contract(vec![states("text"), TensorSpec::new("y", [Axis::Batch], Meaning::Values)]);
-        assert_eq!(of(&unknown), None);
+        let vector = Meaning::Embedding { from: Embedding::Pooled };
+        for other in [
+            TensorSpec::new("y", [Axis::Batch], Meaning::Values),
+            // Meanings that are known, with axes that nothing fills.
+            TensorSpec::new("y", [Axis::Batch, Axis::Fixed(2)], Meaning::Guidance { range: [1.0, 2.0] }),
+            TensorSpec::new("y", [Axis::Batch, Axis::Fixed(7)], Meaning::TimeIds),
+            TensorSpec::new("y", [Axis::Batch, Axis::Channels(5), Axis::Fixed(2)], vector),
+            TensorSpec::new("y", [Axis::Batch, Axis::Channels(5)], Meaning::Embedding { from: Embedding::Context }),
+        ] {
+            assert_eq!(of(&contract(vec![states("text"), other.clone()])), None, "{other:?}");
+        }
         assert_eq!(of(&Contract { outputs: vec![states("made")], ..plain }), None);
     }
 }

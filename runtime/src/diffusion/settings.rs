@@ -282,6 +282,21 @@ mod tests {
     }
 
     #[test]
+    fn defaults_are_those_of_the_pipelines_class() {
+        let of = |class: &str, kind| {
+            let Settings { steps, guidance, strength, .. } = Settings::new("", kind, Family::of_class(class));
+            (steps, guidance, strength)
+        };
+        let (text, image) = (GenerateKind::TextToImage, GenerateKind::ImageToImage);
+        assert_eq!(of("StableDiffusionPipeline", text), (50, 7.5, 1.0));
+        assert_eq!(of("StableDiffusionXLPipeline", text), (50, 5.0, 1.0));
+        assert_eq!(of("StableDiffusionXLImg2ImgPipeline", image), (50, 5.0, 0.3));
+        assert_eq!(of("LatentConsistencyModelPipeline", text), (4, 8.5, 1.0));
+        assert_eq!(of("LatentConsistencyModelImg2ImgPipeline", image), (4, 8.5, 0.8));
+        assert_eq!(of("AltDiffusionPipeline", image), (50, 7.5, 0.8));
+    }
+
+    #[test]
     fn settings_of_another_release_are_refused() {
         for (version, words) in [
             (json!(2), "expected settings of version 1, found 2"),

@@ -1,6 +1,6 @@
 //! Texts to what conditions the network.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use tileforge_contract::{Axis, DataType, Meaning, TensorSpec};
@@ -9,7 +9,7 @@ use tileforge_session::{Placed, Placement};
 
 use super::error::Error;
 use super::prompt;
-use super::tokenizer::{Row, Tokenizer};
+use super::tokenizer::{Row, Tokenizer, mask};
 use crate::error::{Error as RuntimeError, Result};
 use crate::host::{Group, Host, Network, Ticket, Values};
 
@@ -52,11 +52,7 @@ impl Embedded {
 
     /// 1 for each token of the text with its start and its end, 0 for what fills each piece up.
     pub(super) fn mask(&self) -> Vec<f32> {
-        let piece = |length: &usize| {
-            let length = *length;
-            (0..self.tokens).map(move |token| if token < length { 1.0 } else { 0.0 })
-        };
-        self.lengths.iter().flat_map(piece).collect()
+        self.lengths.iter().flat_map(|length| mask(*length, self.tokens)).collect()
     }
 
     /// Tokens of all pieces, without what fills them up.
@@ -137,10 +133,12 @@ impl TextEncoder {
             return Err(mismatch("a graph for a text of 3 to 65536 tokens", longest.to_string()).into());
         }
         let tokens = longest;
-        let wanted = |name: &str| {
-            let is_it = |output: &TextOutput| output.part == role.part && output.output == name;
-            roles.conditions.values().flatten().any(is_it)
-        };
+        let own = roles.conditions.values().flatten().filter(|output| output.part == role.part);
+        let names: BTreeSet<&str> = own.map(|output| output.output.as_str()).collect();
+        if let Some(other) = names.iter().find(|name| contract.output(name).is_none()) {
+            return Err(mismatch(&format!("an output `{}`", other.escape_debug()), "none".into()).into());
+        }
+        let wanted = |name: &str| names.contains(name);
         let output = |spec: &TensorSpec| {
             let each_token = spec.axes.iter().any(|axis| matches!(axis, Axis::Tokens(_)));
             let width = spec.channels().ok_or_else(|| mismatch("states of a fixed width", "another width".into()))?;
@@ -149,7 +147,7 @@ impl TextEncoder {
         let outputs = contract.outputs.iter().filter(|spec| wanted(&spec.name)).map(output);
         let outputs = outputs.collect::<Result<Vec<_>, _>>()?;
         if outputs.is_empty() {
-            return Err(mismatch("an output with a state for each token", "none".into()).into());
+            return Err(mismatch("an input of the denoiser that takes what it makes", "none".into()).into());
         }
         let graph = network.graphs().iter().position(|(_, sizes)| sizes.tokens == tokens);
         let graph = graph.ok_or_else(|| RuntimeError::internal("text encoder"))?;
@@ -191,12 +189,9 @@ impl TextEncoder {
     /// the vector of the whole text.
     fn run(&self, ticket: &Ticket, rows: &[Row]) -> Result<Vec<Vec<Vec<f32>>>> {
         let sample = |row: &Row| {
-            let filled = self.tokens.saturating_sub(row.length);
             let input = |input: &Input| match *input {
                 Input::Tokens => Values::I64(row.ids.clone()),
-                Input::Mask { is_whole } => {
-                    Values::of([vec![1.0; self.tokens - filled], vec![0.0; filled]].concat(), is_whole)
-                }
+                Input::Mask { is_whole } => Values::of(mask(row.length, self.tokens).collect(), is_whole),
                 Input::Length { is_whole } => Values::of(vec![row.length as f32], is_whole),
             };
             self.inputs.iter().map(input).collect()

@@ -61,6 +61,11 @@ pub(super) struct Row {
     pub(super) weights: Option<Vec<f32>>,
 }
 
+/// 1 for each of so many tokens, 0 for what fills the row up.
+pub(super) fn mask(length: usize, row: usize) -> impl Iterator<Item = f32> {
+    (0..row).map(move |place| if place < length { 1.0 } else { 0.0 })
+}
+
 /// `tokenizer_config.json` and `special_tokens_map.json`. Anything else that they say does not change tokens.
 #[derive(Debug, Default, Deserialize)]
 struct Special {

@@ -23,14 +23,16 @@ impl Counted {
     }
 
     /// Its turn has come.
-    pub(super) fn begin(&mut self) {
+    pub(super) fn begin(mut self) -> Self {
         let now = Instant::now();
         let mut state = self.shared.lock();
         let counters = state.counters.tasks.entry(self.task).or_default();
         counters.waited += now - replace(&mut self.since, now);
         counters.waiting -= 1;
         counters.serving += 1;
+        drop(state);
         self.is_served = true;
+        self
     }
 }
 

@@ -130,7 +130,7 @@ impl Group {
 
     /// Refuses a sample of other lengths.
     pub(super) fn check(&self, inputs: &[Values]) -> Result<()> {
-        let fits = |(row, values): (&Row, &Values)| row.len() == values.len();
+        let fits = |(row, values): (&Row, &Values)| values.fit(row.len());
         let all = inputs.len() == self.inputs.len() && self.inputs.iter().zip(inputs).all(fits);
         if all { Ok(()) } else { Err(Error::internal("group")) }
     }
@@ -216,13 +216,12 @@ impl Group {
         let mut count = 0;
         for (place, sample) in samples.enumerate() {
             for ((row, buffer), values) in self.inputs.iter().zip(&mut tensors.inputs).zip(sample) {
-                values.write(buffer, if row.shared { 0 } else { place * row.len() })?;
+                values.write(buffer, if row.shared { 0 } else { place * row.len() }, row.len())?;
             }
             count = place + 1;
         }
         for (row, buffer) in self.inputs.iter().zip(&mut tensors.inputs).filter(|(row, _)| !row.shared) {
-            let zeros = row.zeros();
-            (count..tensors.batch).try_for_each(|place| zeros.write(buffer, place * row.len()))?;
+            (count..tensors.batch).try_for_each(|place| Values::Zeros.write(buffer, place * row.len(), row.len()))?;
         }
         Ok(())
     }
@@ -238,16 +237,6 @@ impl Group {
         let given = self.inputs.iter().map(|row| row.name.as_str()).zip(inputs.iter());
         let mut made: Vec<_> = self.outputs.iter().map(|row| row.name.as_str()).zip(outputs).collect();
         Ok(session.run_into(&given.collect::<Vec<_>>(), &mut made, cancel)?)
-    }
-}
-
-impl Row {
-    fn zeros(&self) -> Values {
-        match self.data_type {
-            DataType::I64 => Values::I64(vec![0; self.len()]),
-            DataType::I32 => Values::I32(vec![0; self.len()]),
-            _ => Values::F32(vec![0.0; self.len()]),
-        }
     }
 }
 

@@ -35,15 +35,13 @@ pub struct Metrics {
 pub struct Requests {
     /// Those that wait for their turn now.
     pub waiting: usize,
-    /// Those whose turn has come, and that are not answered yet.
+    /// Those whose turn has come, and whose work has not ended.
     pub serving: usize,
-    /// Those that were answered after their turn had come, also with an error.
+    /// Those whose work has ended, also with an error.
     pub served: u64,
     /// Seconds that requests waited for their turn, all together.
     pub waiting_seconds: f64,
-    /// Seconds from the turn to the answer, all together. What is not in [`Metrics::waiting_seconds`],
-    /// [`Metrics::run_seconds`] and [`Metrics::opening_seconds`] went into preparing and finishing: decoding, cutting
-    /// into tiles, joining them, encoding.
+    /// Seconds from the turn to the end of the work, all together: preparing, waiting for a device, running, finishing.
     pub serving_seconds: f64,
 }
 

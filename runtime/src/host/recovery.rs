@@ -24,10 +24,10 @@ impl Limit {
 
     /// Memory did not suffice for more than this. Each time, it takes longer until more is tried.
     pub(crate) fn shrink(&mut self, to: usize) {
-        if to < self.now {
-            if self.now < self.most || self.patience > PATIENCE {
-                self.patience = self.patience.saturating_mul(2);
-            }
+        if to < self.now && (self.now < self.most || self.patience > PATIENCE) {
+            self.patience = self.patience.saturating_mul(2);
+        }
+        if to <= self.now {
             (self.now, self.good) = (to.max(1), 0);
         }
     }
@@ -67,5 +67,11 @@ mod tests {
         assert_eq!(grows(&mut limit), None);
         limit.shrink(0);
         assert_eq!(limit.now(), 1);
+        // A failure with the least begins the count anew.
+        let mut least = Limit::new(2);
+        least.shrink(1);
+        assert!((0..99).all(|_| least.succeed().is_none()));
+        least.shrink(1);
+        assert_eq!(grows(&mut least), Some(100));
     }
 }

@@ -330,23 +330,26 @@ impl<T: Task> Inner<T> {
     }
 
     fn serve(&self, number: u64, waiting: Waiting<T>) {
-        let Waiting { request, promise, terms, deadline, mut counted, .. } = waiting;
+        let Waiting { request, promise, terms, deadline, counted, .. } = waiting;
+        // Whoever has the answer sees it counted, so each is dropped before the answer.
         if promise.is_over() {
+            drop(counted);
             promise.finish(Err(Error::Cancelled));
             return;
         }
         // The thread of the deadlines may come later than the turn, on a busy machine.
         if terms.deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+            drop(counted);
             promise.finish(Err(Error::Deadline));
             return;
         }
-        counted.begin();
         let Terms { priority, caller, allows_rounding, .. } = terms;
         let ticket = Ticket::new(self.host.shared(), priority, caller, allows_rounding, promise.cancel());
         let aside = Aside::new(&self.long, number, priority);
         let reply = Reply { promise, ticket, aside, _deadline: deadline };
+        // Behind the reply, so that it is dropped first where the task panics.
+        let counted = counted.begin();
         let result = self.task.serve(request, &reply);
-        // Whoever has the answer sees it counted.
         drop(counted);
         reply.promise.finish(result);
     }

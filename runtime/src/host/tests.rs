@@ -228,6 +228,39 @@ fn a_panic_ends_its_own_request_and_no_other() {
 }
 
 #[test]
+fn a_request_is_counted_until_its_work_ends_however_it_does() {
+    let (host, gate) = (host(), Arc::new(Barrier::new(2)));
+    let task = Doubling { gate: Some(gate.clone()), places: 1, served: Arc::default() };
+    let service = Service::new(&host, task, 8);
+    let counted = || {
+        let requests = host.metrics().requests["doubling"].clone();
+        (requests.waiting, requests.serving, requests.served)
+    };
+    let handles = [POISON, FAILS, 3, 4].map(|number| service.submit(number, Terms::default()).unwrap());
+    begun(&service, POISON);
+    assert_eq!(counted(), (3, 1, 0));
+    handles[2].cancel();
+    gate.wait();
+    begun(&service, FAILS);
+    // One has panicked. The cancelled one is in the queue until its turn.
+    assert_eq!(counted(), (2, 1, 1));
+    gate.wait();
+    begun(&service, 4);
+    assert_eq!(counted(), (0, 1, 2));
+    gate.wait();
+    let results = handles.map(Handle::wait);
+    assert!(matches!(results, [Err(_), Err(_), Err(Error::Cancelled), Ok(8)]), "{results:?}");
+    assert_eq!(counted(), (0, 0, 3));
+    // Nobody waits for what is dropped with its service.
+    let last = service.submit(5, Terms::default()).unwrap();
+    begun(&service, 5);
+    last.cancel();
+    gate.wait();
+    service.shutdown();
+    assert_eq!(counted(), (0, 0, 4));
+}
+
+#[test]
 fn a_deadline_ends_a_request_whose_turn_has_come() {
     let (service, gate) = held(4);
     let terms = Terms { deadline: Some(Instant::now() + Duration::from_millis(50)), ..Terms::default() };

@@ -1,5 +1,6 @@
 //! The values of one sample.
 
+use tileforge_contract::DataType;
 use tileforge_session::Buffer;
 
 use crate::error::{Error, Result};
@@ -10,6 +11,8 @@ pub(crate) enum Values {
     F32(Vec<f32>),
     I64(Vec<i64>),
     I32(Vec<i32>),
+    /// Zeros, as many as the tensor takes.
+    Zeros,
 }
 
 impl Values {
@@ -18,11 +21,13 @@ impl Values {
         if is_whole { Self::I64(values.into_iter().map(|value| value as i64).collect()) } else { Self::F32(values) }
     }
 
-    pub(super) fn len(&self) -> usize {
+    /// Whether they are so many.
+    pub(super) fn fit(&self, length: usize) -> bool {
         match self {
-            Self::F32(values) => values.len(),
-            Self::I64(values) => values.len(),
-            Self::I32(values) => values.len(),
+            Self::F32(values) => values.len() == length,
+            Self::I64(values) => values.len() == length,
+            Self::I32(values) => values.len() == length,
+            Self::Zeros => true,
         }
     }
 
@@ -37,11 +42,12 @@ impl Values {
             Self::F32(values) => values.iter().flat_map(|value| value.to_ne_bytes()).collect(),
             Self::I64(values) => values.iter().flat_map(|value| value.to_ne_bytes()).collect(),
             Self::I32(values) => values.iter().flat_map(|value| value.to_ne_bytes()).collect(),
+            Self::Zeros => Vec::new(),
         }
     }
 
-    /// Copies them to a part of a buffer.
-    pub(super) fn write(&self, to: &mut Buffer, at: usize) -> Result<()> {
+    /// Copies them to a part of a buffer, which takes so many.
+    pub(super) fn write(&self, to: &mut Buffer, at: usize, length: usize) -> Result<()> {
         fn copy<T: Copy>(from: &[T], to: &mut [T], at: usize) -> Result<()> {
             let place = to.get_mut(at..at + from.len()).ok_or_else(|| Error::internal("values"))?;
             place.copy_from_slice(from);
@@ -51,6 +57,11 @@ impl Values {
             Self::F32(values) => copy(values, to.as_mut_slice()?, at),
             Self::I64(values) => copy(values, to.as_mut_slice()?, at),
             Self::I32(values) => copy(values, to.as_mut_slice()?, at),
+            Self::Zeros => match to.data_type() {
+                DataType::I64 => copy(&vec![0_i64; length], to.as_mut_slice()?, at),
+                DataType::I32 => copy(&vec![0_i32; length], to.as_mut_slice()?, at),
+                _ => copy(&vec![0.0_f32; length], to.as_mut_slice()?, at),
+            },
         }
     }
 }

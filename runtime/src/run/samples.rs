@@ -149,7 +149,7 @@ fn joined(shape: &[usize], column: Vec<Values>) -> Result<Tensor> {
             let row = |values| if let Values::I32(row) = values { Some(row) } else { None };
             Tensor::I32(array(shape, all(column, row)?)?)
         }
-        None => return Err(Error::internal("samples")),
+        Some(Values::Zeros) | None => return Err(Error::internal("samples")),
     })
 }
 

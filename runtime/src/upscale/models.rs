@@ -179,7 +179,7 @@ impl Models {
         TilePlan::fitted(size, AnySize { height, ..sides }, overlap, self.scale, radius)
     }
 
-    /// A picture was made. After a while, tiles that memory did not hold are tried again.
+    /// A picture was made of whole tiles. After a while, those that memory did not hold are tried again.
     pub(super) fn succeeded(&self) {
         if self.tiles.lock().succeed() {
             self.open.lock().retain(|tiled| tiled.in_parts().is_none());
@@ -187,8 +187,8 @@ impl Models {
         }
     }
 
-    /// Memory does not hold tiles of this size: for a while, no other picture is cut into them. False if there are no smaller ones,
-    /// or this one was asked for.
+    /// Memory does not hold tiles of this size: for a while, no other picture is cut into them. False if there are no
+    /// smaller ones, or if this one was asked for.
     pub(super) fn leave_tile(&self, tile: Size) -> bool {
         self.options.tile.is_none() && self.tiles.lock().leave(tile)
     }

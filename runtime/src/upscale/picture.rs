@@ -125,6 +125,9 @@ impl<'p> Picture<'p> {
         if !written {
             return Err(Error::internal("blend"));
         }
+        if self.tiled.in_parts().is_none() {
+            self.models.succeeded();
+        }
         Ok(Statistics {
             size,
             tiles: self.plan.count(),

@@ -81,8 +81,6 @@ impl Task for Upscaler {
     }
 
     fn serve(&self, request: UpscaleRequest, reply: &Reply<Statistics>) -> Result<Statistics> {
-        let made = Picture::make(&self.models, || request.open(&|header| self.models.output_of(header)), reply)?;
-        self.models.succeeded();
-        Ok(made)
+        Picture::make(&self.models, || request.open(&|header| self.models.output_of(header)), reply)
     }
 }

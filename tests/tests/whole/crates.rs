@@ -51,21 +51,68 @@ const MAY_KNOW: [(&str, &[&str]); 19] = [
     ),
 ];
 
-/// Each crate of the product with those that it depends on, from Cargo.
-fn arrows() -> BTreeMap<String, BTreeSet<String>> {
+/// The crates of this tree, as Cargo tells them.
+fn packages() -> Vec<Json> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
     command.args(["metadata", "--no-deps", "--format-version", "1", "--offline"]).current_dir(repository(""));
     let output = command.output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let metadata: Json = serde_json::from_slice(&output.stdout).unwrap();
+    metadata["packages"].as_array().unwrap().clone()
+}
+
+/// What a crate is built with: not what only its tests need.
+fn built_with(package: &Json) -> impl Iterator<Item = &Json> {
+    package["dependencies"].as_array().unwrap().iter().filter(|dependency| dependency["kind"].is_null())
+}
+
+/// Each crate of the product with those that it depends on.
+fn arrows() -> BTreeMap<String, BTreeSet<String>> {
     let short = |name: &Json| name.as_str().unwrap().strip_prefix("tileforge-").map(str::to_owned);
-    let crates = metadata["packages"].as_array().unwrap().iter().filter_map(|package| {
-        let built_with = package["dependencies"].as_array().unwrap().iter();
-        let normal = built_with.filter(|dependency| dependency["kind"].is_null());
-        Some((short(&package["name"])?, normal.filter_map(|dependency| short(&dependency["name"])).collect()))
-    });
-    crates.collect()
+    let crates = packages();
+    let known = |package: &Json| built_with(package).filter_map(|dependency| short(&dependency["name"])).collect();
+    crates.iter().filter_map(|package| Some((short(&package["name"])?, known(package)))).collect()
+}
+
+/// Adds a crate of the library with the packages of others that it brings, and below it the crates that it is built
+/// with.
+fn add_to_tree(packages: &[Json], name: &str, indents: [&str; 2], shown: &mut BTreeSet<String>, tree: &mut String) {
+    let package = packages.iter().find(|package| package["name"] == name).unwrap();
+    let (mut own, mut others) = (BTreeSet::new(), BTreeSet::new());
+    for dependency in built_with(package).filter(|dependency| dependency["optional"] == false) {
+        let name = dependency["name"].as_str().unwrap();
+        let target = dependency["target"].as_str().unwrap_or_default();
+        if name.starts_with("tileforge-") {
+            own.insert(name);
+        } else {
+            let place = match target {
+                "" => "",
+                _ if target.contains("windows") && !target.contains("not") => " (Windows)",
+                _ => " (Unix)",
+            };
+            others.insert(format!("{name}{place}"));
+        }
+    }
+    let [first, rest] = indents;
+    if !shown.insert(name.to_owned()) {
+        *tree += &format!("    {first}{name} (as above)\n");
+        return;
+    }
+    *tree += &format!("    {first}{name}: {}\n", others.into_iter().collect::<Vec<_>>().join(", "));
+    let last = own.iter().next_back().copied();
+    for child in own {
+        let [branch, below] = if Some(child) == last { ["└── ", "    "] } else { ["├── ", "│   "] };
+        add_to_tree(packages, child, [&format!("{rest}{branch}"), &format!("{rest}{below}")], shown, tree);
+    }
+}
+
+#[test]
+fn the_document_shows_the_tree_of_the_library() {
+    let mut tree = String::new();
+    add_to_tree(&packages(), "tileforge", ["", ""], &mut BTreeSet::new(), &mut tree);
+    let document = fs::read_to_string(repository("docs/dependencies.md")).unwrap();
+    assert!(document.contains(&tree), "docs/dependencies.md: expected these lines:\n{tree}");
 }
 
 #[test]

@@ -584,7 +584,7 @@ fn the_network_is_conditioned_on_the_outputs_that_the_manifest_states() {
     assert_eq!(samples(&at("same.png")), samples(&at("sd.png")));
     assert_ne!(samples(&at("other.png")), samples(&at("sd.png")));
     for (name, outputs, expected) in [
-        ("gone", of("gone"), "text_encoder: expected an output with a state for each token, found none"),
+        ("gone", of("gone"), "text_encoder: expected an output `gone`, found none"),
         ("vector", of("pooler_output"), "text_encoder: expected an encoder with states, found none"),
         ("twice", json!([of("hidden_states.1")[0], of("hidden_states.2")[0]]), "states of width 16, found 32"),
         ("none", json!([]), "conditions.encoder_hidden_states: expected outputs of text encoders, found none"),
@@ -593,6 +593,38 @@ fn the_network_is_conditioned_on_the_outputs_that_the_manifest_states() {
         let _ = generate(&engine, &at("refused.png"), &fox(&[])).failure(1, &[expected]);
         assert!(!at("refused.png").exists());
     }
+    let engine = conditioned("mistyped", "encoder_hidden_staets", of("last_hidden_state"));
+    let expected = "unet: expected an input `encoder_hidden_staets` that takes a text, found none";
+    let _ = generate(&engine, &at("refused.png"), &fox(&[])).failure(1, &[expected]);
+}
+
+#[test]
+fn a_network_that_takes_the_guidance_scale_has_no_negative_prompt() {
+    let work = tempfile::tempdir().unwrap();
+    let at = |name: &str| work.path().join(name);
+    let lcm = engine("lcm");
+    let line = |options: &[&str]| {
+        let least = ["--prompt", "a red fox", "--seed", "3", "--json"];
+        least.iter().chain(options).map(|option| (*option).to_owned()).collect::<Vec<String>>()
+    };
+    let made = |name: &str, options: &[&str]| {
+        let outcome = generate(&lcm, &at(name), &line(options)).success();
+        (outcome.json(), outcome.stderr)
+    };
+    let (plain, talk) = made("plain.png", &[]);
+    assert!(!talk.contains("negative prompt"), "{talk}");
+    // What diffusers' pipeline of such networks does where it is told nothing else: 4 steps.
+    assert_eq!(plain["seconds"]["evaluations"].as_array().unwrap().len(), 4, "{plain}");
+    let (_, talk) = made("negative.png", &["--negative-prompt", "blur"]);
+    assert!(talk.contains("the negative prompt has no effect"), "{talk}");
+    assert_eq!(samples(&at("plain.png")), samples(&at("negative.png")));
+    let (_, _) = made("guided.png", &["--guidance", "8.5"]);
+    assert_eq!(samples(&at("plain.png")), samples(&at("guided.png")));
+    let (_, _) = made("weak.png", &["--guidance", "1.5"]);
+    assert_ne!(samples(&at("plain.png")), samples(&at("weak.png")));
+    let options = ["--image", &input("picture.png"), "--strength", "0.05"];
+    let expected = "cannot run 4 steps with a strength of 0.05; expected 1 to 2";
+    let _ = generate(&lcm, &at("refused.png"), &line(&options)).failure(1, &[expected]);
 }
 
 #[test]

@@ -138,8 +138,8 @@ impl Session {
         &self.assigned
     }
 
-    /// Bytes of this machine's memory that runs took at most at the same time, and opening, too, beside what the session
-    /// holds while nothing runs; `None` if the library does not say. ONNX Runtime does on the CPU.
+    /// Bytes of this machine's memory that opening or a run took at most, beside what the session holds while nothing
+    /// runs; `None` if the library does not say. ONNX Runtime does on the CPU.
     pub fn peak_bytes(&self) -> Option<u64> {
         self.graph.backend.peak_bytes().filter(|_| self.provider == Provider::Cpu)
     }

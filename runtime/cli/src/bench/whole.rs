@@ -112,6 +112,10 @@ impl Ready {
 fn fill(buffer: &mut Buffer, tensor: &TensorSpec) -> Result<()> {
     let part = |at: usize| (at.wrapping_mul(2_654_435_761) >> 7 & 0xffff) as f32 / 65_536.0;
     if tensor.data_type == DataType::I64 {
+        if matches!(tensor.meaning, Meaning::TextMask | Meaning::TextLength) {
+            buffer.as_mut_slice::<i64>()?.fill(1);
+            return Ok(());
+        }
         let most = if let Meaning::Tokens { vocabulary } = tensor.meaning { vocabulary } else { 1 };
         let tokens = buffer.as_mut_slice::<i64>()?.iter_mut().enumerate();
         tokens.for_each(|(at, token)| *token = (part(at) * most as f32) as i64);
@@ -121,7 +125,7 @@ fn fill(buffer: &mut Buffer, tensor: &TensorSpec) -> Result<()> {
         Meaning::Pixels { range, .. } => *range,
         Meaning::Timestep { range: [least, _] } | Meaning::Guidance { range: [least, _] } => [*least; 2],
         Meaning::Depth { .. } | Meaning::Mask => [0.0, 1.0],
-        // All of each text counts.
+        // As in whole numbers: no time depends on them.
         Meaning::TextMask | Meaning::TextLength => [1.0; 2],
         _ => [-1.0, 1.0],
     };

@@ -120,6 +120,18 @@ pub enum Error {
         /// The range.
         expected: &'static str,
     },
+    /// Strength leaves fewer timesteps than steps that are to be made.
+    #[error("{class} cannot run {steps} steps with a strength of {strength}; expected 1 to {most}")]
+    StepsOfStrength {
+        /// The class.
+        class: String,
+        /// The steps that were asked for.
+        steps: usize,
+        /// The strength.
+        strength: f64,
+        /// The most that are possible.
+        most: usize,
+    },
     /// Strength leaves no steps.
     #[error("no step is left of {steps} with a strength of {strength}; choose more steps or a higher strength")]
     NoSteps {

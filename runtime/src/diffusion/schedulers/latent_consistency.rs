@@ -55,11 +55,12 @@ fn consistency(config: &Config, options: &SchedulerOptions, method: Method) -> R
     // With a start from a picture, the last ones are left out.
     let is_shortened = options.all_steps && options.start.is_none();
     let left = if is_shortened { (distilled as f64 * options.strength) as usize } else { distilled };
-    if left == 0 {
-        return Err(Error::NoSteps { steps: options.steps, strength: options.strength });
+    if !(1..=distilled).contains(&options.steps) {
+        return Err(Error::Steps { class: config.class().into(), steps: options.steps, most: distilled });
     }
-    if !(1..=left).contains(&options.steps) {
-        return Err(Error::Steps { class: config.class().into(), steps: options.steps, most: left });
+    if options.steps > left {
+        let (class, steps, strength) = (config.class().into(), options.steps, options.strength);
+        return Err(Error::StepsOfStrength { class, steps, strength, most: left });
     }
     // Some of the timesteps of the distillation, from the last one downwards.
     let skipped = left as f64 / options.steps as f64;
