@@ -100,7 +100,6 @@ fn a_cancelled_picture_ends_alone() {
     while long.progress().done == 0 {
         std::thread::sleep(Duration::from_millis(1));
     }
-    assert!(handle.wait_for(Duration::ZERO).is_none());
     let asked = Instant::now();
     long.cancel();
     handle.wait().unwrap();
