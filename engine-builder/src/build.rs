@@ -229,9 +229,8 @@ fn write_engine(prepared: &Prepared<'_>, job: &Job<'_>, staging: &Path, scratch:
         fs::remove_file(&unused).map_err(|e| Error::file(&unused, "remove", e))?;
     }
     let record = |graph: EngineGraph| {
-        // Where it was measured, that counts; an emulation takes other memory than what it stands for.
-        let measured = peaks.get(&graph.record.file).copied().filter(|_| graph.emulation.is_none());
-        Graph { values_bytes: measured.or(graph.record.values_bytes), ..graph.record }
+        // Where it was measured, that counts.
+        Graph { values_bytes: peaks.get(&graph.record.file).copied().or(graph.record.values_bytes), ..graph.record }
     };
     let mut records: Vec<Graph> = graphs.into_iter().map(record).collect();
     let plans = match compiler {

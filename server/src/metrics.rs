@@ -61,6 +61,8 @@ impl Metrics {
         let gauge = |name: &str, help: &str| add(&registry, IntGauge::new(name, help)?);
         let gauges =
             |name: &str, help: &str, labels: &[&str]| add(&registry, IntGaugeVec::new(Opts::new(name, help), labels)?);
+        let times =
+            |name: &str, help: &str, labels: &[&str]| add(&registry, GaugeVec::new(Opts::new(name, help), labels)?);
         let buckets = prometheus::exponential_buckets(0.001, 2.0, 18)?;
         let seconds = HistogramOpts::new("tileforge_request_seconds", "Time from a request's head to its answer's")
             .buckets(buckets);
@@ -83,25 +85,17 @@ impl Metrics {
                 running: gauge("tileforge_running", "Runs that are going on")?,
                 runs: gauge("tileforge_runs", "Runs that have ended")?,
                 failed: gauge("tileforge_runs_failed", "Runs that have failed")?,
-                seconds: add(
-                    &registry,
-                    GaugeVec::new(
-                        Opts::new("tileforge_seconds", "Time of all samples so far, and of opening sessions"),
-                        &["in"],
-                    )?,
-                )?,
+                seconds: times("tileforge_seconds", "Time of all samples so far, and of opening sessions", &["in"])?,
                 requests: gauges(
                     "tileforge_task_requests",
                     "Requests that wait for their turn, and that are served",
                     &["task", "state"],
                 )?,
                 served: gauges("tileforge_task_served", "Requests that were served", &["task"])?,
-                request_seconds: add(
-                    &registry,
-                    GaugeVec::new(
-                        Opts::new("tileforge_task_seconds", "Time of all requests so far, by their state"),
-                        &["task", "state"],
-                    )?,
+                request_seconds: times(
+                    "tileforge_task_seconds",
+                    "Time of all requests so far, by their state",
+                    &["task", "state"],
                 )?,
                 sessions: gauges("tileforge_sessions", "Sessions that are open", &["memory"])?,
                 bytes: gauges("tileforge_session_bytes", "Bytes that open sessions take at least", &["memory"])?,

@@ -319,13 +319,16 @@ impl Graph {
         if found > most {
             return Err(Error::TooManyPixels { file: self.file.clone(), most, found });
         }
-        // Each value has as many elements as pixels, times something.
-        let values_bytes = self.values_bytes.map(|bytes| {
-            let part = u128::from(bytes) * found as u128 / (most.max(1) as u128);
-            u64::try_from(part).unwrap_or(u64::MAX)
-        });
+        let values_bytes = self.values_bytes.map(|bytes| scaled_bytes(bytes, most, found));
         Ok(Self { inputs, outputs, values_bytes, ..self.clone() })
     }
+}
+
+/// The bytes of the values of a run, by those of a run of the same graph in another size: each value has as many elements
+/// as pixels, times something. Both sizes are numbers of pixels, or of elements of one of the values.
+pub fn scaled_bytes(bytes: u64, known: usize, wanted: usize) -> u64 {
+    let scaled = u128::from(bytes) * wanted as u128 / (known.max(1) as u128);
+    u64::try_from(scaled).unwrap_or(u64::MAX)
 }
 
 /// Height times width of a picture: the last two lengths of its tensor.

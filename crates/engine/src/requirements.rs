@@ -79,8 +79,8 @@ impl Requirements {
 }
 
 impl Manifest {
-    /// Bytes of the weights, and of the values that a run of a graph holds at once, as the builder measured or estimated them; or
-    /// of its inputs and outputs alone, where it has not.
+    /// Bytes of the weights, and of the values that a run of a graph holds at once, as the builder measured or estimated
+    /// them; or of its inputs and outputs alone, where it has not.
     pub fn memory_at_least(&self, graph: &Graph) -> u64 {
         let weights = self.files.iter().filter(|(name, _)| name.ends_with(".weights")).map(|(_, file)| file.bytes);
         let weights = weights.fold(0_u64, u64::saturating_add);

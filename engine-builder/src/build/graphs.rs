@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use tileforge_contract::{Precision, Provider};
 use tileforge_engine::WEIGHTS_FILE;
-use tileforge_engine::manifest::Graph;
+use tileforge_engine::manifest::{Graph, scaled_bytes};
 use tileforge_graph::rewrite::fold_weight_casts;
 use tileforge_graph::{Dim, Model, WeightStorage};
 
@@ -155,11 +155,7 @@ fn values_bytes(job: &Job<'_>, model: &Model, record: &Graph, fixed: &[Model]) -
             found = peak(model).map(|bytes| (pixels, bytes)).or(found);
         }
     }
-    let scaled = |(pixels, bytes): (usize, u64)| {
-        let bytes = u128::from(bytes) * (wanted.height * wanted.width) as u128 / pixels.max(1) as u128;
-        u64::try_from(bytes).unwrap_or(u64::MAX)
-    };
-    Ok(found.map(scaled))
+    Ok(found.map(|(pixels, bytes)| scaled_bytes(bytes, pixels, wanted.height * wanted.width)))
 }
 
 /// `model-1x3x256x256.onnx`: named after the shape of the first input; `model-1x3xanyxany.onnx` where sizes are free.

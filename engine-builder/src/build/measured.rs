@@ -4,14 +4,13 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use tileforge_contract::{Precision, Provider};
-use tileforge_engine::Graph;
-use tileforge_engine::manifest::{Gate, SelfTest};
+use tileforge_engine::manifest::{Gate, SelfTest, scaled_bytes};
 use tileforge_session::selftest;
 
 use super::graphs::EngineGraph;
 use crate::gate::figure;
 use crate::precision::{self, Converted, Job, Ran, Trial};
-use crate::samples::{Sample, views};
+use crate::samples::views;
 use crate::{Error, Measurement, Result, Source};
 
 const SELFTEST_FILE: &str = "selftest.safetensors";
@@ -51,12 +50,16 @@ pub(super) fn measure(
         for reference in &graph.references {
             let trial = Trial::with_progress(job, reference, &converted.judged, scratch, &ran)?;
             let Ran { measurement: measured, outputs, peak_bytes } = trial.measure_file(&file, &ran)?;
-            // For another device, ONNX Runtime's kernels stand in, whose memory says nothing about it.
-            if let Some(bytes) = peak_bytes.filter(|bytes| *bytes > 0 && job.provider == Provider::Cpu) {
+            // ONNX Runtime's kernels also stand in for another device, and its graphs for others' operators. What memory
+            // they take says nothing about those.
+            let is_own = job.provider == Provider::Cpu && graph.emulation.is_none();
+            if let Some(bytes) = peak_bytes.filter(|bytes| *bytes > 0 && is_own) {
                 // Where sizes are free, a larger picture takes more.
-                let scaled = scaled(bytes, &graph.record, trial.sample());
+                let elements = |shape: &[usize]| shape.iter().product::<usize>();
+                let known = trial.sample().iter().map(|(_, tensor)| elements(tensor.shape())).max().unwrap_or(0);
+                let wanted = graph.record.inputs.values().map(|shape| elements(shape)).max().unwrap_or(0);
                 let peak: &mut u64 = peaks.entry(graph.record.file.clone()).or_default();
-                *peak = scaled.max(*peak);
+                *peak = scaled_bytes(bytes, known, wanted).max(*peak);
             }
             let amplified = amplification(job, &trial, reference, &measured, selftest.is_none())?;
             figures.push(measured);
@@ -103,16 +106,6 @@ pub(super) fn measure(
     }
     let selftest = selftest.ok_or_else(|| Error::input(source.path(), "the profile has no tile for it"))?;
     Ok(Measured { gates, speed, selftest, peaks })
-}
-
-/// The bytes that a run with the sizes of a graph takes, by those that one with this sample took: as many times more as
-/// its first input has more elements.
-fn scaled(bytes: u64, graph: &Graph, sample: &Sample) -> u64 {
-    let Some((name, tensor)) = sample.first() else { return bytes };
-    let elements = |shape: &[usize]| shape.iter().map(|length| *length as u128).product::<u128>();
-    let of_graph = graph.inputs.get(name).map_or(0, |shape| elements(shape));
-    let of_sample = elements(tensor.shape()).max(1);
-    u64::try_from(u128::from(bytes) * of_graph / of_sample).unwrap_or(u64::MAX)
 }
 
 /// What rounding alone does to a network in FP32 that chooses or that missed a floor; `None` for others, whose floors

@@ -64,7 +64,7 @@ impl Accepted {
         if !known.contains(&size) {
             return Err(Error::NoSuchSize { wanted: size, known }.into());
         }
-        source.check(&settings, networks.denoiser.channels()[0], latent_size, networks.encoder.is_some())?;
+        source.check(&settings, networks.denoiser.interface.channels[0], latent_size, networks.encoder.is_some())?;
         let (scheduler, class) = new_scheduler(&settings, kind, family, scheduler)?;
         let pieces = most_pieces(&settings, &networks.texts)?;
         let is_guided = networks.is_guided(&settings);

@@ -30,8 +30,8 @@ pub(super) struct Conditions<'c> {
 }
 
 /// A text, or what stands for the lack of one.
-struct Text {
-    embedded: Embedded,
+struct Text<'t> {
+    embedded: &'t Embedded,
     /// Its states and vectors are zeros.
     is_zero: bool,
     score: f64,
@@ -43,25 +43,25 @@ impl Conditions<'_> {
         let settings = self.settings;
         let embedded =
             |text: &str| -> Result<Embedded> { embed(self.encoders, ticket, text, self.pieces, settings.reading()) };
-        let mut texts = Vec::new();
         let prompt = embedded(&settings.prompt)?;
-        if self.is_guided {
-            let is_zero = settings.negative_prompt.is_none() && self.zeros_without_negative;
-            let text = settings.negative_prompt.as_deref().unwrap_or_default();
-            let negative = if is_zero { prompt.clone() } else { embedded(text)? };
-            texts.push(Text { embedded: negative, is_zero, score: settings.negative_aesthetic_score });
-        }
-        texts.push(Text { embedded: prompt, is_zero: false, score: settings.aesthetic_score });
-        let rows = texts.iter().map(|text| self.row(text)).collect::<Result<Vec<_>>>()?;
+        let is_zero = settings.negative_prompt.is_none() && self.zeros_without_negative;
+        let negative = || embedded(settings.negative_prompt.as_deref().unwrap_or_default());
+        let negative = (self.is_guided && !is_zero).then(negative).transpose()?;
+        let without = self.is_guided.then(|| {
+            let (embedded, score) = (negative.as_ref().unwrap_or(&prompt), settings.negative_aesthetic_score);
+            Text { embedded, is_zero, score }
+        });
+        let with = Text { embedded: &prompt, is_zero: false, score: settings.aesthetic_score };
+        let rows = without.iter().chain([&with]).map(|text| self.row(text)).collect::<Result<Vec<_>>>()?;
         Ok(rows.into_iter().flat_map(|row| std::iter::repeat_n(row, settings.count)).collect())
     }
 
-    fn row(&self, text: &Text) -> Result<Conditioned> {
+    fn row(&self, text: &Text<'_>) -> Result<Conditioned> {
         let given = |condition: &Condition| Ok((condition.input.clone(), self.values(condition, text)?));
         self.interface.conditions().map(given).collect()
     }
 
-    fn values(&self, condition: &Condition, text: &Text) -> Result<Values> {
+    fn values(&self, condition: &Condition, text: &Text<'_>) -> Result<Values> {
         let of_text = |values: Option<Vec<f32>>| {
             let mut values = values.ok_or_else(|| RuntimeError::internal("conditions"))?;
             if text.is_zero {

@@ -38,11 +38,6 @@ impl Denoiser {
         Ok(Self { network, interface, groups: Mutex::default() })
     }
 
-    /// Channels of the noisy latent, of the mask, and of the masked picture's latent.
-    pub(super) fn channels(&self) -> [usize; 3] {
-        self.interface.channels
-    }
-
     /// Whether it is made to fill a masked part.
     pub(super) fn inpaints(&self) -> bool {
         self.interface.channels[1] > 0

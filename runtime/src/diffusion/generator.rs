@@ -217,7 +217,7 @@ impl Generator {
     fn prepare_latents(&self, accepted: &mut Accepted, source: Source, reply: &Reply<Generated>) -> Result<Prepared> {
         let preparation = Preparation {
             accepted,
-            channels: self.networks.denoiser.channels(),
+            channels: self.networks.denoiser.interface.channels,
             encoder: self.networks.encoder.as_ref(),
             ticket: reply.ticket(),
         };
@@ -309,7 +309,7 @@ impl Generator {
 
     /// The latents in `[pictures, channels, height, width]`.
     fn latents(&self, sample: &[f64], pixels: Size, size: Size) -> Vec<Latent> {
-        let channels = self.networks.denoiser.channels()[0];
+        let channels = self.networks.denoiser.interface.channels[0];
         let each = sample.chunks_exact(channels * size.pixels() as usize);
         let latent = |values: &[f64]| Latent {
             channels,

@@ -17,7 +17,7 @@ use crate::host::{Group, Host, Network, Ticket, Values};
 const MOST_TOKENS: usize = 1 << 16;
 
 /// What the encoders make of a text together.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Embedded {
     /// The values of each output for each piece.
     outputs: BTreeMap<TextOutput, Vec<Vec<f32>>>,

@@ -331,7 +331,7 @@ impl<T: Task> Inner<T> {
 
     fn serve(&self, number: u64, waiting: Waiting<T>) {
         let Waiting { request, promise, terms, deadline, counted, .. } = waiting;
-        // Whoever has the answer sees it counted, so each is dropped before the answer.
+        // It is counted before the answer, so that a caller with an answer finds it in the metrics.
         if promise.is_over() {
             drop(counted);
             promise.finish(Err(Error::Cancelled));

@@ -251,7 +251,7 @@ fn a_request_is_counted_until_its_work_ends_however_it_does() {
     let results = handles.map(Handle::wait);
     assert!(matches!(results, [Err(_), Err(_), Err(Error::Cancelled), Ok(8)]), "{results:?}");
     assert_eq!(counted(), (0, 0, 3));
-    // Nobody waits for what is dropped with its service.
+    // A service that shuts down leaves no count.
     let last = service.submit(5, Terms::default()).unwrap();
     begun(&service, 5);
     last.cancel();

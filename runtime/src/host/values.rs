@@ -48,19 +48,20 @@ impl Values {
 
     /// Copies them to a part of a buffer, which takes so many.
     pub(super) fn write(&self, to: &mut Buffer, at: usize, length: usize) -> Result<()> {
+        fn place<T>(to: &mut [T], at: usize, length: usize) -> Result<&mut [T]> {
+            to.get_mut(at..at + length).ok_or_else(|| Error::internal("values"))
+        }
         fn copy<T: Copy>(from: &[T], to: &mut [T], at: usize) -> Result<()> {
-            let place = to.get_mut(at..at + from.len()).ok_or_else(|| Error::internal("values"))?;
-            place.copy_from_slice(from);
-            Ok(())
+            place(to, at, from.len()).map(|place| place.copy_from_slice(from))
         }
         match self {
             Self::F32(values) => copy(values, to.as_mut_slice()?, at),
             Self::I64(values) => copy(values, to.as_mut_slice()?, at),
             Self::I32(values) => copy(values, to.as_mut_slice()?, at),
             Self::Zeros => match to.data_type() {
-                DataType::I64 => copy(&vec![0_i64; length], to.as_mut_slice()?, at),
-                DataType::I32 => copy(&vec![0_i32; length], to.as_mut_slice()?, at),
-                _ => copy(&vec![0.0_f32; length], to.as_mut_slice()?, at),
+                DataType::I64 => place::<i64>(to.as_mut_slice()?, at, length).map(|place| place.fill(0)),
+                DataType::I32 => place::<i32>(to.as_mut_slice()?, at, length).map(|place| place.fill(0)),
+                _ => place::<f32>(to.as_mut_slice()?, at, length).map(|place| place.fill(0.0)),
             },
         }
     }

@@ -130,7 +130,7 @@ fn where_kernels_round_otherwise_in_a_batch_runs_are_shared_only_if_that_is_allo
     let (alone, shared) = made(true, false);
     assert!(!shared);
     let (apart, shared) = made(false, true);
-    assert!(!shared && apart == alone, "nobody allowed another rounding");
+    assert!(!shared && apart == alone, "another rounding was not allowed");
     let (together, shared) = made(true, true);
     assert!(shared, "nothing was shared");
     for (number, (found, expected)) in together.iter().zip(&alone).enumerate() {
