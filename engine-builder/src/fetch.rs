@@ -7,7 +7,7 @@ use std::time::Duration;
 use tileforge_engine::digest::sha256_file;
 use tileforge_files::{Kept, NotKept, Transfer};
 use tileforge_registry::Error as HttpError;
-use tileforge_registry::download::{Asked, Expected, Problem, Source, download, forget};
+use tileforge_registry::download::{Asked, DownloadSource, Expected, Problem, download, forget};
 use tileforge_registry::http::{self, Address, Client};
 use ureq::http::header::{IF_RANGE, RANGE};
 
@@ -159,7 +159,7 @@ impl Weights<'_> {
     }
 }
 
-impl Source for Weights<'_> {
+impl DownloadSource for Weights<'_> {
     type Error = Error;
     const IS_IMMUTABLE: bool = false;
 

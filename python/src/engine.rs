@@ -15,7 +15,7 @@ use tileforge::{
 };
 
 use crate::failure::{exception, failed, invalid_input};
-use crate::opened::{Opened, Services};
+use crate::opened::{OpenedEngine, Services};
 use crate::process::{Owned, apart, check, host, new_cancel, remember};
 use crate::request::{Output, Request, previews};
 use crate::stream::Stream;
@@ -29,10 +29,10 @@ type PartVerdict = (Option<String>, String, Option<&'static str>);
 
 /// An opened engine.
 #[pyclass(frozen, module = "tileforge._native")]
-pub(crate) struct Engine(Arc<Owned<Arc<Opened>>>);
+pub(crate) struct Engine(Arc<Owned<Arc<OpenedEngine>>>);
 
 impl Engine {
-    fn opened(&self, py: Python<'_>) -> PyResult<&Arc<Opened>> {
+    fn opened(&self, py: Python<'_>) -> PyResult<&Arc<OpenedEngine>> {
         check(py)?;
         self.0.get().ok_or_else(|| failed(py, "the engine is closed"))
     }
@@ -140,12 +140,12 @@ impl Engine {
         }
         let session = SessionOptions { strict, threads, ..SessionOptions::default() };
         let placement = Placement { provider, streams, devices, session };
-        let opened = apart(py, || -> tileforge::Result<Opened> {
+        let opened = apart(py, || -> tileforge::Result<OpenedEngine> {
             let host = host(onnxruntime, library_folders, cache)?;
             let key = verify_key.as_deref().map(PublicKey::read).transpose()?;
             let options = OpenOptions { key, part, waiting, ..OpenOptions::default() };
             let engine = tileforge::Engine::open(&host, source, &options)?;
-            Ok(Opened::new(engine, placement))
+            Ok(OpenedEngine::new(engine, placement))
         });
         let opened = Arc::new(opened.map_err(|error| exception(py, &error))?);
         remember(&opened);
@@ -175,7 +175,7 @@ impl Engine {
         let verdicts = apart(py, || {
             let verdicts = opened.engine.verdicts(&opened.placement).into_iter();
             let described = |(part, verdict): (Option<&str>, tileforge::Verdict)| {
-                let provider = verdict.rungs().first().map(|provider| provider.name());
+                let provider = verdict.providers().first().map(|provider| provider.name());
                 (part.map(str::to_owned), verdict.to_string(), provider)
             };
             verdicts.map(described).collect::<Vec<_>>()

@@ -8,7 +8,7 @@ use tileforge::{
 };
 
 /// An opened engine with what it was used as.
-pub(crate) struct Opened {
+pub(crate) struct OpenedEngine {
     pub(crate) engine: tileforge::Engine,
     pub(crate) placement: Placement,
     /// `None` once it is closed.
@@ -29,7 +29,7 @@ pub(crate) struct Services {
     pub(crate) restorer: Option<Arc<Restorer>>,
 }
 
-impl Opened {
+impl OpenedEngine {
     pub(crate) fn new(engine: tileforge::Engine, placement: Placement) -> Self {
         Self { engine, placement, services: Mutex::new(Some(Services::default())) }
     }

@@ -16,7 +16,7 @@ use tileforge::{Cancel, Host, Setup};
 
 use crate::background;
 use crate::failure::failed;
-use crate::opened::Opened;
+use crate::opened::OpenedEngine;
 
 /// The process that loads ONNX Runtime; 0 before.
 static LOADED_IN: AtomicU32 = AtomicU32::new(0);
@@ -39,7 +39,7 @@ static EVERYTHING: LazyLock<Cancel> = LazyLock::new(Cancel::new);
 struct State {
     /// By the cache folder.
     hosts: BTreeMap<Option<PathBuf>, Host>,
-    engines: Vec<Weak<Opened>>,
+    engines: Vec<Weak<OpenedEngine>>,
 }
 
 /// A flag for a request.
@@ -113,7 +113,7 @@ pub(crate) fn host(onnxruntime: PathBuf, folders: Vec<PathBuf>, cache: Option<Pa
 }
 
 /// Keeps an engine in mind, to close it before the interpreter ends.
-pub(crate) fn remember(engine: &Arc<Opened>) {
+pub(crate) fn remember(engine: &Arc<OpenedEngine>) {
     let mut state = STATE.lock();
     state.engines.retain(|engine| engine.strong_count() > 0);
     state.engines.push(Arc::downgrade(engine));

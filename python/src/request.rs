@@ -15,7 +15,7 @@ use tileforge::{Cancel, DepthKind, Estimate, Generated, Latent, Picture, Tensor}
 
 use crate::background;
 use crate::failure::{exception, failed};
-use crate::opened::Opened;
+use crate::opened::OpenedEngine;
 use crate::process::{Owned, apart, check, is_foreign};
 use crate::values::made_picture;
 
@@ -41,7 +41,7 @@ pub(crate) struct Request {
     cancel: Cancel,
     previews: Mutex<Option<Receiver<Preview>>>,
     /// The engine goes on as long as its requests.
-    _engine: Arc<Owned<Arc<Opened>>>,
+    _engine: Arc<Owned<Arc<OpenedEngine>>>,
 }
 
 #[derive(Default)]
@@ -82,7 +82,7 @@ impl Request {
         request: tileforge::Request<Output>,
         cancel: Cancel,
         previews: Option<Receiver<Preview>>,
-        engine: Arc<Owned<Arc<Opened>>>,
+        engine: Arc<Owned<Arc<OpenedEngine>>>,
     ) -> Self {
         let state = Mutex::new(State { request: Some(request), result: None });
         Self { state, progress: Mutex::default(), cancel, previews: Mutex::new(previews), _engine: engine }

@@ -10,7 +10,7 @@ use tileforge_engine::Engine;
 use tileforge_image::{Colour, Depth, Header, RowSink, RowSource, Size};
 use tileforge_runtime::host::{Host, HostOptions, Service, Terms};
 use tileforge_runtime::percentiles::percentile;
-use tileforge_runtime::upscale::{Opened, UpscaleOptions, UpscaleRequest, Upscaler};
+use tileforge_runtime::upscale::{OpenedPicture, UpscaleOptions, UpscaleRequest, Upscaler};
 use tileforge_session::Environment;
 use tileforge_session::onnxruntime::{self, Search};
 
@@ -64,7 +64,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let header = header.clone();
         let request = UpscaleRequest::new(move |output_of| {
             let sink = Nowhere(output_of(&header)?);
-            Ok(Opened { source: Box::new(Grey(header)), sink: Box::new(sink) })
+            Ok(OpenedPicture { source: Box::new(Grey(header)), sink: Box::new(sink) })
         });
         let began = Instant::now();
         let made = service.submit(request, Terms::default())?.wait()?;

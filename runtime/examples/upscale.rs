@@ -9,7 +9,7 @@ use std::time::Duration;
 use tileforge_engine::Engine;
 use tileforge_image::{Format, ImageReader, ImageWriter, Limits, RowSource};
 use tileforge_runtime::host::{Cancel, Host, HostOptions, Service};
-use tileforge_runtime::upscale::{Statistics, UpscaleOptions, UpscaleRequest, Upscaler};
+use tileforge_runtime::upscale::{UpscaleOptions, UpscaleRequest, UpscaleStatistics, Upscaler};
 use tileforge_session::Environment;
 use tileforge_session::onnxruntime::{self, Search};
 
@@ -20,7 +20,7 @@ pub(crate) fn upscale(
     input: &Path,
     output: &Path,
     cancel: &Cancel,
-) -> tileforge_runtime::Result<Statistics> {
+) -> tileforge_runtime::Result<UpscaleStatistics> {
     let environment = Environment::new(onnxruntime::load(&Search::AroundExecutable)?);
     let engine = Engine::open(engine)?;
     // Made once, it serves any number of pictures, one after the other or several at the same time.
@@ -48,7 +48,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let cancel = Cancel::new();
     let flag = cancel.clone();
     ctrlc::set_handler(move || flag.cancel())?;
-    let Statistics { size, tiles, tile, assigned, seconds, .. } =
+    let UpscaleStatistics { size, tiles, tile, assigned, seconds, .. } =
         upscale(engine.as_ref(), input.as_ref(), output.as_ref(), &cancel)?;
     println!("\n{size} from {tiles} tiles of {tile} in {:.2} s", seconds.total);
     assigned.iter().for_each(|each| println!("{} nodes on {}", each.nodes, each.provider));

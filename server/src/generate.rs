@@ -8,7 +8,7 @@ use tileforge::{Colour, Generate, Generator, Picture, PixelData, Pixels, Size};
 use crate::app::App;
 use crate::budget::Held;
 use crate::failure::{Failure, Result};
-use crate::inference::Options;
+use crate::inference::RequestOptions;
 use crate::model::Model;
 use crate::size::shown;
 use crate::watcher::Watcher;
@@ -54,7 +54,7 @@ pub(crate) async fn generate(
     app: &App,
     model: &Model,
     wanted: Wanted,
-    options: Options,
+    options: RequestOptions,
     held: &Held,
     watcher: &Watcher,
 ) -> Result<Made> {

@@ -28,19 +28,19 @@ pub(crate) struct InferRequest {
     pub(crate) outputs: Vec<String>,
     /// Outputs of 32-bit floats are given as 16-bit ones.
     pub(crate) half: bool,
-    pub(crate) options: Options,
+    pub(crate) options: RequestOptions,
 }
 
 /// How a request is served.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Options {
+pub(crate) struct RequestOptions {
     pub(crate) caller: Caller,
     /// How long it may take; the server's limit without it.
     pub(crate) timeout: Option<Duration>,
     pub(crate) priority: Priority,
 }
 
-impl Options {
+impl RequestOptions {
     /// The protocol's number of a priority: 0 is the default, 1 the highest.
     pub(crate) fn priority_of(number: u64) -> Priority {
         match number {
@@ -255,7 +255,7 @@ mod tests {
     #[test]
     fn a_timeout_of_zero_is_none() {
         let of = |text: &'static str| {
-            let options = Options::of_texts(Caller(0), |name| (name == "timeout").then_some(text));
+            let options = RequestOptions::of_texts(Caller(0), |name| (name == "timeout").then_some(text));
             options.map(|options| options.timeout).map_err(|failure| failure.message)
         };
         for text in ["0", "0.0", "-0", "0e9"] {

@@ -48,12 +48,12 @@ pub(crate) struct Model {
     pub(crate) name: String,
     pub(crate) purpose: Purpose,
     /// `None` while it is dropped.
-    opened: Option<Opened>,
+    opened: Option<Services>,
 }
 
 /// What an engine is opened as. Each thing opens when it is asked for first, and its sessions with its first request.
 #[derive(Debug)]
-struct Opened {
+struct Services {
     engine: Engine,
     placement: Placement,
     tensors: OnceLock<Tensors>,
@@ -94,11 +94,11 @@ impl Model {
             }
         };
         let (upscaler, depth, inpainter) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
-        let opened = Opened { engine, placement, tensors, upscaler, depth, inpainter, generator, restorer };
+        let opened = Services { engine, placement, tensors, upscaler, depth, inpainter, generator, restorer };
         Ok(Self { name: named.name.clone(), purpose, opened: Some(opened) })
     }
 
-    fn opened(&self) -> Result<&Opened> {
+    fn opened(&self) -> Result<&Services> {
         self.opened.as_ref().ok_or_else(|| Failure::internal("the model is closed"))
     }
 

@@ -21,7 +21,7 @@ const GET_MODEL_PACKAGE_API: usize = 427;
 
 /// What ONNX Runtime found in a package, and what the variant that it chose for the CPU gave.
 #[derive(Debug)]
-pub struct Opened {
+pub struct OpenedPackage {
     /// The components, with the names of their variants and the provider of each.
     pub components: Vec<(String, Vec<(String, String)>)>,
     /// The variant that was chosen of the component.
@@ -40,7 +40,7 @@ pub fn open_and_run(
     component: &str,
     input: (&str, &[i64], &[f32]),
     output: &str,
-) -> Result<Opened, String> {
+) -> Result<OpenedPackage, String> {
     let library = repository(".onnxruntime/lib/libonnxruntime.so.1.31.1");
     // SAFETY: each function is called as ONNX Runtime documents it, and every pointer outlives its last use. What is
     // made is not released: the process ends soon.
@@ -134,7 +134,7 @@ pub fn open_and_run(
         let mut data = null_mut();
         check((api.GetTensorMutableData)(result, &mut data))?;
         let output = std::slice::from_raw_parts(data.cast::<f32>(), elements).to_vec();
-        Ok(Opened { components, variant: text(variant), output })
+        Ok(OpenedPackage { components, variant: text(variant), output })
     }
 }
 

@@ -173,15 +173,15 @@ impl Axis {
     }
 
     /// The field of [`Sizes`] that the axis grows with, and the value that gives this length; `None` if no value does.
-    pub(crate) fn size(self, length: usize) -> Option<(Option<Kind>, usize)> {
+    pub(crate) fn size(self, length: usize) -> Option<(Option<AxisKind>, usize)> {
         match self {
-            Self::Batch => (length > 0).then_some((Some(Kind::Batch), length)),
+            Self::Batch => (length > 0).then_some((Some(AxisKind::Batch), length)),
             Self::Channels(fixed) | Self::Fixed(fixed) => (length == fixed).then_some((None, length)),
-            Self::Height(extent) => Some((Some(Kind::Height), extent.size(length)?)),
-            Self::Width(extent) => Some((Some(Kind::Width), extent.size(length)?)),
-            Self::Frames(extent) => Some((Some(Kind::Frames), extent.size(length)?)),
+            Self::Height(extent) => Some((Some(AxisKind::Height), extent.size(length)?)),
+            Self::Width(extent) => Some((Some(AxisKind::Width), extent.size(length)?)),
+            Self::Frames(extent) => Some((Some(AxisKind::Frames), extent.size(length)?)),
             Self::Tokens(most) => {
-                (1..=most.unwrap_or(usize::MAX)).contains(&length).then_some((Some(Kind::Tokens), length))
+                (1..=most.unwrap_or(usize::MAX)).contains(&length).then_some((Some(AxisKind::Tokens), length))
             }
         }
     }
@@ -209,7 +209,7 @@ impl std::fmt::Display for Axis {
 
 /// A field of [`Sizes`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum AxisKind {
     Batch,
     Height,
     Width,
@@ -217,7 +217,7 @@ pub(crate) enum Kind {
     Tokens,
 }
 
-impl Kind {
+impl AxisKind {
     pub(crate) fn of(self, sizes: &mut Sizes) -> &mut usize {
         match self {
             Self::Batch => &mut sizes.batch,

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use crate::axis::Kind;
+use crate::axis::AxisKind;
 use crate::rule::rule;
 use crate::{Axis, ChannelOrder, DataType, Error, Extent, Meaning, Precision, Result, Sizes, Task};
 
@@ -318,7 +318,7 @@ impl Contract {
     /// [`Error::Shape`]: a tensor is missing or additional, has another number of axes or a length that its axis does
     /// not allow, or two tensors contradict each other.
     pub fn sizes(&self, inputs: &Shapes) -> Result<Sizes> {
-        let mut known: Vec<(Kind, usize, &str)> = Vec::new();
+        let mut known: Vec<(AxisKind, usize, &str)> = Vec::new();
         let mut sizes = Sizes::default();
         for tensor in &self.inputs {
             let wrong = |expected: String, found: String| Error::Shape { tensor: tensor.name.clone(), expected, found };

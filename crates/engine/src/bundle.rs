@@ -10,7 +10,7 @@ use crate::digest::FileDigest;
 use crate::directory::Engine;
 use crate::error::{Error, Result};
 use crate::manifest::MANIFEST_FILE;
-use crate::opened::Opened;
+use crate::opened::OpenedDirectory;
 use crate::pipeline::Pipeline;
 use crate::signature::PublicKey;
 
@@ -37,14 +37,14 @@ impl Bundle {
     /// # Errors
     /// As [`Engine::open_of`].
     pub fn open_of(directory: &Path, key: Option<&PublicKey>) -> Result<Self> {
-        let opened = Opened::open(directory, key)?;
+        let opened = OpenedDirectory::open(directory, key)?;
         Ok(match opened.manifest()? {
             BundleManifest::Engine(manifest) => Self::Engine(Engine::check(opened, *manifest)?),
             BundleManifest::Pipeline(manifest) => Self::Pipeline(Pipeline::check(opened, manifest)?),
         })
     }
 
-    pub(crate) fn opened(&self) -> &Opened {
+    pub(crate) fn opened(&self) -> &OpenedDirectory {
         match self {
             Self::Engine(engine) => engine.opened(),
             Self::Pipeline(pipeline) => pipeline.opened(),

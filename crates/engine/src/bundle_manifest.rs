@@ -26,12 +26,12 @@ impl BundleManifest {
     pub fn parse(bytes: &[u8]) -> Result<Self> {
         /// Read first: the kind decides which fields are known.
         #[derive(Deserialize)]
-        struct Kind {
+        struct Head {
             schema: u32,
             parts: Option<IgnoredAny>,
         }
         let broken = |error: serde_json::Error| Error::manifest(format!("not a manifest: {error}"));
-        let Kind { schema, parts } = serde_json::from_slice(bytes).map_err(broken)?;
+        let Head { schema, parts } = serde_json::from_slice(bytes).map_err(broken)?;
         if schema != SCHEMA {
             return Err(Error::Schema { expected: SCHEMA, found: schema });
         }

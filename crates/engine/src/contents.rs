@@ -8,7 +8,7 @@ use crate::bundle_manifest::BundleManifest;
 use crate::digest::FileDigest;
 use crate::error::{Error, Result};
 use crate::manifest::{MANIFEST_FILE, Manifest};
-use crate::opened::Opened;
+use crate::opened::OpenedDirectory;
 use crate::signature::PublicKey;
 
 /// The files of an engine with their digests, as its manifests say that have been read so far.
@@ -93,13 +93,13 @@ pub fn manifest_of(part: &str) -> String {
 /// An engine directory that is sent somewhere: its manifests have been read, and whoever reads its files compares their
 /// digests.
 #[derive(Debug)]
-pub struct Source {
-    opened: Opened,
+pub struct EngineSource {
+    opened: OpenedDirectory,
     contents: Contents,
     signature: Option<Vec<u8>>,
 }
 
-impl Source {
+impl EngineSource {
     /// Opens a directory and reads its manifests. No other file is read, and the signature is not verified.
     ///
     /// # Errors
@@ -108,12 +108,12 @@ impl Source {
         Self::open_of(directory, None)
     }
 
-    /// As [`Source::open`], after the signature of the engine's manifest has been verified if a key is given.
+    /// As [`EngineSource::open`], after the signature of the engine's manifest has been verified if a key is given.
     ///
     /// # Errors
-    /// As [`Source::open`]; the engine is not signed, or with another key.
+    /// As [`EngineSource::open`]; the engine is not signed, or with another key.
     pub fn open_of(directory: &Path, key: Option<&PublicKey>) -> Result<Self> {
-        let opened = Opened::open(directory, key)?;
+        let opened = OpenedDirectory::open(directory, key)?;
         let mut contents = Contents::new(opened.manifest()?);
         for part in contents.unread_parts() {
             let digest = contents.files().get(&manifest_of(&part)).cloned();
@@ -184,7 +184,7 @@ mod tests {
         assert_eq!(Requirements::of_contents(&whole).shapes, ["1x3x64x64"]);
 
         std::fs::write(at(SIGNATURE_FILE), "a signature").unwrap();
-        let source = Source::open(folder.path()).unwrap();
+        let source = EngineSource::open(folder.path()).unwrap();
         let files: Vec<_> = source.contents().files().keys().cloned().collect();
         let expected = ["tokenizer/vocab.json", "unet/64x64.onnx", "unet/manifest.json", "unet/selftest.safetensors"];
         assert_eq!(files, expected);
@@ -204,6 +204,6 @@ mod tests {
         }
 
         std::fs::write(at("unet/manifest.json"), b"{}").unwrap();
-        assert!(matches!(Source::open(folder.path()), Err(Error::Altered { .. })));
+        assert!(matches!(EngineSource::open(folder.path()), Err(Error::Altered { .. })));
     }
 }

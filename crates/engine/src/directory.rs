@@ -8,7 +8,7 @@ use crate::bundle_manifest::BundleManifest;
 use crate::error::{Error, Result};
 use crate::file_map::FileMap;
 use crate::manifest::{Graph, Manifest};
-use crate::opened::{Listed, Opened, check_files};
+use crate::opened::{Listed, OpenedDirectory, check_files};
 use crate::signature::PublicKey;
 
 /// The name of the file that holds the weights of all graphs.
@@ -20,7 +20,7 @@ pub const WEIGHTS_FILE: &str = "model.weights";
 /// a folder that gets another one's name afterwards changes nothing. Clones share the opened files.
 #[derive(Clone, Debug)]
 pub struct Engine {
-    opened: Opened,
+    opened: OpenedDirectory,
     manifest: Arc<Manifest>,
     files: Arc<BTreeMap<String, FileMap>>,
 }
@@ -41,7 +41,7 @@ impl Engine {
     /// # Errors
     /// As [`Engine::open`]; or the signature is missing or by another key.
     pub fn open_of(directory: &Path, key: Option<&PublicKey>) -> Result<Self> {
-        let opened = Opened::open(directory, key)?;
+        let opened = OpenedDirectory::open(directory, key)?;
         match opened.manifest()? {
             BundleManifest::Engine(manifest) => Self::check(opened, *manifest),
             BundleManifest::Pipeline(manifest) => {
@@ -51,13 +51,17 @@ impl Engine {
     }
 
     /// Checks the files of an opened directory.
-    pub(crate) fn check(opened: Opened, manifest: Manifest) -> Result<Self> {
+    pub(crate) fn check(opened: OpenedDirectory, manifest: Manifest) -> Result<Self> {
         let maps = check_files(&listed(&opened, &manifest).collect::<Vec<_>>())?;
         Ok(Self::of_checked(opened, manifest, maps))
     }
 
     /// `maps` are the files of the manifest, in its order.
-    pub(crate) fn of_checked(opened: Opened, manifest: Manifest, maps: impl IntoIterator<Item = FileMap>) -> Self {
+    pub(crate) fn of_checked(
+        opened: OpenedDirectory,
+        manifest: Manifest,
+        maps: impl IntoIterator<Item = FileMap>,
+    ) -> Self {
         let files = manifest.files.keys().cloned().zip(maps).collect::<BTreeMap<_, _>>().into();
         Self { opened, manifest: manifest.into(), files }
     }
@@ -72,7 +76,7 @@ impl Engine {
         &self.manifest
     }
 
-    pub(crate) fn opened(&self) -> &Opened {
+    pub(crate) fn opened(&self) -> &OpenedDirectory {
         &self.opened
     }
 
@@ -134,6 +138,6 @@ impl Engine {
 }
 
 /// The files that a manifest lists.
-pub(crate) fn listed<'a>(opened: &'a Opened, manifest: &'a Manifest) -> impl Iterator<Item = Listed<'a>> {
+pub(crate) fn listed<'a>(opened: &'a OpenedDirectory, manifest: &'a Manifest) -> impl Iterator<Item = Listed<'a>> {
     manifest.files.iter().map(|(name, digest)| Listed { directory: opened, name, digest })
 }

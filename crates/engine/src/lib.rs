@@ -5,7 +5,7 @@
 //! | [`Engine`] | an engine directory whose files match its manifest |
 //! | [`Pipeline`] | an engine of several networks: a directory with an engine directory for each |
 //! | [`Bundle`] | an engine of either kind: what is signed, packed and compared |
-//! | [`Contents`], [`Source`] | what an engine consists of, to be sent or received file by file |
+//! | [`Contents`], [`EngineSource`] | what an engine consists of, to be sent or received file by file |
 //! | [`NamedEngines`] | which directories a name stands for |
 //! | [`Requirements`] | what an engine needs of a machine |
 //! | [`manifest`] | the types of `manifest.json`, and their rules |
@@ -58,7 +58,7 @@ mod validate;
 
 pub use bundle::Bundle;
 pub use bundle_manifest::BundleManifest;
-pub use contents::{Contents, Source, manifest_of};
+pub use contents::{Contents, EngineSource, manifest_of};
 pub use directory::{Engine, WEIGHTS_FILE};
 pub use error::{Error, Result};
 pub use extend::extend;

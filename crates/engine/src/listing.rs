@@ -7,7 +7,7 @@ use crate::bundle_manifest::BundleManifest;
 use crate::digest::FileDigest;
 use crate::error::{Error, Result};
 use crate::manifest::MANIFEST_FILE;
-use crate::opened::Opened;
+use crate::opened::OpenedDirectory;
 use crate::signature::SIGNATURE_FILE;
 
 /// What an engine directory should hold, by the files' paths in it.
@@ -21,7 +21,7 @@ pub(crate) struct Listing {
 impl Listing {
     /// Reads the manifest in `directory`, and those of its parts. A part without a valid manifest has no files.
     pub(crate) fn read(directory: &Path) -> Result<Self> {
-        let opened = Opened::open(directory, None)?;
+        let opened = OpenedDirectory::open(directory, None)?;
         let mut listing = Self { files: BTreeMap::new(), manifests: BTreeSet::from([MANIFEST_FILE.to_owned()]) };
         let manifest = match opened.manifest()? {
             BundleManifest::Engine(manifest) => {

@@ -19,13 +19,13 @@ use crate::signature::{self, PublicKey};
 ///
 /// Files are opened in the opened directory. A folder that gets the directory's name afterwards changes nothing.
 #[derive(Clone, Debug)]
-pub(crate) struct Opened {
+pub(crate) struct OpenedDirectory {
     path: PathBuf,
     folder: Arc<File>,
     text: Arc<[u8]>,
 }
 
-impl Opened {
+impl OpenedDirectory {
     /// Opens a directory and reads its manifest, after its signature has been verified if a key is given.
     pub(crate) fn open(path: &Path, key: Option<&PublicKey>) -> Result<Self> {
         let folder = match tileforge_files::open_folder(path) {
@@ -107,7 +107,7 @@ impl Opened {
 
 /// A file that a manifest lists.
 pub(crate) struct Listed<'a> {
-    pub(crate) directory: &'a Opened,
+    pub(crate) directory: &'a OpenedDirectory,
     pub(crate) name: &'a str,
     pub(crate) digest: &'a FileDigest,
 }
@@ -191,7 +191,7 @@ mod tests {
         fs::write(&path, b"weights").unwrap();
         let expected = digest::sha256_file(&path).unwrap();
         fs::write(folder.path().join(MANIFEST_FILE), "{}").unwrap();
-        let opened = Opened::open(folder.path(), None).unwrap();
+        let opened = OpenedDirectory::open(folder.path(), None).unwrap();
         let check = || Listed { directory: &opened, name: "model.weights", digest: &expected }.check();
         assert_eq!(&*check().unwrap(), b"weights");
 

@@ -9,7 +9,7 @@ use crate::directory::{Engine, listed};
 use crate::error::{Error, Result};
 use crate::file_map::FileMap;
 use crate::manifest::{MANIFEST_FILE, Manifest};
-use crate::opened::{Listed, Opened, check_files};
+use crate::opened::{Listed, OpenedDirectory, check_files};
 use crate::pipeline_manifest::PipelineManifest;
 use crate::roles::Roles;
 use crate::signature::PublicKey;
@@ -28,7 +28,7 @@ use crate::signature::PublicKey;
 /// digested is what is used. Clones share the opened files. Parts have no parts.
 #[derive(Clone, Debug)]
 pub struct Pipeline {
-    opened: Opened,
+    opened: OpenedDirectory,
     manifest: PipelineManifest,
     parts: Arc<BTreeMap<String, Engine>>,
     files: Arc<BTreeMap<String, FileMap>>,
@@ -70,7 +70,7 @@ impl Pipeline {
     }
 
     /// Checks the parts and the files of an opened directory.
-    pub(crate) fn check(opened: Opened, manifest: PipelineManifest) -> Result<Self> {
+    pub(crate) fn check(opened: OpenedDirectory, manifest: PipelineManifest) -> Result<Self> {
         let open = |(name, digest): (&String, _)| {
             let part = opened.open_part(name, digest)?;
             let manifest = part_manifest(name, &part)?;
@@ -82,7 +82,7 @@ impl Pipeline {
         let mut maps = check_files(&all)?.into_iter();
         drop(all);
         let files = manifest.files.keys().cloned().zip(maps.by_ref()).collect::<BTreeMap<_, _>>();
-        let engine = |(name, part, manifest): (String, Opened, Manifest)| {
+        let engine = |(name, part, manifest): (String, OpenedDirectory, Manifest)| {
             let count = manifest.files.len();
             (name, Engine::of_checked(part, manifest, maps.by_ref().take(count)))
         };
@@ -100,7 +100,7 @@ impl Pipeline {
         &self.manifest
     }
 
-    pub(crate) fn opened(&self) -> &Opened {
+    pub(crate) fn opened(&self) -> &OpenedDirectory {
         &self.opened
     }
 
@@ -156,8 +156,8 @@ impl Pipeline {
 }
 
 /// Opens a directory, which must be a pipeline's.
-fn open_outer(directory: &Path, key: Option<&PublicKey>) -> Result<(Opened, PipelineManifest)> {
-    let opened = Opened::open(directory, key)?;
+fn open_outer(directory: &Path, key: Option<&PublicKey>) -> Result<(OpenedDirectory, PipelineManifest)> {
+    let opened = OpenedDirectory::open(directory, key)?;
     match opened.manifest()? {
         BundleManifest::Pipeline(manifest) => Ok((opened, manifest)),
         BundleManifest::Engine(_) => Err(Error::NoParts { path: directory.to_owned() }),
@@ -165,7 +165,7 @@ fn open_outer(directory: &Path, key: Option<&PublicKey>) -> Result<(Opened, Pipe
 }
 
 /// The manifest of a part, which must have the part's name.
-fn part_manifest(name: &str, part: &Opened) -> Result<Manifest> {
+fn part_manifest(name: &str, part: &OpenedDirectory) -> Result<Manifest> {
     part.manifest()?
         .of_part(name)
         .map_err(|source| Error::Invalid { path: part.path().join(MANIFEST_FILE), source: Box::new(source) })

@@ -12,7 +12,7 @@ use tileforge_contract::Precision;
 use crate::bundle_manifest::BundleManifest;
 use crate::error::{Error, Result};
 use crate::manifest::{MANIFEST_FILE, Recipe, SCHEMA};
-use crate::opened::Opened;
+use crate::opened::OpenedDirectory;
 
 /// An engine that is to be made again. Only its manifests have been read, not its other files.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,7 +31,7 @@ impl Predecessor {
     /// # Errors
     /// There is no engine; its manifest has a newer schema, or is not valid.
     pub fn read(directory: &Path) -> Result<Self> {
-        let opened = Opened::open(directory, None)?;
+        let opened = OpenedDirectory::open(directory, None)?;
         let invalid = |source: Error| Error::Invalid { path: directory.join(MANIFEST_FILE), source: Box::new(source) };
         let mut manifest = json(&opened).map_err(invalid)?;
         let schema = manifest["schema"].as_u64();
@@ -116,7 +116,7 @@ impl Predecessor {
     }
 }
 
-fn json(opened: &Opened) -> Result<Value> {
+fn json(opened: &OpenedDirectory) -> Result<Value> {
     serde_json::from_slice(opened.manifest_bytes()).map_err(|error| Error::manifest(format!("not a manifest: {error}")))
 }
 

@@ -70,18 +70,18 @@ pub fn open_to_append(path: &Path) -> io::Result<File> {
 
 /// What a path that belongs to this user is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum EntryKind {
     File,
     Folder,
 }
 
 /// Opens a regular file or a folder of this user to lock it. A link is not followed.
-pub(crate) fn open_own(path: &Path) -> io::Result<(File, Kind)> {
+pub(crate) fn open_own(path: &Path) -> io::Result<(File, EntryKind)> {
     let file = opening::unfollowed(path)?;
     let found = file.metadata()?;
     let kind = match found.file_type() {
-        kind if kind.is_file() => Kind::File,
-        kind if kind.is_dir() => Kind::Folder,
+        kind if kind.is_file() => EntryKind::File,
+        kind if kind.is_dir() => EntryKind::Folder,
         kind => return Err(not_regular(name_of(kind), false)),
     };
     if !Standing::of(&file)?.is_mine() {
@@ -146,7 +146,7 @@ pub(crate) fn name_of(kind: FileType) -> &'static str {
 mod tests {
     use super::*;
     #[cfg(unix)]
-    use rustix::fs::{CWD, FileType as Kind, Mode};
+    use rustix::fs::{CWD, FileType, Mode};
     #[cfg(unix)]
     use std::os::unix::fs::symlink;
     #[cfg(unix)]
@@ -213,7 +213,7 @@ mod tests {
     fn only_regular_files_are_opened_and_nothing_is_waited_for() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
-        rustix::fs::mknodat(CWD, at("pipe"), Kind::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        rustix::fs::mknodat(CWD, at("pipe"), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
         assert_eq!(refusal(&at("pipe")), "expected a regular file, found a named pipe");
         assert_eq!(refusal(Path::new("/dev/zero")), "expected a regular file, found a device");
         assert_eq!(refusal(folder.path()), "expected a regular file, found a folder");
@@ -249,7 +249,7 @@ mod tests {
         assert_eq!(read_text(&at("new"), 10).unwrap(), "one two");
         symlink(at("target"), at("link")).unwrap();
         assert!(open_to_append(&at("link")).is_err() && !at("target").exists());
-        rustix::fs::mknodat(CWD, at("pipe"), Kind::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        rustix::fs::mknodat(CWD, at("pipe"), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
         assert!(open_to_append(&at("pipe")).unwrap_err().to_string().contains("a named pipe"));
     }
 

@@ -15,7 +15,7 @@ use std::sync::{Mutex, PoisonError};
 use tempfile::{NamedTempFile, TempDir};
 
 use crate::live::{Abandoned, Live};
-use crate::open::{Kind, open_folder, open_own};
+use crate::open::{EntryKind, open_folder, open_own};
 use crate::system::state::Identity;
 use crate::system::{locking, making, placing};
 
@@ -205,7 +205,7 @@ pub fn remove_abandoned(parent: &Path) {
             && let Ok(_held) = locking::try_lock(&lock)
             && is_still_there(&path, &lock)
         {
-            let _ = if kind == Kind::Folder { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+            let _ = if kind == EntryKind::Folder { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
         }
     }
 }

@@ -47,7 +47,7 @@ impl Film {
         let mut running = Running::start(command, "ffmpeg")?;
         let missing = || Error::film(path, "ffmpeg has no output");
         let output = BufReader::with_capacity(BUFFER, running.stdout().ok_or_else(missing)?);
-        let mut source = Source { film: self.clone(), running: Some(running), reader: None };
+        let mut source = FilmSource { film: self.clone(), running: Some(running), reader: None };
         match NutReader::new(output, limits.decoded_bytes) {
             Ok(reader) => source.reader = reader,
             Err(error) => return Err(source.failed(error)),
@@ -72,14 +72,14 @@ pub struct Frames {
     pub track: Track,
 }
 
-struct Source {
+struct FilmSource {
     film: Film,
     /// `None` when it has ended.
     running: Option<Running>,
     reader: Option<NutReader<BufReader<ChildStdout>>>,
 }
 
-impl Source {
+impl FilmSource {
     /// Waits for the decoder, after its last frame.
     fn end(&mut self) -> Result<()> {
         let Some(running) = self.running.take() else { return Ok(()) };
@@ -106,7 +106,7 @@ impl Source {
     }
 }
 
-impl FrameSource for Source {
+impl FrameSource for FilmSource {
     fn next(&mut self) -> tileforge_image::Result<Option<StoredFrame>> {
         let Some(reader) = &mut self.reader else { return Ok(None) };
         match reader.next() {

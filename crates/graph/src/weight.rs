@@ -22,11 +22,11 @@ use std::sync::Arc;
 pub struct Weight {
     data_type: DataType,
     dims: Vec<usize>,
-    source: Source,
+    source: WeightSource,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash)]
-enum Source {
+enum WeightSource {
     Range { file: Arc<MappedFile>, offset: u64 },
     Bytes(Bytes),
     Deflated { file: Arc<MappedFile>, offset: u64, compressed: u64, checksum: Option<Checksum> },
@@ -62,7 +62,7 @@ impl Weight {
                 format!("{length} bytes of data at offset {offset} end past the file's {size} bytes"),
             ));
         }
-        Ok(Weight { data_type, dims, source: Source::Range { file, offset } })
+        Ok(Weight { data_type, dims, source: WeightSource::Range { file, offset } })
     }
 
     /// Bytes in memory, for small computed constants and for data inside an ONNX file.
@@ -75,7 +75,7 @@ impl Weight {
             let reason = format!("expected {expected} bytes for {data_type}{dims:?}, found {}", bytes.len());
             return Err(Error::weight("constant", reason));
         }
-        Ok(Weight { data_type, dims, source: Source::Bytes(bytes) })
+        Ok(Weight { data_type, dims, source: WeightSource::Bytes(bytes) })
     }
 
     /// Zeros that take no memory, in place of a tensor of which only the type and the sizes matter.
@@ -84,7 +84,7 @@ impl Weight {
     /// The tensor is larger than memory can address.
     pub fn zeros(data_type: DataType, dims: Vec<usize>) -> Result<Self> {
         byte_length(data_type, &dims)?;
-        Ok(Weight { data_type, dims, source: Source::Zeros })
+        Ok(Weight { data_type, dims, source: WeightSource::Zeros })
     }
 
     /// The element type.
@@ -110,7 +110,7 @@ impl Weight {
     /// The file and the offset that hold exactly these bytes, if there is such a place.
     pub fn file_range(&self) -> Option<(&Arc<MappedFile>, u64)> {
         match &self.source {
-            Source::Range { file, offset } => Some((file, *offset)),
+            WeightSource::Range { file, offset } => Some((file, *offset)),
             _ => None,
         }
     }
@@ -118,22 +118,22 @@ impl Weight {
     /// Calls `found` for every mapped file that the bytes come from.
     pub(crate) fn for_each_file(&self, found: &mut dyn FnMut(&Arc<MappedFile>)) {
         match &self.source {
-            Source::Range { file, .. } | Source::Deflated { file, .. } => found(file),
-            Source::Bytes(_) | Source::Zeros => {}
-            Source::Cast(of)
-            | Source::BigEndian(of)
-            | Source::Negated(of)
-            | Source::Strided { of, .. }
-            | Source::Transpose { of, .. }
-            | Source::Rows { of, .. }
-            | Source::WeightedRows { of, .. }
-            | Source::ScaleRows { of, .. }
-            | Source::Quantised { of, .. } => of.for_each_file(found),
-            Source::Concat { parts, .. } => parts.iter().for_each(|part| part.for_each_file(found)),
-            Source::Product { left, right } | Source::Sum { left, right } => {
+            WeightSource::Range { file, .. } | WeightSource::Deflated { file, .. } => found(file),
+            WeightSource::Bytes(_) | WeightSource::Zeros => {}
+            WeightSource::Cast(of)
+            | WeightSource::BigEndian(of)
+            | WeightSource::Negated(of)
+            | WeightSource::Strided { of, .. }
+            | WeightSource::Transpose { of, .. }
+            | WeightSource::Rows { of, .. }
+            | WeightSource::WeightedRows { of, .. }
+            | WeightSource::ScaleRows { of, .. }
+            | WeightSource::Quantised { of, .. } => of.for_each_file(found),
+            WeightSource::Concat { parts, .. } => parts.iter().for_each(|part| part.for_each_file(found)),
+            WeightSource::Product { left, right } | WeightSource::Sum { left, right } => {
                 [left, right].into_iter().for_each(|part| part.for_each_file(found));
             }
-            Source::LowRank { base, left, right, .. } => {
+            WeightSource::LowRank { base, left, right, .. } => {
                 [base, left, right].into_iter().for_each(|part| part.for_each_file(found));
             }
         }
@@ -168,17 +168,17 @@ impl Weight {
         }
         // A wider type holds the stored values exactly, so casting back gives the stored weight itself, without
         // computing a byte.
-        if let Source::Cast(of) = &self.source
+        if let WeightSource::Cast(of) = &self.source
             && of.widens_exactly_to(self.data_type)
         {
             return Weight { dims: self.dims.clone(), ..of.as_ref().clone() }.cast(to);
         }
-        Ok(Weight { data_type: to, dims: self.dims.clone(), source: Source::Cast(Arc::new(self.clone())) })
+        Ok(Weight { data_type: to, dims: self.dims.clone(), source: WeightSource::Cast(Arc::new(self.clone())) })
     }
 
     /// Whether casting to a type gives back the weight that this one was widened from.
     pub(crate) fn is_widened_from(&self, narrower: DataType) -> bool {
-        matches!(&self.source, Source::Cast(of) if of.data_type == narrower && of.widens_exactly_to(self.data_type))
+        matches!(&self.source, WeightSource::Cast(of) if of.data_type == narrower && of.widens_exactly_to(self.data_type))
     }
 
     fn widens_exactly_to(&self, wider: DataType) -> bool {
@@ -197,7 +197,7 @@ impl Weight {
             return Err(Error::weight("transpose", format!("{permutation:?} is not a permutation of {:?}", self.dims)));
         }
         let dims = permutation.iter().map(|&axis| self.dims[axis]).collect();
-        let source = Source::Transpose { of: Arc::new(self.clone()), permutation: permutation.to_vec() };
+        let source = WeightSource::Transpose { of: Arc::new(self.clone()), permutation: permutation.to_vec() };
         Ok(Weight { data_type: self.data_type, dims, source })
     }
 
@@ -221,7 +221,7 @@ impl Weight {
             }
             dims[axis] += part.dims[axis];
         }
-        Ok(Weight { data_type: first.data_type, dims, source: Source::Concat { parts: parts.into(), axis } })
+        Ok(Weight { data_type: first.data_type, dims, source: WeightSource::Concat { parts: parts.into(), axis } })
     }
 
     /// Rows (indices of the first dimension) of this weight, in any order and any number of times.
@@ -242,11 +242,11 @@ impl Weight {
         byte_length(self.data_type, &dims)?;
         let consecutive = indices.windows(2).all(|pair| pair[0] + 1 == pair[1]);
         let source = match (&self.source, indices.first()) {
-            (Source::Range { file, offset }, Some(first)) if consecutive => {
+            (WeightSource::Range { file, offset }, Some(first)) if consecutive => {
                 let row = rest.iter().product::<usize>() * self.data_type.size();
-                Source::Range { file: file.clone(), offset: offset + u64::from(*first) * row as u64 }
+                WeightSource::Range { file: file.clone(), offset: offset + u64::from(*first) * row as u64 }
             }
-            _ => Source::Rows { of: Arc::new(self.clone()), indices },
+            _ => WeightSource::Rows { of: Arc::new(self.clone()), indices },
         };
         Ok(Weight { data_type: self.data_type, dims, source })
     }
@@ -261,7 +261,7 @@ impl Weight {
             return Err(Error::weight("scale", format!("expected f32 with {} rows, found {self:?}", factors.len())));
         }
         let factors = factors.iter().map(|f| f.to_bits()).collect();
-        Ok(Weight { source: Source::ScaleRows { of: Arc::new(self.clone()), factors }, ..self.clone() })
+        Ok(Weight { source: WeightSource::ScaleRows { of: Arc::new(self.clone()), factors }, ..self.clone() })
     }
 
     /// Gives all bytes to `sink` in order, a piece at a time.
@@ -274,26 +274,26 @@ impl Weight {
     /// A file cannot be read, or `sink` fails.
     pub fn stream(&self, sink: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
         match &self.source {
-            Source::Range { file, offset } => file.stream(*offset, self.byte_length(), sink),
-            Source::Bytes(bytes) => sink(bytes),
-            Source::Deflated { file, offset, compressed, checksum } => {
+            WeightSource::Range { file, offset } => file.stream(*offset, self.byte_length(), sink),
+            WeightSource::Bytes(bytes) => sink(bytes),
+            WeightSource::Deflated { file, offset, compressed, checksum } => {
                 stored::inflate(file, *offset..offset + compressed, self.byte_length(), checksum.as_ref(), sink)
             }
-            Source::BigEndian(of) => stored::swap_bytes(of, sink),
-            Source::Negated(of) => stored::negate(of, sink),
-            Source::Strided { of, first, dims, strides } => stored::view(of, *first, dims, strides, sink),
-            Source::Zeros => stream_zeros(self.byte_length(), sink),
-            Source::Cast(of) => cast::stream(of, self.data_type, sink),
-            Source::Transpose { of, permutation } => layout::transpose(of, permutation, sink),
-            Source::Concat { parts, axis: 0 } => parts.iter().try_for_each(|part| part.stream(sink)),
-            Source::Concat { parts, axis } => layout::concatenate(parts, *axis, sink),
-            Source::Rows { of, indices } => layout::gather_rows(of, indices, sink),
-            Source::ScaleRows { of, factors } => layout::scale_rows(of, factors, sink),
-            Source::WeightedRows { of, terms, each } => arithmetic::weighted_rows(of, terms, *each, sink),
-            Source::Product { left, right } => arithmetic::product(left, right, sink),
-            Source::Sum { left, right } => arithmetic::sum(left, right, sink),
-            Source::Quantised { of, axis, scales } => quantised::stream(of, *axis, scales, self.data_type, sink),
-            Source::LowRank { base, left, right, factor } => {
+            WeightSource::BigEndian(of) => stored::swap_bytes(of, sink),
+            WeightSource::Negated(of) => stored::negate(of, sink),
+            WeightSource::Strided { of, first, dims, strides } => stored::view(of, *first, dims, strides, sink),
+            WeightSource::Zeros => stream_zeros(self.byte_length(), sink),
+            WeightSource::Cast(of) => cast::stream(of, self.data_type, sink),
+            WeightSource::Transpose { of, permutation } => layout::transpose(of, permutation, sink),
+            WeightSource::Concat { parts, axis: 0 } => parts.iter().try_for_each(|part| part.stream(sink)),
+            WeightSource::Concat { parts, axis } => layout::concatenate(parts, *axis, sink),
+            WeightSource::Rows { of, indices } => layout::gather_rows(of, indices, sink),
+            WeightSource::ScaleRows { of, factors } => layout::scale_rows(of, factors, sink),
+            WeightSource::WeightedRows { of, terms, each } => arithmetic::weighted_rows(of, terms, *each, sink),
+            WeightSource::Product { left, right } => arithmetic::product(left, right, sink),
+            WeightSource::Sum { left, right } => arithmetic::sum(left, right, sink),
+            WeightSource::Quantised { of, axis, scales } => quantised::stream(of, *axis, scales, self.data_type, sink),
+            WeightSource::LowRank { base, left, right, factor } => {
                 arithmetic::low_rank(base, left, right, f64::from_bits(*factor), sink)
             }
         }
@@ -305,7 +305,7 @@ impl Weight {
     /// A file cannot be read.
     pub fn to_bytes(&self) -> Result<Cow<'_, [u8]>> {
         match &self.source {
-            Source::Range { file, offset } => {
+            WeightSource::Range { file, offset } => {
                 // `mapped` has checked that the range is inside the file.
                 let start = usize::try_from(*offset).unwrap_or(usize::MAX);
                 let end = start.saturating_add(self.elements() * self.data_type.size());
@@ -314,7 +314,7 @@ impl Weight {
                     .map(Cow::Borrowed)
                     .ok_or_else(|| Error::format(file.path(), "the file became shorter while it was in use"))
             }
-            Source::Bytes(bytes) => Ok(Cow::Borrowed(bytes)),
+            WeightSource::Bytes(bytes) => Ok(Cow::Borrowed(bytes)),
             _ => {
                 let mut all = Vec::with_capacity(self.elements() * self.data_type.size());
                 self.stream(&mut |piece| {

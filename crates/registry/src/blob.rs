@@ -6,7 +6,7 @@ use tileforge_files::{Kept, NotKept, Transfer};
 
 use crate::client::{Registry, read};
 use crate::document::{Descriptor, Digest};
-use crate::download::{Asked, Expected, Problem, Source, download};
+use crate::download::{Asked, DownloadSource, Expected, Problem, download};
 use crate::error::{Error, Result};
 
 /// The folder beside an engine's place that keeps what was downloaded until the engine is whole: a file `sha256-…` for
@@ -131,7 +131,7 @@ struct Layer<'a> {
     folder: &'a Path,
 }
 
-impl Source for Layer<'_> {
+impl DownloadSource for Layer<'_> {
     type Error = Error;
     const IS_IMMUTABLE: bool = true;
 

@@ -219,7 +219,7 @@ impl Document {
         /// Read first: the kind decides which fields are needed.
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
-        struct Kind {
+        struct Head {
             schema_version: u32,
             media_type: Option<String>,
         }
@@ -227,7 +227,7 @@ impl Document {
         if bytes.len() as u64 > DOCUMENT_MAXIMUM_BYTES {
             return Err(format!("expected at most {DOCUMENT_MAXIMUM_BYTES} bytes, found {}", bytes.len()));
         }
-        let Kind { schema_version, media_type } = serde_json::from_slice(bytes).map_err(broken)?;
+        let Head { schema_version, media_type } = serde_json::from_slice(bytes).map_err(broken)?;
         if schema_version != 2 {
             return Err(format!("schemaVersion: expected 2, found {schema_version}"));
         }

@@ -1,6 +1,6 @@
 //! A download: resumed where it was cut, digested while it comes, and never larger than was promised.
 //!
-//! Engines of a registry and weights of models come this way. What differs between the two is a [`Source`].
+//! Engines of a registry and weights of models come this way. What differs between the two is a [`DownloadSource`].
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -30,7 +30,7 @@ pub struct Expected<'a> {
 }
 
 /// A server with one file.
-pub trait Source {
+pub trait DownloadSource {
     /// What goes wrong there.
     type Error;
     /// Whether the address names the bytes themselves, so that their version need not be kept.
@@ -113,7 +113,7 @@ pub struct Downloaded {
 ///
 /// # Errors
 /// As [`Problem`] says, in the words of the source.
-pub fn download<S: Source>(
+pub fn download<S: DownloadSource>(
     kept: &Kept,
     file: &str,
     expected: &Expected<'_>,
@@ -285,7 +285,7 @@ impl<'a> Part<'a> {
     }
 
     /// Makes attempts until the file is whole or one fails.
-    fn complete<S: Source>(&mut self, source: &S, progress: &mut dyn Transfer) -> Result<Ended, S::Error> {
+    fn complete<S: DownloadSource>(&mut self, source: &S, progress: &mut dyn Transfer) -> Result<Ended, S::Error> {
         let mut longest = self.length;
         loop {
             let ended = self.attempt(source, progress)?;
@@ -301,7 +301,7 @@ impl<'a> Part<'a> {
     }
 
     /// Asks for what is missing, and appends what comes.
-    fn attempt<S: Source>(&mut self, source: &S, progress: &mut dyn Transfer) -> Result<Ended, S::Error> {
+    fn attempt<S: DownloadSource>(&mut self, source: &S, progress: &mut dyn Transfer) -> Result<Ended, S::Error> {
         loop {
             if self.length > 0 && self.size() == Some(self.length) {
                 return Ok(Ended::Complete);
@@ -321,7 +321,7 @@ impl<'a> Part<'a> {
     }
 
     /// The source's error. What is of another file than was published is not kept.
-    fn refused<S: Source>(&mut self, problem: Problem, source: &S) -> S::Error {
+    fn refused<S: DownloadSource>(&mut self, problem: Problem, source: &S) -> S::Error {
         if matches!(problem, Problem::Altered { .. })
             && let Err(problem) = self.start_again(Version::default())
         {

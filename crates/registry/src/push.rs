@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
 use tileforge_engine::digest::{FileDigest, hexadecimal};
-use tileforge_engine::{MANIFEST_FILE, Requirements, Source};
+use tileforge_engine::{EngineSource, MANIFEST_FILE, Requirements};
 use tileforge_files::Transfer;
 
 use crate::annotations;
@@ -77,7 +77,7 @@ impl Count {
 /// # Errors
 /// The reference has a digest; two engines are for one profile in one precision; the registry cannot be reached or
 /// refuses; a file of an engine is missing or altered.
-pub fn push(registry: &Registry, engines: &[Source], add: bool, progress: &mut dyn Transfer) -> Result<Pushed> {
+pub fn push(registry: &Registry, engines: &[EngineSource], add: bool, progress: &mut dyn Transfer) -> Result<Pushed> {
     let version = registry.reference().version();
     if matches!(version, Version::Digest(_)) {
         return Err(Error::PushToDigest { reference: registry.reference().to_string() });
@@ -110,7 +110,7 @@ pub fn push(registry: &Registry, engines: &[Source], add: bool, progress: &mut d
 }
 
 /// Checks that a machine can tell the engines apart.
-fn check_distinct(engines: &[Source]) -> Result<()> {
+fn check_distinct(engines: &[EngineSource]) -> Result<()> {
     let mut seen: BTreeMap<_, &Path> = BTreeMap::new();
     for engine in engines {
         let Requirements { profiles, precisions, .. } = Requirements::of_contents(engine.contents());
@@ -158,7 +158,7 @@ struct Sending<'a> {
 
 impl Sending<'_> {
     /// Sends an engine with its signature. Returns its entry in the index.
-    fn engine(&mut self, engine: &Source) -> Result<Descriptor> {
+    fn engine(&mut self, engine: &EngineSource) -> Result<Descriptor> {
         let contents = engine.contents();
         let own = engine.manifest_bytes();
         let mut layers = vec![Descriptor::of(SETTINGS_LAYER, own).named(MANIFEST_FILE)];
@@ -237,7 +237,7 @@ impl Sending<'_> {
         Ok(())
     }
 
-    fn file(&mut self, engine: &Source, name: &str, expected: &FileDigest, digest: &Digest) -> Result<()> {
+    fn file(&mut self, engine: &EngineSource, name: &str, expected: &FileDigest, digest: &Digest) -> Result<()> {
         if !self.lacks(digest, expected.bytes)? {
             return Ok(());
         }
@@ -332,7 +332,7 @@ fn media_type(name: &str) -> &'static str {
 }
 
 /// ModelPack's configuration.
-fn configuration(engine: &Source, layers: &[Descriptor]) -> serde_json::Value {
+fn configuration(engine: &EngineSource, layers: &[Descriptor]) -> serde_json::Value {
     let contents = engine.contents();
     let unique = |text: &dyn Fn(&tileforge_engine::Manifest) -> Option<String>| {
         contents.networks().iter().filter_map(text).collect::<BTreeSet<_>>()

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tileforge_engine::digest::sha256;
 use tileforge_files::{Kept, Transfer};
 use tileforge_registry::Error;
-use tileforge_registry::download::{Asked, Downloaded, Expected, Problem, Source, download};
+use tileforge_registry::download::{Asked, DownloadSource, Downloaded, Expected, Problem, download};
 use tileforge_registry::http::{Address, Client};
 use ureq::http::header::{IF_RANGE, RANGE};
 
@@ -53,7 +53,7 @@ impl Server {
     }
 }
 
-impl Source for Server {
+impl DownloadSource for Server {
     type Error = Problem;
     const IS_IMMUTABLE: bool = false;
 

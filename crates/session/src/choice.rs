@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use tileforge_contract::Provider;
 use tileforge_engine::signature::PublicKey;
-use tileforge_engine::{Requirements, Source};
+use tileforge_engine::{EngineSource, Requirements};
 
 use crate::environment::Environment;
 use crate::error::{Error, Result};
@@ -54,7 +54,7 @@ pub fn ranked(engines: &[Requirements], environment: &Environment, placement: &P
 /// # Errors
 /// [`Error::NoneFits`] with the reasons against all; [`Error::NotExact`] if the best is a fall back and none is wanted.
 pub fn best(ranked: &[Candidate], exact: bool) -> Result<&Candidate> {
-    let fitting = ranked.iter().find(|candidate| !candidate.verdict.rungs().is_empty());
+    let fitting = ranked.iter().find(|candidate| !candidate.verdict.providers().is_empty());
     let all = || ranked.iter().map(|candidate| candidate.verdict.clone()).collect();
     let best = fitting.ok_or_else(|| Error::NoneFits { verdicts: all() })?;
     if !exact || best.is_exact {
@@ -75,8 +75,8 @@ pub fn of_directories(
     key: Option<&PublicKey>,
     environment: &Environment,
 ) -> Result<(PathBuf, Option<Verdict>)> {
-    let open = |directory: &PathBuf| Source::open_of(directory, key).ok();
-    let readable: Vec<Source> = directories.iter().filter_map(open).collect();
+    let open = |directory: &PathBuf| EngineSource::open_of(directory, key).ok();
+    let readable: Vec<EngineSource> = directories.iter().filter_map(open).collect();
     let Some(only) = readable.first() else { return Ok((directories.first().cloned().unwrap_or_default(), None)) };
     if let [_] = readable.as_slice() {
         return Ok((only.directory().to_owned(), None));

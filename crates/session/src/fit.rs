@@ -76,7 +76,7 @@ impl Verdict {
     /// # Errors
     /// [`Error::DoesNotFit`] with the reasons against all providers.
     pub fn chosen(&self) -> Result<Provider> {
-        self.rungs().first().copied().ok_or_else(|| Error::DoesNotFit { verdict: Box::new(self.clone()) })
+        self.providers().first().copied().ok_or_else(|| Error::DoesNotFit { verdict: Box::new(self.clone()) })
     }
 }
 

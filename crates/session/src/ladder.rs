@@ -15,7 +15,7 @@ use crate::options::SessionOptions;
 use crate::placement::Placement;
 use crate::plans;
 use crate::processors::Processors;
-use crate::rungs::Rungs;
+use crate::providers::Providers;
 use crate::session::Session;
 use crate::system::memory::available_memory;
 use crate::verdict::{Fit, Verdict};
@@ -27,7 +27,7 @@ pub struct Ladder {
     environment: Environment,
     verdict: Verdict,
     streams: usize,
-    rungs: Mutex<Rungs>,
+    providers: Mutex<Providers>,
     /// Locked while a session is being opened. Nothing else waits for that.
     opening: Mutex<()>,
     /// Nanoseconds that opening the sessions took.
@@ -36,7 +36,7 @@ pub struct Ladder {
 
 /// Where the sessions of a task run.
 #[derive(Clone, Copy, Debug)]
-pub struct Placed<'l> {
+pub struct Location<'l> {
     /// How the engine fits this box.
     pub verdict: &'l Verdict,
     /// The provider that sessions are opened on: the verdict's, or the lowest below it that a graph is on.
@@ -70,18 +70,18 @@ impl Ladder {
         let profiled =
             if chosen.is_on_processor() { 1 } else { (manifest.target.streams as usize).max(placement.gpus().len()) };
         let streams = placement.streams.unwrap_or(profiled).max(1);
-        let mut rungs = verdict.rungs();
+        let mut providers = verdict.providers();
         if placement.session.strict {
-            rungs.truncate(1);
+            providers.truncate(1);
         }
-        let rungs = Mutex::new(Rungs::new(rungs));
+        let providers = Mutex::new(Providers::new(providers));
         Ok(Self {
             engine: engine.clone(),
             placement,
             environment: environment.clone(),
             verdict,
             streams,
-            rungs,
+            providers,
             opening: Mutex::default(),
             open_time: AtomicU64::default(),
         })
@@ -94,12 +94,12 @@ impl Ladder {
 
     /// The provider that sessions are opened on: the verdict's. Graphs that it cannot open are on one below it.
     pub fn provider(&self) -> Provider {
-        self.rungs.lock().best().unwrap_or(Provider::Cpu)
+        self.providers.lock().best().unwrap_or(Provider::Cpu)
     }
 
     /// The provider that a session of this graph would be opened on now.
     pub fn provider_of(&self, graph: &Graph) -> Provider {
-        self.rungs.lock().left(&graph.file, Instant::now()).first().copied().unwrap_or(Provider::Cpu)
+        self.providers.lock().left(&graph.file, Instant::now()).first().copied().unwrap_or(Provider::Cpu)
     }
 
     /// The GPU of a stream's sessions of this graph; `None` on the CPU.
@@ -145,10 +145,10 @@ impl Ladder {
     }
 
     /// Where sessions run, and how long opening all sessions so far took.
-    pub fn placed(&self) -> Placed<'_> {
+    pub fn location(&self) -> Location<'_> {
         let opening = Duration::from_nanos(self.open_time.load(Ordering::Relaxed));
-        let provider = self.rungs.lock().lowest().unwrap_or(Provider::Cpu);
-        Placed { verdict: self.verdict(), provider, opening }
+        let provider = self.providers.lock().lowest().unwrap_or(Provider::Cpu);
+        Location { verdict: self.verdict(), provider, opening }
     }
 
     /// Opens a session for one of the engine's graphs, for stream number `stream`. A graph that a provider cannot open
@@ -160,7 +160,7 @@ impl Ladder {
         // One at a time: opening uses every core.
         let _opening = self.opening.lock();
         let began = Instant::now();
-        let left = self.rungs.lock().left(&graph.file, began).to_vec();
+        let left = self.providers.lock().left(&graph.file, began).to_vec();
         let mut left = left.as_slice();
         loop {
             let (&provider, below) = left.split_first().unwrap_or((&Provider::Cpu, &[]));
@@ -175,7 +175,7 @@ impl Ladder {
                 (opened, _) => {
                     let session = opened?;
                     let failed = trying.duration_since(began);
-                    let is_back = self.rungs.lock().opened(&graph.file, provider, Instant::now(), failed);
+                    let is_back = self.providers.lock().opened(&graph.file, provider, Instant::now(), failed);
                     if is_back {
                         tracing::info!("{}: {} is on {provider} again", self.engine.manifest().name, graph.file);
                     }

@@ -10,7 +10,7 @@
 //! | [`releases`] | whether an engine was made with other releases than those that are here |
 //! | [`additions`] | what this machine's GPUs have added to an engine |
 //! | [`compiled`] | graphs that TensorRT compiled for this GPU, kept for the next time |
-//! | [`Ladder`] | sessions on the best provider that takes an engine, and where those are [`Placed`] |
+//! | [`Ladder`] | sessions on the best provider that takes an engine, and where those are [`Location`] |
 //! | [`Session`] | a loaded graph, with its tensors: [`Tensor`], [`Buffer`], [`Bound`]; [`Cancel`] ends a run |
 //! | [`selftest`] | known inputs and outputs, which show whether an engine computes correctly on this machine |
 
@@ -38,8 +38,8 @@ mod placement;
 mod plans;
 mod processors;
 pub mod provider;
+mod providers;
 pub mod releases;
-mod rungs;
 pub mod selftest;
 mod session;
 mod system;
@@ -54,7 +54,7 @@ pub use environment::Environment;
 pub use error::{Error, Result};
 
 pub use jetson::Jetson;
-pub use ladder::{Ladder, Placed};
+pub use ladder::{Ladder, Location};
 pub use options::{OptimisationLevel, SessionOptions};
 pub use placement::Placement;
 pub use plans::RUNTIME_CACHE_OPTION;

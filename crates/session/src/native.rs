@@ -236,8 +236,8 @@ pub(crate) fn assignment(session: &ort::session::Session) -> Result<Vec<Assigned
 ///
 /// `ort` has no function for this yet.
 pub(crate) fn peak_bytes(session: &ort::session::Session) -> Result<Option<u64>, String> {
-    struct Statistics(*mut ort::sys::OrtKeyValuePairs);
-    impl Drop for Statistics {
+    struct Pairs(*mut ort::sys::OrtKeyValuePairs);
+    impl Drop for Pairs {
         fn drop(&mut self) {
             // SAFETY: ONNX Runtime gave them to the caller, and they are released once.
             unsafe { (ort::api().ReleaseKeyValuePairs)(self.0) };
@@ -251,7 +251,7 @@ pub(crate) fn peak_bytes(session: &ort::session::Session) -> Result<Option<u64>,
     if found.is_null() {
         return Ok(None);
     }
-    let statistics = Statistics(found);
+    let statistics = Pairs(found);
     let number = |name: &CStr| {
         // SAFETY: the pairs and the name are alive; ONNX Runtime gives a terminated string, or none.
         let text = unsafe { (ort::api().GetKeyValue)(statistics.0, name.as_ptr()) };

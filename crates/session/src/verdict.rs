@@ -45,7 +45,7 @@ impl Verdict {
     }
 
     /// The providers that can run the engine, the best first.
-    pub fn rungs(&self) -> Vec<Provider> {
+    pub fn providers(&self) -> Vec<Provider> {
         let fits = |step: &&Step| !matches!(step.fit, Fit::Refused(_));
         self.steps.iter().filter(fits).map(|step| step.provider).collect()
     }

@@ -41,6 +41,6 @@ pub use library::Library;
 pub use message::{Message, Refusal, Severity};
 pub use options::{BuildOptions, InputRange, Progress, Refit};
 pub use plan::{Plan, PlanHeader, Validity};
-pub use program::{ElementType, Kind, Operation, Program};
+pub use program::{ElementType, Operation, OperationKind, Program};
 pub use release::LibraryVersion;
 pub use roofline::{Gpu, LeastTimes};

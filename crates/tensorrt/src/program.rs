@@ -25,7 +25,7 @@ use operations::Listing;
 use serde::Serialize;
 use std::io::Read;
 
-pub use operation::{ElementType, Kind, Operation};
+pub use operation::{ElementType, Operation, OperationKind};
 
 /// What a plan runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

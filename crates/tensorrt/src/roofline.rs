@@ -82,7 +82,7 @@ impl LeastTimes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::program::Kind;
+    use crate::program::OperationKind;
 
     const RTX_4090: Gpu = Gpu { multiprocessors: 128, boost_hertz: 2.52e9, cache_bytes: 72 << 20, bandwidth: 1008e9 };
 
@@ -96,7 +96,7 @@ mod tests {
 
     fn kernel(element: ElementType, bytes: [u64; 2], multiply_adds: Option<u64>) -> Operation {
         let [read_bytes, written_bytes] = bytes;
-        let (kind, kernel, layers) = (Kind::Convolution, "Corr".into(), Vec::new());
+        let (kind, kernel, layers) = (OperationKind::Convolution, "Corr".into(), Vec::new());
         Operation { kind, kernel, layers, element: Some(element), read_bytes, written_bytes, multiply_adds }
     }
 

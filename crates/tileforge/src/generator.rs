@@ -2,7 +2,7 @@
 
 use tileforge_image::{Limits, Size};
 use tileforge_runtime::autoencoder::Latent;
-use tileforge_runtime::diffusion::{self, GenerateKind, Settings, Start, Statistics};
+use tileforge_runtime::diffusion::{self, GenerateKind, GenerateStatistics, Settings, Start};
 use tileforge_runtime::host::{Service, Terms};
 use tileforge_runtime::pixels::Pixels;
 use tileforge_session::Placement;
@@ -85,7 +85,7 @@ pub struct Generated {
     /// A latent for each picture.
     pub latents: Vec<Latent>,
     /// What it took.
-    pub statistics: Statistics,
+    pub statistics: GenerateStatistics,
 }
 
 /// A pipeline that makes pictures of texts, for any number of callers. Requests at different steps, with different

@@ -75,6 +75,6 @@ pub use tileforge_runtime::autoencoder::Latent;
 pub use tileforge_runtime::depth::{ColourMap, DepthFormat, DepthKind, DepthMap, Estimate};
 pub use tileforge_runtime::diffusion;
 pub use tileforge_runtime::host::{Cancel, Host, HostOptions, Metrics, Priority, Progress, Terms};
-pub use tileforge_runtime::realtime::{Late, Pace, RealtimeOptions, Statistics as StreamStatistics};
+pub use tileforge_runtime::realtime::{Late, Pace, RealtimeOptions, StreamStatistics};
 pub use tileforge_runtime::restoration;
 pub use tileforge_session::{Fit, Placement, SessionOptions, Tensor, TensorInfo, Verdict};

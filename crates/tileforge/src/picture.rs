@@ -298,8 +298,8 @@ impl Picture {
     }
 
     /// What gives its rows.
-    pub(crate) fn source(self) -> Source {
-        Source { name: PathBuf::from("picture"), picture: self, row: 0 }
+    pub(crate) fn source(self) -> PictureSource {
+        PictureSource { name: PathBuf::from("picture"), picture: self, row: 0 }
     }
 }
 
@@ -313,13 +313,13 @@ impl From<&tileforge_runtime::pixels::Pixels> for Picture {
 }
 
 /// The rows of a picture.
-pub(crate) struct Source {
+pub(crate) struct PictureSource {
     name: PathBuf,
     picture: Picture,
     row: usize,
 }
 
-impl RowSource for Source {
+impl RowSource for PictureSource {
     fn name(&self) -> &Path {
         &self.name
     }

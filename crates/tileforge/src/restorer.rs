@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 use tileforge_image::{Header, Limits, Size};
 use tileforge_runtime::frames::FrameStream;
 use tileforge_runtime::host::{Service, Terms};
-use tileforge_runtime::restoration::{self, Fitting, RestoreRequest, Settings, Statistics, Wanted};
+use tileforge_runtime::restoration::{self, Fitting, RestoreRequest, RestoreStatistics, Settings, Wanted};
 
 use crate::error::{Error, Result};
 use crate::picture::Picture;
@@ -95,7 +95,7 @@ impl Restorer {
     ///
     /// # Errors
     /// As [`Upscaler::submit`](crate::Upscaler::submit).
-    pub fn play<I>(&self, frames: I, settings: Settings, terms: impl Into<Terms>) -> Result<Stream<Statistics>>
+    pub fn play<I>(&self, frames: I, settings: Settings, terms: impl Into<Terms>) -> Result<Stream<RestoreStatistics>>
     where
         I: IntoIterator<Item = Picture> + Send + 'static,
         I::IntoIter: Send + 'static,

@@ -7,7 +7,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 use tileforge_image::{Header, RowSource};
 use tileforge_runtime::frames::{FrameAndPlace, FrameStream};
 use tileforge_runtime::host::Handle;
-use tileforge_runtime::realtime::Statistics;
+use tileforge_runtime::realtime::StreamStatistics;
 
 use crate::error::{Error, Result};
 use crate::picture::{Picture, Sink};
@@ -26,7 +26,7 @@ pub(crate) type HeaderOf = Box<dyn Fn(&Header) -> tileforge_runtime::Result<Head
 pub(crate) type Take = Arc<dyn Fn(Picture) -> tileforge_image::Result<()> + Send + Sync>;
 
 /// A stream that has been opened.
-type Opened = tileforge_runtime::Result<Box<dyn FrameStream>>;
+type OpenedFrames = tileforge_runtime::Result<Box<dyn FrameStream>>;
 
 /// The frames of a stream, and where their results go.
 struct Frames {
@@ -36,7 +36,7 @@ struct Frames {
 }
 
 /// What opens a stream of frames on another thread, from the headers of results, and where the results come.
-pub(crate) fn of_frames<I>(frames: I) -> (impl FnOnce(HeaderOf) -> Opened + Send + 'static, Receiver<Picture>)
+pub(crate) fn of_frames<I>(frames: I) -> (impl FnOnce(HeaderOf) -> OpenedFrames + Send + 'static, Receiver<Picture>)
 where
     I: IntoIterator<Item = Picture> + Send + 'static,
     I::IntoIter: Send + 'static,
@@ -51,7 +51,7 @@ where
 }
 
 /// The same, where `take` gets the results.
-pub(crate) fn given_to<I>(frames: I, take: Take) -> impl FnOnce(HeaderOf) -> Opened + Send + 'static
+pub(crate) fn given_to<I>(frames: I, take: Take) -> impl FnOnce(HeaderOf) -> OpenedFrames + Send + 'static
 where
     I: IntoIterator<Item = Picture> + Send + 'static,
     I::IntoIter: Send + 'static,
@@ -83,7 +83,7 @@ impl FrameStream for Frames {
 /// The results of a stream, in the order of its frames. Taking them slowly slows the stream down; dropping it ends the
 /// stream.
 #[derive(Debug)]
-pub struct Stream<S = Statistics> {
+pub struct Stream<S = StreamStatistics> {
     results: Receiver<Picture>,
     request: Request<S>,
     ended: bool,

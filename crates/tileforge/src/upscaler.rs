@@ -60,7 +60,7 @@ impl Upscaler {
             let source = picture.source();
             let header = output_of(tileforge_image::RowSource::header(&source))?;
             let sink = Sink::new(header, place)?;
-            Ok(upscale::Opened { source: Box::new(source), sink: Box::new(sink) })
+            Ok(upscale::OpenedPicture { source: Box::new(source), sink: Box::new(sink) })
         });
         let handle = self.0.submit(request, terms)?;
         Ok(Request::new(handle, move |_| {

@@ -3,7 +3,7 @@
 use super::{CommandResult, Failure, named, result, result_json};
 use std::env;
 use std::path::PathBuf;
-use tileforge_engine::{PublicKey, Source};
+use tileforge_engine::{EngineSource, PublicKey};
 use tileforge_registry::{Authorities, Credentials, Purpose, Pushed, Reference, Registry, push};
 use tileforge_terminal::{Progress, RequiredSignature, counted, report};
 
@@ -47,7 +47,7 @@ pub(super) fn run(arguments: &Arguments) -> CommandResult {
     let key = arguments.signed.key.as_deref().map(PublicKey::read).transpose()?;
     let engines = named::engines(&arguments.engines)?
         .iter()
-        .map(|engine| Source::open_of(engine, key.as_ref()))
+        .map(|engine| EngineSource::open_of(engine, key.as_ref()))
         .collect::<Result<Vec<_>, _>>()?;
     let credentials = Credentials::from_variables(|name| env::var_os(name));
     let authorities = Authorities::from_variables(|name| env::var_os(name));

@@ -7,7 +7,7 @@ use super::quality::{Sensitivity, Trial};
 use super::recipe::{self, Recipe, half, in_fp32};
 use super::search;
 use super::speed::{self, Rival, SPEED_OVER_FP16, SPEED_OVER_FP32};
-use super::statistics::{Statistics, statistics};
+use super::statistics::{Histograms, statistics};
 use crate::samples::Sample;
 use crate::{Error, Result};
 use std::collections::BTreeSet;
@@ -99,7 +99,7 @@ pub(crate) fn convert(
         precision: job.precision,
         provider: job.provider,
         range: job.options.range,
-        statistics: Statistics::new(),
+        statistics: Histograms::new(),
         outside: BTreeSet::new(),
     };
     let (mut calibration, mut judged, mut ranking) = (None, Vec::new(), Vec::new());

@@ -1,7 +1,7 @@
 //! Which nodes of a 16-bit graph stay in FP32: those whose values FP16 cannot hold, and those whose operators need more
 //! bits.
 
-use super::statistics::Statistics;
+use super::statistics::Histograms;
 use crate::Result;
 use std::collections::{BTreeSet, HashSet};
 use tileforge_graph::rewrite::{Readers, only_moves, reads};
@@ -17,7 +17,7 @@ const MARGIN: f32 = 2.0;
 ///
 /// # Errors
 /// A weight cannot be read.
-pub(crate) fn outside_f16(model: &Model, statistics: &Statistics) -> Result<BTreeSet<String>> {
+pub(crate) fn outside_f16(model: &Model, statistics: &Histograms) -> Result<BTreeSet<String>> {
     let mut outside = BTreeSet::new();
     for (name, histogram) in statistics {
         let is_float = model.type_of(name).is_some_and(|ty| ty.data_type.is_float());

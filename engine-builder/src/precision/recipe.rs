@@ -2,7 +2,7 @@
 
 use super::islands::{self, touching};
 use super::range::{RangeMethod, range};
-use super::statistics::Statistics;
+use super::statistics::Histograms;
 use crate::Result;
 use std::collections::BTreeSet;
 use tileforge_contract::Precision;
@@ -15,7 +15,7 @@ pub(super) struct Recipe {
     pub(super) precision: Precision,
     pub(super) provider: Provider,
     pub(super) range: RangeMethod,
-    pub(super) statistics: Statistics,
+    pub(super) statistics: Histograms,
     /// Values that FP16 cannot hold.
     pub(super) outside: BTreeSet<String>,
 }

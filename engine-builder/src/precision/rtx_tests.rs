@@ -13,7 +13,7 @@ use tileforge_contract::{Precision, Provider};
 use tileforge_exporter::arch::{Entry, registry};
 use tileforge_graph::{Model, Node, Port, WeightStorage, save};
 use tileforge_tensorrt::ComputeCapability::{self, Sm86, Sm89, Sm120};
-use tileforge_tensorrt::{BuildOptions, ElementType, Kind, Library, Program};
+use tileforge_tensorrt::{BuildOptions, ElementType, Library, OperationKind, Program};
 
 /// What an input's dimension becomes that the graph leaves open.
 const OPEN_SIZE: usize = 64;
@@ -47,7 +47,7 @@ fn widened(model: &Model, program: &Program) -> BTreeSet<String> {
         ["Conv", "MatMul", "Gemm"].contains(&node.operator.as_str()) && node.inputs.iter().take(2).all(from_8_bits)
     };
     let in_8_bits = program.operations.iter().filter(|operation| {
-        operation.kind != Kind::Pass && matches!(operation.element, Some(ElementType::Int8 | ElementType::Fp8))
+        operation.kind != OperationKind::Pass && matches!(operation.element, Some(ElementType::Int8 | ElementType::Fp8))
     });
     let in_8_bits: BTreeSet<&str> = in_8_bits.flat_map(|operation| &operation.layers).map(String::as_str).collect();
     let layers = model.nodes.iter().filter(is_8_bit).map(|node| node.name.clone());

@@ -25,7 +25,7 @@ const KEPT_BYTES: usize = 512 << 20;
 const CACHE_VERSION: &str = "4";
 
 /// Histograms by the values' names.
-pub(crate) type Statistics = BTreeMap<String, Histogram>;
+pub(crate) type Histograms = BTreeMap<String, Histogram>;
 
 /// Statistics of every FP32 activation of a model, inputs included, on the calibration samples. Statistics that were
 /// measured before come from the environment's cache.
@@ -34,7 +34,7 @@ pub(crate) type Statistics = BTreeMap<String, Histogram>;
 ///
 /// # Errors
 /// A file cannot be read or written, or ONNX Runtime refuses the graph.
-pub(crate) fn statistics(job: &Job<'_>, file: &Path, calibration: &CalibrationSamples) -> Result<Statistics> {
+pub(crate) fn statistics(job: &Job<'_>, file: &Path, calibration: &CalibrationSamples) -> Result<Histograms> {
     let environment = job.environment;
     let place = |cache: &Path| {
         Ok::<_, Error>(cache.join("calibration").join(format!("{}.json", cache_key(environment, file, calibration)?)))
@@ -62,7 +62,7 @@ fn measure(
     file: &Path,
     samples: &[Sample],
     bytes: usize,
-) -> Result<Statistics> {
+) -> Result<Histograms> {
     let model = tileforge_graph::load(file)?;
     let segments = segments(&model, bytes);
     // Beside the model, so that they point into its weights, of which there may be gigabytes.
@@ -71,7 +71,7 @@ fn measure(
     for (segment, path) in segments.iter().zip(&paths) {
         tileforge_graph::save(&segment.model, path, WeightStorage::LinkUndigested)?;
     }
-    let mut statistics = Statistics::new();
+    let mut statistics = Histograms::new();
     samples.iter().flatten().for_each(|(name, values)| add(&mut statistics, name, values));
     progress.begin("measuring activations", samples.len() * segments.len());
     // As many samples side by side as memory allows, together with the values that are kept between two segments.
@@ -99,7 +99,7 @@ fn measure(
 }
 
 /// Integers have no histogram.
-fn add(statistics: &mut Statistics, name: &str, values: &Tensor) {
+fn add(statistics: &mut Histograms, name: &str, values: &Tensor) {
     let Tensor::F32(values) = values else { return };
     let histogram = statistics.entry(name.to_owned()).or_default();
     match values.as_slice() {
@@ -125,7 +125,7 @@ fn cache_key(environment: &Environment, file: &Path, calibration: &CalibrationSa
     Ok(hexadecimal(&hash.finalize()))
 }
 
-fn keep(path: &Path, statistics: &Statistics) -> std::io::Result<()> {
+fn keep(path: &Path, statistics: &Histograms) -> std::io::Result<()> {
     let folder = path.parent().unwrap_or(Path::new("."));
     fs::create_dir_all(folder)?;
     unfinished::write(path, &serde_json::to_vec(statistics)?)

@@ -4,7 +4,7 @@ use super::RangeMethod;
 use super::islands::{outside_f16, touching};
 use super::quality::emulation;
 use super::recipe::{Recipe, default_layers, for_cpu};
-use super::statistics::Statistics;
+use super::statistics::Histograms;
 use crate::Result;
 use std::collections::BTreeSet;
 use tileforge_contract::Precision;
@@ -56,7 +56,7 @@ fn converted(
     value: &str,
     [low, high]: [f32; 2],
 ) -> Result<Model> {
-    let mut statistics = Statistics::new();
+    let mut statistics = Histograms::new();
     for name in model.nodes.iter().map(|node| node.outputs[0].as_str()).chain(["image"]) {
         let extremes = if name == value { [low, high] } else { [-1.0, 1.0] };
         statistics.entry(name.to_owned()).or_default().add(&extremes);
@@ -80,7 +80,7 @@ fn weights_in_fp16_lose_nothing_of_a_checkpoint_in_fp16() {
     let model = trace.finish().unwrap();
     let (precision, none) = (Precision::Fp16Weights, BTreeSet::new());
     let recipe = |provider| {
-        let (range, statistics, outside) = (RangeMethod::MinMax, Statistics::new(), BTreeSet::new());
+        let (range, statistics, outside) = (RangeMethod::MinMax, Histograms::new(), BTreeSet::new());
         Recipe { precision, provider, range, statistics, outside }
     };
     let made = recipe(Provider::Cpu).apply(&model, &none).unwrap();
@@ -202,7 +202,7 @@ fn tokens_are_never_in_fp16() {
     let table = trace.weight("table.weight", f32s(&[3, 2], &[0.1; 6]));
     trace.output("embeddings", &table.gather_by(&ids, 0).scale(2.0));
     let model = trace.finish().unwrap();
-    let mut statistics = Statistics::new();
+    let mut statistics = Histograms::new();
     statistics.entry("ids".into()).or_default().add(&[49_407.0]);
     assert_eq!(outside_f16(&model, &statistics).unwrap(), BTreeSet::new());
     let made = model.nodes[0].outputs[0].clone();
@@ -241,7 +241,7 @@ fn a_measured_range_becomes_scale_and_zero_point() {
 }
 
 fn recipe(precision: Precision, provider: Provider) -> Recipe {
-    let (statistics, outside) = (Statistics::new(), BTreeSet::new());
+    let (statistics, outside) = (Histograms::new(), BTreeSet::new());
     Recipe { precision, provider, range: RangeMethod::MinMax, statistics, outside }
 }
 
@@ -328,7 +328,7 @@ fn a_recipe_knows_its_layers() {
 fn inputs_and_floating_point_numbers_keep_their_whole_range() {
     let model = chain([0.3; 4], [0.0; 2]);
     let values: Vec<f32> = (0..100_000).map(|at| at as f32 / 100_000.0).chain([8.0]).collect();
-    let mut statistics = Statistics::new();
+    let mut statistics = Histograms::new();
     for name in model.nodes.iter().map(|node| node.outputs[0].as_str()).chain(["image"]) {
         statistics.entry(name.to_owned()).or_default().add(&values);
     }
@@ -368,7 +368,7 @@ fn what_processors_do_not_round_is_rounded_for_the_gates() {
 fn values_are_outside_fp16_beyond_its_largest_number() {
     let model = chain([0.3; 4], [0.0; 2]);
     let outside = |model: &Model, value: f32| {
-        let mut statistics = Statistics::new();
+        let mut statistics = Histograms::new();
         statistics.entry("grow/Conv".into()).or_default().add(&[value]);
         outside_f16(model, &statistics).unwrap().into_iter().collect::<Vec<_>>()
     };

@@ -3,7 +3,7 @@
 use super::islands::outside_f16;
 use super::range::RangeMethod;
 use super::recipe::{Recipe, default_layers};
-use super::statistics::Statistics;
+use super::statistics::Histograms;
 use crate::Result;
 use std::collections::BTreeSet;
 use tileforge_contract::{Precision, Provider};
@@ -15,7 +15,7 @@ use tileforge_graph::Model;
 ///
 /// `None` if the precision is one of 8 bits, and the network has no layer for it.
 pub(crate) fn uncalibrated(model: &Model, precision: Precision, provider: Provider) -> Result<Option<Model>> {
-    let mut statistics = Statistics::new();
+    let mut statistics = Histograms::new();
     let values = model.nodes.iter().flat_map(|node| &node.outputs).chain(model.inputs.iter().map(|port| &port.name));
     values.for_each(|name| statistics.entry(name.clone()).or_default().add(&[-1.0, 1.0]));
     let outside = outside_f16(model, &statistics)?;

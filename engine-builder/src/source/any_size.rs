@@ -1,6 +1,6 @@
 //! Graphs whose height and width are free, so that pictures are cut into tiles that suit them.
 
-use super::{AnySize, Kind, Source};
+use super::{AnySize, Source, SourceKind};
 use crate::profile::{Profile, Shapes as ProfileShapes};
 use crate::{Result, Tile};
 use std::collections::BTreeSet;
@@ -32,14 +32,14 @@ impl Source {
     /// The graph with free heights and widths; `None` if it depends on them.
     fn dynamic(&self) -> Result<Option<Model>> {
         let model = match &self.kind {
-            Kind::Checkpoint { checkpoint, task, hints } => {
+            SourceKind::Checkpoint { checkpoint, task, hints } => {
                 match tileforge_exporter::export_task(checkpoint, Some(*task), &FixedShapes::default(), hints) {
                     Err(ExportError::NeedsFixedShape { .. }) => return Ok(None),
                     exported => exported?.model,
                 }
             }
-            Kind::Graph(model) => model.as_ref().clone(),
-            Kind::Folded { .. } => return Ok(None),
+            SourceKind::Graph(model) => model.as_ref().clone(),
+            SourceKind::Folded { .. } => return Ok(None),
         };
         let is_free =
             |axis: &Axis, dim: &Dim| !matches!(axis, Axis::Height(_) | Axis::Width(_)) || dim.fixed().is_none();

@@ -1,6 +1,6 @@
 //! Sources that are ONNX files of other programs.
 
-use super::{Kind, LATENT_PIXELS, Source, SourceOptions, name_of};
+use super::{LATENT_PIXELS, Source, SourceKind, SourceOptions, name_of};
 use crate::foreign::Foreign;
 use crate::{Progress, Result};
 use std::path::Path;
@@ -31,8 +31,8 @@ impl Source {
         model.metadata.insert(CONTRACT_KEY.into(), contract.to_json()?);
         let (batches, parameters) = (batches(&model, &contract.inputs), model.parameters());
         let kind = match folding {
-            None => Kind::Graph(Box::new(model)),
-            Some(folding) => Kind::Folded { model: Box::new(model), folding },
+            None => SourceKind::Graph(Box::new(model)),
+            Some(folding) => SourceKind::Folded { model: Box::new(model), folding },
         };
         // Tensors without a meaning are no latent pictures.
         let has_values = contract.inputs.iter().any(|input| input.meaning == Meaning::Values);

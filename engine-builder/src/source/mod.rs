@@ -53,7 +53,7 @@ pub struct Source {
     name: String,
     path: PathBuf,
     licence: Option<String>,
-    kind: Kind,
+    kind: SourceKind,
     contract: Contract,
     architecture: String,
     parameters: u64,
@@ -78,7 +78,7 @@ pub struct Source {
 }
 
 #[derive(Debug)]
-enum Kind {
+enum SourceKind {
     /// A graph is exported for each shape.
     Checkpoint { checkpoint: Arc<Checkpoint>, task: Task, hints: BTreeMap<String, String> },
     /// The graph exists; its dynamic sizes are fixed.
@@ -125,9 +125,13 @@ impl Source {
                 Err(Error::input(path, "a task and hyperparameters are for checkpoints; a graph has its own"))
             }
             "onnx" => Self::of_graph(path, options),
-            _ if Self::is_checkpoint(path) => {
-                Self::of_opened(name_of(path), &Opened::new(path)?, options.task, &options.hyperparameters, options)
-            }
+            _ if Self::is_checkpoint(path) => Self::of_opened(
+                name_of(path),
+                &OpenedCheckpoint::new(path)?,
+                options.task,
+                &options.hyperparameters,
+                options,
+            ),
             _ => Err(Error::input(
                 path,
                 "expected a checkpoint (.safetensors, .pth, .pt, .ckpt, .bin, their .index.json, or a folder), a graph \
@@ -148,7 +152,7 @@ impl Source {
     /// # Errors
     /// The weights are missing or others than the model's, or the network is not the one that the model file describes.
     pub fn of_model(model: &ModelFile, graph: &GraphFile, options: &SourceOptions) -> Result<Self> {
-        let opened = Opened::new(&options.weights.checkpoint(model, &graph.checkpoint)?)?;
+        let opened = OpenedCheckpoint::new(&options.weights.checkpoint(model, &graph.checkpoint)?)?;
         Self::of_opened_model(model, graph, &opened, options)
     }
 
@@ -165,7 +169,7 @@ impl Source {
             let checkpoint = match opened.entry(&graph.checkpoint) {
                 Entry::Occupied(entry) => entry.into_mut(),
                 Entry::Vacant(entry) => {
-                    entry.insert(Opened::new(&options.weights.checkpoint(model, &graph.checkpoint)?)?)
+                    entry.insert(OpenedCheckpoint::new(&options.weights.checkpoint(model, &graph.checkpoint)?)?)
                 }
             };
             let source = Self::of_opened_model(model, graph, checkpoint, options)?;
@@ -181,8 +185,8 @@ impl Source {
     /// As [`lora::merge`].
     pub(crate) fn merge(parts: &mut BTreeMap<String, Self>, files: &[Lora]) -> Result<Vec<usize>> {
         let components = parts.iter_mut().filter_map(|(name, source)| match &mut source.kind {
-            Kind::Checkpoint { checkpoint, .. } => Some((name.as_str(), Arc::make_mut(checkpoint))),
-            Kind::Graph(_) | Kind::Folded { .. } => None,
+            SourceKind::Checkpoint { checkpoint, .. } => Some((name.as_str(), Arc::make_mut(checkpoint))),
+            SourceKind::Graph(_) | SourceKind::Folded { .. } => None,
         });
         Ok(lora::merge(&mut components.collect::<Vec<_>>(), files)?)
     }
@@ -193,7 +197,7 @@ impl Source {
     /// # Errors
     /// As [`Source::open`]; the options name a task.
     pub fn parts_of_checkpoint(path: &Path, options: &SourceOptions) -> Result<BTreeMap<String, Self>> {
-        let opened = Opened::new(path)?;
+        let opened = OpenedCheckpoint::new(path)?;
         if !path.is_dir() && Pipeline::of_single_file(&opened.checkpoint, &[], None)?.is_some() {
             return Err(Error::PipelineFile { path: path.to_owned() });
         }
@@ -207,7 +211,12 @@ impl Source {
         graphs.into_iter().map(open).collect()
     }
 
-    fn of_opened_model(model: &ModelFile, graph: &GraphFile, opened: &Opened, options: &SourceOptions) -> Result<Self> {
+    fn of_opened_model(
+        model: &ModelFile,
+        graph: &GraphFile,
+        opened: &OpenedCheckpoint,
+        options: &SourceOptions,
+    ) -> Result<Self> {
         let mut hints = options.hyperparameters.clone();
         for (name, value) in &graph.set {
             hints.entry(name.clone()).or_insert_with(|| value.clone());
@@ -231,12 +240,12 @@ impl Source {
     /// The graph of an opened checkpoint for a task; the only one without.
     fn of_opened(
         name: String,
-        opened: &Opened,
+        opened: &OpenedCheckpoint,
         task: Option<Task>,
         hints: &BTreeMap<String, String>,
         options: &SourceOptions,
     ) -> Result<Self> {
-        let Opened { path, checkpoint } = opened;
+        let OpenedCheckpoint { path, checkpoint } = opened;
         let network = tileforge_exporter::arch::detect_task(checkpoint, task, hints)?;
         let contract = network.contract();
         // Exporting it once shows that its tensors are those of the network.
@@ -253,7 +262,7 @@ impl Source {
             hyperparameters,
             architecture: architecture.into(),
             parameters: checkpoint.parameters(),
-            kind: Kind::Checkpoint { checkpoint: checkpoint.clone(), task: contract.task, hints: hints.clone() },
+            kind: SourceKind::Checkpoint { checkpoint: checkpoint.clone(), task: contract.task, hints: hints.clone() },
             contract,
             asked: options.sizes.clone(),
             frames: options.frames,
@@ -284,7 +293,7 @@ impl Source {
             contract,
             architecture,
             parameters: model.parameters(),
-            kind: Kind::Graph(Box::new(model)),
+            kind: SourceKind::Graph(Box::new(model)),
             asked: options.sizes.clone(),
             frames: options.frames,
             batches: Vec::new(),
@@ -301,7 +310,7 @@ impl Source {
     /// # Errors
     /// The component's tensors are not those of the network that it should be.
     pub(crate) fn of_component(path: &Path, part: &Part, options: &SourceOptions) -> Result<Self> {
-        let opened = Opened { path: path.to_owned(), checkpoint: part.checkpoint.clone() };
+        let opened = OpenedCheckpoint { path: path.to_owned(), checkpoint: part.checkpoint.clone() };
         Ok(Self::of_opened(part.name.clone(), &opened, Some(part.task), &part.hints, options)?.into_part())
     }
 
@@ -326,7 +335,7 @@ impl Source {
     /// The same with a timestep for each sample of a batch, so that requests at different steps can share a run. A graph
     /// that exists stays as it is.
     pub(crate) fn with_timestep_per_sample(mut self) -> Result<Self> {
-        if let Kind::Checkpoint { checkpoint, task, hints } = &mut self.kind {
+        if let SourceKind::Checkpoint { checkpoint, task, hints } = &mut self.kind {
             hints.entry("timestep".to_owned()).or_insert_with(|| "per-sample".to_owned());
             let network = tileforge_exporter::arch::detect_task(checkpoint, Some(*task), hints)?;
             let architecture = network.architecture();
@@ -372,11 +381,11 @@ impl Source {
     /// The file cannot be read.
     pub fn checkpoint_sha256(&self) -> Result<Option<String>> {
         match &self.kind {
-            Kind::Checkpoint { checkpoint, .. } => match checkpoint.files() {
+            SourceKind::Checkpoint { checkpoint, .. } => match checkpoint.files() {
                 [file] => Ok(Some(digest_of(&self.digests, file)?.sha256)),
                 _ => Ok(None),
             },
-            Kind::Graph(_) | Kind::Folded { .. } => Ok(None),
+            SourceKind::Graph(_) | SourceKind::Folded { .. } => Ok(None),
         }
     }
 
@@ -386,7 +395,7 @@ impl Source {
     /// # Errors
     /// The network does not take such a size, or the profile has no sizes for the task.
     pub(crate) fn graphs(&self, profile: &Profile) -> Result<Graphs> {
-        if let Kind::Graph(model) = &self.kind
+        if let SourceKind::Graph(model) = &self.kind
             && model.inputs.iter().all(|port| port.ty.fixed_dims().is_some())
         {
             if !self.asked.is_empty() {
@@ -401,7 +410,7 @@ impl Source {
     /// The graph for one picture of a size in the input's pixels, or of the next larger size that is possible; `None` if
     /// the graph has one size alone.
     pub(crate) fn graph_of_tile(&self, tile: Tile) -> Result<Option<Model>> {
-        if let Kind::Graph(model) = &self.kind
+        if let SourceKind::Graph(model) = &self.kind
             && model.inputs.iter().all(|port| port.ty.fixed_dims().is_some())
         {
             return Ok(None);
@@ -416,20 +425,22 @@ impl Source {
     fn graph(&self, sizes: &Sizes) -> Result<Model> {
         let shapes: Shapes = self.contract.input_shapes(sizes)?;
         match &self.kind {
-            Kind::Checkpoint { checkpoint, task, hints } => {
+            SourceKind::Checkpoint { checkpoint, task, hints } => {
                 Ok(tileforge_exporter::export_task(checkpoint, Some(*task), &FixedShapes::from(shapes), hints)?.model)
             }
-            Kind::Graph(model) => Ok(model.specialised(&shapes).map_err(|e| e.in_file(&self.path))?),
-            Kind::Folded { model, folding } => folding.of_shapes(model, &shapes),
+            SourceKind::Graph(model) => Ok(model.specialised(&shapes).map_err(|e| e.in_file(&self.path))?),
+            SourceKind::Folded { model, folding } => folding.of_shapes(model, &shapes),
         }
     }
 
     /// The files that the model is read from.
     pub(crate) fn files(&self) -> Vec<PathBuf> {
         match &self.kind {
-            Kind::Checkpoint { checkpoint, .. } => [std::slice::from_ref(&self.path), checkpoint.files()].concat(),
+            SourceKind::Checkpoint { checkpoint, .. } => {
+                [std::slice::from_ref(&self.path), checkpoint.files()].concat()
+            }
             // Weights in other files are beside the graph.
-            Kind::Graph(_) | Kind::Folded { .. } => vec![self.path.clone()],
+            SourceKind::Graph(_) | SourceKind::Folded { .. } => vec![self.path.clone()],
         }
     }
 
@@ -444,13 +455,13 @@ impl Source {
     /// Weights and their index, the configuration beside them, or a graph with its weights.
     fn inputs(&self) -> Result<Vec<PathBuf>> {
         match &self.kind {
-            Kind::Checkpoint { checkpoint, .. } => {
+            SourceKind::Checkpoint { checkpoint, .. } => {
                 let mut files = vec![checkpoint.path().to_owned()];
                 files.extend(checkpoint.files().iter().filter(|file| file.as_path() != checkpoint.path()).cloned());
                 files.extend(checkpoint.config_file().filter(|file| file.is_file()).map(Path::to_owned));
                 Ok(files)
             }
-            Kind::Graph(_) | Kind::Folded { .. } => {
+            SourceKind::Graph(_) | SourceKind::Folded { .. } => {
                 let bytes = tileforge_files::read(&self.path, GRAPH_MAXIMUM_BYTES)
                     .map_err(|e| Error::file(&self.path, "read", e))?;
                 let weights = tileforge_graph::external_files(&bytes, &self.path)?;
@@ -467,13 +478,13 @@ impl Source {
 }
 
 /// A checkpoint that several graphs can be made of.
-struct Opened {
+struct OpenedCheckpoint {
     /// The file or folder that was named.
     path: PathBuf,
     checkpoint: Arc<Checkpoint>,
 }
 
-impl Opened {
+impl OpenedCheckpoint {
     fn new(path: &Path) -> Result<Self> {
         let weights = if path.is_dir() { weights_in(path, None)? } else { path.to_owned() };
         Ok(Self { path: path.to_owned(), checkpoint: Arc::new(Checkpoint::open(weights)?) })

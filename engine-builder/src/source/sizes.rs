@@ -1,6 +1,6 @@
 //! The sizes of a source's graphs: the caller's, the model's or the profile's.
 
-use super::{Kind, Source};
+use super::{Source, SourceKind};
 use crate::profile::{Batches, Profile, Shapes as ProfileShapes};
 use crate::{Error, ModelSizes, Result, Tile};
 use tileforge_contract::{Axis, Extent, Meaning, Sizes, Task};
@@ -11,7 +11,7 @@ const TOKENS: usize = 77;
 impl Source {
     /// The number of tokens that a graph is fixed to.
     fn tokens_of_graph(&self) -> Option<usize> {
-        let Kind::Graph(model) = &self.kind else { return None };
+        let SourceKind::Graph(model) = &self.kind else { return None };
         self.contract.inputs.iter().find_map(|input| {
             let axis = input.axes.iter().position(|axis| matches!(axis, Axis::Tokens(_)))?;
             let port = model.inputs.iter().find(|port| port.name == input.name)?;
@@ -163,8 +163,8 @@ impl Source {
     fn no_shapes(&self, profile: &str) -> Error {
         let task = self.task();
         let remedy = match self.kind {
-            Kind::Graph(_) | Kind::Folded { .. } => "add them, or export its graph with fixed shapes",
-            Kind::Checkpoint { .. } => "add them, or give a profile that has them",
+            SourceKind::Graph(_) | SourceKind::Folded { .. } => "add them, or export its graph with fixed shapes",
+            SourceKind::Checkpoint { .. } => "add them, or give a profile that has them",
         };
         Error::input(
             &self.path,

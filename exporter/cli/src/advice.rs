@@ -2,7 +2,7 @@
 
 use std::io::ErrorKind;
 use std::path::Path;
-use tileforge_exporter::checkpoint::Kind;
+use tileforge_exporter::checkpoint::FormatKind;
 use tileforge_exporter::{Error, MissingHyperparameter};
 
 /// What to do next, where that is known.
@@ -40,16 +40,18 @@ pub(super) fn on(error: &Error) -> Option<String> {
 }
 
 /// What to do with a file that is no checkpoint.
-fn other_format(path: &Path, kind: Kind) -> Option<String> {
+fn other_format(path: &Path, kind: FormatKind) -> Option<String> {
     Some(match kind {
-        Kind::Picture => format!("`runtime infer {}` enlarges it with an engine", path.display()),
-        Kind::Film => "`runtime infer` enlarges the frames of Y4M films with an engine".into(),
-        Kind::Graph => format!("it needs no export: `engine-builder build {}` makes an engine of it", path.display()),
-        Kind::Arrays => "`runtime run` gives tensors to an engine".into(),
-        Kind::Text if path.extension().is_some_and(|extension| extension == "yaml") => {
+        FormatKind::Picture => format!("`runtime infer {}` enlarges it with an engine", path.display()),
+        FormatKind::Film => "`runtime infer` enlarges the frames of Y4M films with an engine".into(),
+        FormatKind::Graph => {
+            format!("it needs no export: `engine-builder build {}` makes an engine of it", path.display())
+        }
+        FormatKind::Arrays => "`runtime run` gives tensors to an engine".into(),
+        FormatKind::Text if path.extension().is_some_and(|extension| extension == "yaml") => {
             format!("`engine-builder build {}` makes an engine of a model file", path.display())
         }
-        Kind::Converted | Kind::Archive | Kind::Placeholder | Kind::Text => return None,
+        FormatKind::Converted | FormatKind::Archive | FormatKind::Placeholder | FormatKind::Text => return None,
     })
 }
 

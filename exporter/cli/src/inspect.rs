@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use tileforge_contract::{ReceptiveField, Task, Upscale};
 use tileforge_exporter::arch::detect_task;
-use tileforge_exporter::checkpoint::Kind;
+use tileforge_exporter::checkpoint::FormatKind;
 use tileforge_exporter::pipeline::Pipeline;
 use tileforge_exporter::{Checkpoint, Error};
 
@@ -41,7 +41,7 @@ pub(super) fn run(arguments: &Arguments) -> CommandResult {
     let is_named_graph = path.extension().is_some_and(|extension| extension == "onnx") && path.is_file();
     let checkpoint = match hints.open(path) {
         Err(Failure::Export(Error::Checkpoint { .. })) if is_named_graph => return graph::run(path, arguments.json),
-        Err(Failure::Export(Error::OtherFormat { found, .. })) if found.kind == Kind::Graph => {
+        Err(Failure::Export(Error::OtherFormat { found, .. })) if found.kind == FormatKind::Graph => {
             return graph::run(path, arguments.json);
         }
         opened => opened?,

@@ -7,7 +7,7 @@ mod sharded;
 pub(crate) mod single_file;
 mod torch;
 
-pub use other_format::{Kind, OtherFormat, other_format};
+pub use other_format::{FormatKind, OtherFormat, other_format};
 pub use safetensors::{Header, TensorInfo, parse_header};
 pub use torch::{Place, TorchFile, TorchTensor, parse_torch};
 

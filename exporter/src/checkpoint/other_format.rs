@@ -8,12 +8,12 @@ pub struct OtherFormat {
     /// The format, with its article.
     pub name: &'static str,
     /// What such files hold.
-    pub kind: Kind,
+    pub kind: FormatKind,
 }
 
 /// What a file holds that is no checkpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum FormatKind {
     /// Pixels.
     Picture,
     /// Frames.
@@ -35,48 +35,48 @@ pub enum Kind {
 impl fmt::Display for OtherFormat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let expected = match self.kind {
-            Kind::Picture | Kind::Film | Kind::Graph | Kind::Arrays | Kind::Text => {
+            FormatKind::Picture | FormatKind::Film | FormatKind::Graph | FormatKind::Arrays | FormatKind::Text => {
                 "a checkpoint: safetensors, or a file of `torch.save`"
             }
-            Kind::Converted => "the checkpoint that it was made from",
-            Kind::Archive => "the checkpoint itself; unpack it first",
-            Kind::Placeholder => "the checkpoint itself; download it again",
+            FormatKind::Converted => "the checkpoint that it was made from",
+            FormatKind::Archive => "the checkpoint itself; unpack it first",
+            FormatKind::Placeholder => "the checkpoint itself; download it again",
         };
         write!(f, "this is {}; expected {expected}", self.name)
     }
 }
 
 /// The first bytes of formats: where they stand, what they are, and the format.
-const SIGNATURES: [(usize, &[u8], &str, Kind); 29] = [
-    (0, b"\x89PNG\r\n\x1a\n", "a PNG picture", Kind::Picture),
-    (0, b"\xff\xd8\xff", "a JPEG picture", Kind::Picture),
-    (0, b"GIF8", "a GIF picture", Kind::Picture),
-    (8, b"WEBP", "a WebP picture", Kind::Picture),
-    (0, b"II*\0", "a TIFF picture", Kind::Picture),
-    (0, b"MM\0*", "a TIFF picture", Kind::Picture),
-    (0, b"II+\0", "a TIFF picture", Kind::Picture),
-    (0, b"MM\0+", "a TIFF picture", Kind::Picture),
-    (0, b"BM", "a BMP picture", Kind::Picture),
-    (0, b"v/1\x01", "an OpenEXR picture", Kind::Picture),
-    (4, b"ftypavif", "an AVIF picture", Kind::Picture),
-    (4, b"ftyphei", "a HEIF picture", Kind::Picture),
-    (4, b"ftyp", "an MP4 film", Kind::Film),
-    (0, b"\x1aE\xdf\xa3", "a Matroska film", Kind::Film),
-    (0, b"YUV4MPEG2", "a Y4M film", Kind::Film),
-    (0, b"\x93NUMPY", "a .npy file", Kind::Arrays),
-    (0, b"GGUF", "a GGUF file", Kind::Converted),
-    (0, b"\x89HDF\r\n\x1a\n", "an HDF5 file", Kind::Converted),
-    (4, b"TFL3", "a TensorFlow Lite file", Kind::Converted),
-    (0, b"\x1f\x8b", "a gzip archive", Kind::Archive),
-    (0, b"7z\xbc\xaf\x27\x1c", "a 7z archive", Kind::Archive),
-    (0, b"Rar!", "a RAR archive", Kind::Archive),
-    (0, b"\xfd7zXZ\0", "an xz archive", Kind::Archive),
-    (0, b"\x28\xb5\x2f\xfd", "a Zstandard archive", Kind::Archive),
-    (0, b"version https://git-lfs", "a pointer of Git LFS", Kind::Placeholder),
-    (0, b"<!DOCTYPE", "a web page", Kind::Placeholder),
-    (0, b"<!doctype", "a web page", Kind::Placeholder),
-    (0, b"<html", "a web page", Kind::Placeholder),
-    (0, b"%PDF", "a PDF document", Kind::Text),
+const SIGNATURES: [(usize, &[u8], &str, FormatKind); 29] = [
+    (0, b"\x89PNG\r\n\x1a\n", "a PNG picture", FormatKind::Picture),
+    (0, b"\xff\xd8\xff", "a JPEG picture", FormatKind::Picture),
+    (0, b"GIF8", "a GIF picture", FormatKind::Picture),
+    (8, b"WEBP", "a WebP picture", FormatKind::Picture),
+    (0, b"II*\0", "a TIFF picture", FormatKind::Picture),
+    (0, b"MM\0*", "a TIFF picture", FormatKind::Picture),
+    (0, b"II+\0", "a TIFF picture", FormatKind::Picture),
+    (0, b"MM\0+", "a TIFF picture", FormatKind::Picture),
+    (0, b"BM", "a BMP picture", FormatKind::Picture),
+    (0, b"v/1\x01", "an OpenEXR picture", FormatKind::Picture),
+    (4, b"ftypavif", "an AVIF picture", FormatKind::Picture),
+    (4, b"ftyphei", "a HEIF picture", FormatKind::Picture),
+    (4, b"ftyp", "an MP4 film", FormatKind::Film),
+    (0, b"\x1aE\xdf\xa3", "a Matroska film", FormatKind::Film),
+    (0, b"YUV4MPEG2", "a Y4M film", FormatKind::Film),
+    (0, b"\x93NUMPY", "a .npy file", FormatKind::Arrays),
+    (0, b"GGUF", "a GGUF file", FormatKind::Converted),
+    (0, b"\x89HDF\r\n\x1a\n", "an HDF5 file", FormatKind::Converted),
+    (4, b"TFL3", "a TensorFlow Lite file", FormatKind::Converted),
+    (0, b"\x1f\x8b", "a gzip archive", FormatKind::Archive),
+    (0, b"7z\xbc\xaf\x27\x1c", "a 7z archive", FormatKind::Archive),
+    (0, b"Rar!", "a RAR archive", FormatKind::Archive),
+    (0, b"\xfd7zXZ\0", "an xz archive", FormatKind::Archive),
+    (0, b"\x28\xb5\x2f\xfd", "a Zstandard archive", FormatKind::Archive),
+    (0, b"version https://git-lfs", "a pointer of Git LFS", FormatKind::Placeholder),
+    (0, b"<!DOCTYPE", "a web page", FormatKind::Placeholder),
+    (0, b"<!doctype", "a web page", FormatKind::Placeholder),
+    (0, b"<html", "a web page", FormatKind::Placeholder),
+    (0, b"%PDF", "a PDF document", FormatKind::Text),
 ];
 
 /// Bytes that are looked at to tell text from anything else.
@@ -97,7 +97,7 @@ pub fn other_format(file: &[u8]) -> Option<OtherFormat> {
         return Some(OtherFormat { name, kind: *kind });
     }
     if is_graph(file) {
-        return Some(OtherFormat { name: "an ONNX graph", kind: Kind::Graph });
+        return Some(OtherFormat { name: "an ONNX graph", kind: FormatKind::Graph });
     }
     let first = &file[..file.len().min(TEXT)];
     // A character may be cut at the end.
@@ -107,7 +107,7 @@ pub fn other_format(file: &[u8]) -> Option<OtherFormat> {
         Err(_) => return None,
     };
     let is_text = !text.is_empty() && !text.chars().any(|c| c.is_control() && !c.is_ascii_whitespace());
-    is_text.then_some(OtherFormat { name: "a text file", kind: Kind::Text })
+    is_text.then_some(OtherFormat { name: "a text file", kind: FormatKind::Text })
 }
 
 /// Whether a file begins as a message of ONNX: the version of its format, and another of the model's first fields.
@@ -125,18 +125,18 @@ mod tests {
     #[test]
     fn formats_are_told_from_their_first_bytes() {
         for (bytes, expected) in [
-            (&b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"[..], Some(Kind::Picture)),
-            (b"RIFF\x10\0\0\0WEBPVP8 ", Some(Kind::Picture)),
+            (&b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"[..], Some(FormatKind::Picture)),
+            (b"RIFF\x10\0\0\0WEBPVP8 ", Some(FormatKind::Picture)),
             (b"xxxx\x10\0\0\0WEBP\xff", None),
-            (b"\0\0\0\x20ftypavif", Some(Kind::Picture)),
-            (b"\0\0\0\x20ftypisom", Some(Kind::Film)),
-            (b"\x08\x09\x12\x13Tileforge exporter", Some(Kind::Graph)),
-            (b"\x08\x08:\x90\x01\x0a", Some(Kind::Graph)),
+            (b"\0\0\0\x20ftypavif", Some(FormatKind::Picture)),
+            (b"\0\0\0\x20ftypisom", Some(FormatKind::Film)),
+            (b"\x08\x09\x12\x13Tileforge exporter", Some(FormatKind::Graph)),
+            (b"\x08\x08:\x90\x01\x0a", Some(FormatKind::Graph)),
             (b"\x08\x80\x12\0", None),
             (b"\x08", None),
-            (b"version https://git-lfs.github.com/spec/v1\noid", Some(Kind::Placeholder)),
-            (b"name: compact-x4\ntask: upscale\n", Some(Kind::Text)),
-            ("ä".repeat(400).as_bytes(), Some(Kind::Text)),
+            (b"version https://git-lfs.github.com/spec/v1\noid", Some(FormatKind::Placeholder)),
+            (b"name: compact-x4\ntask: upscale\n", Some(FormatKind::Text)),
+            ("ä".repeat(400).as_bytes(), Some(FormatKind::Text)),
             (b"text\0", None),
             (b"BM\0\0\0\0\0\0{\"a\":", None),
             (b"\xff\xfe", None),

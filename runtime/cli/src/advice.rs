@@ -85,8 +85,8 @@ fn first_build(name: &str) -> String {
 }
 
 /// What the user can do about a picture that was stretched.
-pub(crate) fn of_stretching(made: &depth::Statistics) -> Option<String> {
-    let depth::Statistics { size, network_size, proportionate_size: Size { width, height }, .. } = made;
+pub(crate) fn of_stretching(made: &depth::DepthStatistics) -> Option<String> {
+    let depth::DepthStatistics { size, network_size, proportionate_size: Size { width, height }, .. } = made;
     made.stretched.then(|| {
         format!(
             "a picture of {size} is stretched to {network_size}, because the engine has no graph for its proportions; \

@@ -11,8 +11,8 @@ use tileforge_film::{Colours, Container, Encoding, Film, Plan, Programs, Reading
 use tileforge_image::frames::{FrameReader, FrameWriter, Matrix, RawFrames};
 use tileforge_image::{Depth, Format, ImageReader, ImageWriter, Limits, Size};
 use tileforge_runtime::autoencoder::{
-    CodingOptions, DecodeRequest, Decoder, Direction, EncodeRequest, Encoder, Frames, Half, Latent, Posterior,
-    Statistics,
+    CodingOptions, CodingStatistics, DecodeRequest, Decoder, Direction, EncodeRequest, Encoder, Frames, Half, Latent,
+    Posterior,
 };
 use tileforge_runtime::host::{Host, HostOptions, Service};
 use tileforge_runtime::pixels::Pixels;
@@ -75,7 +75,7 @@ impl Coding {
 
 /// What goes in.
 #[derive(clap::Args)]
-struct Source {
+struct ClipInput {
     /// A picture (PNG, JPEG, WebP, TIFF), or for engines that take clips a film, or a stream of frames: a .y4m
     /// file, or - for standard input.
     #[arg(long, value_name = "IN")]
@@ -91,7 +91,7 @@ struct Source {
     max_megapixels: u32,
 }
 
-impl Source {
+impl ClipInput {
     fn is_stream(&self) -> bool {
         has_frames(&self.input, self.raw)
     }
@@ -146,7 +146,7 @@ pub(crate) struct EncodeArguments {
     #[command(flatten)]
     pub(super) engine: Chosen,
     #[command(flatten)]
-    source: Source,
+    source: ClipInput,
     /// Where the latent goes: a .safetensors file.
     #[arg(long, value_name = "OUT")]
     output: PathBuf,
@@ -190,7 +190,7 @@ pub(crate) struct RoundtripArguments {
     #[command(flatten)]
     signed: Signed,
     #[command(flatten)]
-    source: Source,
+    source: ClipInput,
     /// Fail (exit code 4) below this PSNR.
     #[arg(long, value_name = "DB", allow_negative_numbers = true, value_parser = number(-100.0..=1000.0))]
     minimum_psnr: Option<f64>,
@@ -215,7 +215,7 @@ fn rate(text: &str) -> Result<String, String> {
 }
 
 /// A stream is for an engine that takes clips, and a picture for the others.
-fn check_source(source: &Source, is_clip: bool) -> CommandResult {
+fn check_source(source: &ClipInput, is_clip: bool) -> CommandResult {
     let usage = |expected: &str| Err(Failure::Usage(format!("{}: expected {expected}", source.input.display())));
     match (source.is_stream(), is_clip) {
         (true, false) => usage("a picture for an engine that takes pictures, found frames"),
@@ -252,7 +252,7 @@ pub(crate) fn encode(arguments: &EncodeArguments, environment: impl Fn() -> Resu
     let encoding = service.submit(request, &stopped_by_signals())?;
     let (latent, made) = wait(&encoding, "encode", CHUNKS)?;
     latent.write(output)?;
-    let seconds = service.task().placed().opening.as_secs_f64();
+    let seconds = service.task().location().opening.as_secs_f64();
     tell(coding, &arguments.source.input, output, bundle.name(), &made, seconds)
 }
 
@@ -303,7 +303,7 @@ pub(crate) fn decode(arguments: &DecodeArguments, environment: impl Fn() -> Resu
     );
     let decoding = service.submit(request, &stopped_by_signals())?;
     let made = wait(&decoding, "decode", CHUNKS)?;
-    let seconds = service.task().placed().opening.as_secs_f64();
+    let seconds = service.task().location().opening.as_secs_f64();
     // The task has dropped its own handle on the sink with the request.
     let (target, _) = Arc::into_inner(target).ok_or_else(|| Error::Internal("decode".into()))?.into_inner();
     target.finish()?;
@@ -407,7 +407,7 @@ pub(crate) fn roundtrip(
     if coding.json {
         print_json(&json!({ "psnr_db": psnr_db, "encode": encoded, "decode": decoded }))?;
     } else {
-        let Statistics { size, frames, latent_size, latent_frames, .. } = &encoded;
+        let CodingStatistics { size, frames, latent_size, latent_frames, .. } = &encoded;
         print(&format!(
             "{}: {} of {size} through latents of {latent_size}{}: PSNR {}",
             arguments.source.input.display(),
@@ -451,7 +451,7 @@ fn tell(
     input: &Path,
     output: &Path,
     engine: &str,
-    made: &Statistics,
+    made: &CodingStatistics,
     session_seconds: f64,
 ) -> CommandResult {
     if coding.json {
@@ -467,8 +467,19 @@ fn tell(
         }
         return Ok(say(Some(output), &format!("{everything:#}"))?);
     }
-    let Statistics { size, frames, latent_size, latent_frames, tile, tiles, chunks, padded, assigned, seconds, .. } =
-        made;
+    let CodingStatistics {
+        size,
+        frames,
+        latent_size,
+        latent_frames,
+        tile,
+        tiles,
+        chunks,
+        padded,
+        assigned,
+        seconds,
+        ..
+    } = made;
     let clip = |frames: usize| if chunks + frames > 2 { format!("{frames} frames of ") } else { String::new() };
     let tiles = if *tiles > 1 { format!(", {tiles} tiles of {tile}, blended") } else { String::new() };
     let chunks = if *chunks > 1 { format!(", {chunks} chunks") } else { String::new() };

@@ -155,7 +155,7 @@ fn show(variants: &[Variant], ranked: &[Candidate], json: bool) -> CommandResult
         let precisions = variant.requirements.precisions.iter().map(ToString::to_string).collect::<Vec<_>>();
         let megabytes = variant.bytes as f64 / 1e6;
         let exact = if candidate.is_exact { "" } else { " (a fall back)" };
-        let fits = !candidate.verdict.rungs().is_empty();
+        let fits = !candidate.verdict.providers().is_empty();
         let verdict = &candidate.verdict;
         format!(
             "{verdict}{}; {}, {megabytes:.1} MB, {}",

@@ -80,7 +80,7 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
             "zeros": zeros,
             "assigned": assigned,
             "run_seconds": seconds,
-            "session_seconds": runner.task().placed().opening.as_secs_f64(),
+            "session_seconds": runner.task().location().opening.as_secs_f64(),
             "peak_memory_bytes": peak_memory_bytes(),
         }))?);
     }

@@ -9,7 +9,7 @@ use tileforge_contract::Contract;
 use tileforge_engine::Engine;
 use tileforge_image::Size;
 use tileforge_image::tile::{Blend, Overlap, TilePlan};
-use tileforge_session::{Assigned, Placed, Placement};
+use tileforge_session::{Assigned, Location, Placement};
 
 use super::chunks::{Chunk, Cut};
 use super::interface::{Direction, Interface};
@@ -32,7 +32,7 @@ pub struct CodingOptions {
 
 /// What a picture or clip took.
 #[derive(Clone, Debug, Serialize)]
-pub struct Statistics {
+pub struct CodingStatistics {
     /// Width and height of the pixels.
     pub size: Size,
     /// Frames of pixels; 1 for a picture.
@@ -126,10 +126,10 @@ impl Coder {
         self.next.iter().for_each(Network::close_sessions);
     }
 
-    pub(super) fn placed(&self) -> Placed<'_> {
-        let first = self.first.placed();
-        let next = self.next.as_ref().map_or(Duration::ZERO, |next| next.placed().opening);
-        Placed { opening: first.opening + next, ..first }
+    pub(super) fn location(&self) -> Location<'_> {
+        let first = self.first.location();
+        let next = self.next.as_ref().map_or(Duration::ZERO, |next| next.location().opening);
+        Location { opening: first.opening + next, ..first }
     }
 
     pub(super) fn is_clip(&self) -> bool {
@@ -322,10 +322,10 @@ impl Coding<'_> {
         latents: usize,
         chunks: usize,
         began: Instant,
-    ) -> Statistics {
+    ) -> CodingStatistics {
         let tile = pixels_of(self.tile, self.coder.interface.factor);
         let whole = pixels_of(self.latent, self.coder.interface.factor);
-        Statistics {
+        CodingStatistics {
             size,
             frames,
             latent_size: self.latent,

@@ -4,9 +4,9 @@ use std::time::Instant;
 
 use tileforge_engine::Engine;
 use tileforge_image::Size;
-use tileforge_session::Placed;
+use tileforge_session::Location;
 
-use super::coder::{Coder, CodingOptions, Statistics, Watch, pixels_of};
+use super::coder::{Coder, CodingOptions, CodingStatistics, Watch, pixels_of};
 use super::interface::{Clips, Direction};
 use super::latent::Latent;
 use crate::error::{Error, Result};
@@ -44,7 +44,7 @@ pub struct Decoder(Coder);
 
 impl std::fmt::Debug for Decoder {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_tuple("Decoder").field(self.placed().verdict).finish()
+        formatter.debug_tuple("Decoder").field(self.location().verdict).finish()
     }
 }
 
@@ -58,8 +58,8 @@ impl Decoder {
     }
 
     /// Where its sessions run.
-    pub fn placed(&self) -> Placed<'_> {
-        self.0.placed()
+    pub fn location(&self) -> Location<'_> {
+        self.0.location()
     }
 
     /// Whether it gives clips.
@@ -67,7 +67,7 @@ impl Decoder {
         self.0.is_clip()
     }
 
-    fn decode(&self, request: DecodeRequest, reply: &Reply<Statistics>) -> Result<Statistics> {
+    fn decode(&self, request: DecodeRequest, reply: &Reply<CodingStatistics>) -> Result<CodingStatistics> {
         let progress = |done, total| reply.progress(done, total);
         let watch = Watch { began: Instant::now(), ticket: reply.ticket(), progress: &progress };
         self.decode_latent(&(request.open)()?, request.sink, watch)
@@ -94,7 +94,7 @@ impl Decoder {
         latent: &Latent,
         mut sink: impl FnMut(Pixels) -> Result<()>,
         watch: Watch<'_>,
-    ) -> Result<Statistics> {
+    ) -> Result<CodingStatistics> {
         let interface = &self.0.interface;
         let given = latent.frames.is_some();
         if latent.channels != interface.latent_channels || given != self.is_clip() {
@@ -156,13 +156,13 @@ impl Decoder {
 impl Task for Decoder {
     const NAME: &'static str = "decode";
     type Request = DecodeRequest;
-    type Output = Statistics;
+    type Output = CodingStatistics;
 
     fn places(&self) -> usize {
         self.0.places()
     }
 
-    fn serve(&self, request: DecodeRequest, reply: &Reply<Statistics>) -> Result<Statistics> {
+    fn serve(&self, request: DecodeRequest, reply: &Reply<CodingStatistics>) -> Result<CodingStatistics> {
         self.decode(request, reply)
     }
 }

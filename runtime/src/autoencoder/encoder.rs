@@ -4,9 +4,9 @@ use std::time::Instant;
 
 use tileforge_engine::Engine;
 use tileforge_image::Size;
-use tileforge_session::Placed;
+use tileforge_session::Location;
 
-use super::coder::{Coder, CodingOptions, Statistics, Watch, pixels_of};
+use super::coder::{Coder, CodingOptions, CodingStatistics, Watch, pixels_of};
 use super::interface::{Clips, Direction};
 use super::latent::Latent;
 use crate::error::{Error, Result};
@@ -52,7 +52,7 @@ pub struct Encoder(Coder);
 
 impl std::fmt::Debug for Encoder {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_tuple("Encoder").field(self.placed().verdict).finish()
+        formatter.debug_tuple("Encoder").field(self.location().verdict).finish()
     }
 }
 
@@ -67,8 +67,8 @@ impl Encoder {
     }
 
     /// Where its sessions run.
-    pub fn placed(&self) -> Placed<'_> {
-        self.0.placed()
+    pub fn location(&self) -> Location<'_> {
+        self.0.location()
     }
 
     /// Whether it takes clips.
@@ -76,7 +76,11 @@ impl Encoder {
         self.0.is_clip()
     }
 
-    fn encode(&self, request: EncodeRequest, reply: &Reply<(Latent, Statistics)>) -> Result<(Latent, Statistics)> {
+    fn encode(
+        &self,
+        request: EncodeRequest,
+        reply: &Reply<(Latent, CodingStatistics)>,
+    ) -> Result<(Latent, CodingStatistics)> {
         let progress = |done, total| reply.progress(done, total);
         let watch = Watch { began: Instant::now(), ticket: reply.ticket(), progress: &progress };
         let frames = (request.open)()?;
@@ -109,7 +113,7 @@ impl Encoder {
         mut frames: Frames,
         noise: Option<&mut dyn Noise>,
         watch: Watch<'_>,
-    ) -> Result<(Latent, Statistics)> {
+    ) -> Result<(Latent, CodingStatistics)> {
         let first = frames.next().ok_or(Error::NoFrames)??;
         let (size, interface) = (first.size, &self.0.interface);
         let latent = interface.latent_of(size);
@@ -218,13 +222,17 @@ impl Stored {
 impl Task for Encoder {
     const NAME: &'static str = "encode";
     type Request = EncodeRequest;
-    type Output = (Latent, Statistics);
+    type Output = (Latent, CodingStatistics);
 
     fn places(&self) -> usize {
         self.0.places()
     }
 
-    fn serve(&self, request: EncodeRequest, reply: &Reply<(Latent, Statistics)>) -> Result<(Latent, Statistics)> {
+    fn serve(
+        &self,
+        request: EncodeRequest,
+        reply: &Reply<(Latent, CodingStatistics)>,
+    ) -> Result<(Latent, CodingStatistics)> {
         self.encode(request, reply)
     }
 }

@@ -17,7 +17,7 @@ mod half;
 mod interface;
 mod latent;
 
-pub use coder::{CodingOptions, Statistics};
+pub use coder::{CodingOptions, CodingStatistics};
 pub(crate) use coder::{Watch, pixels_of};
 pub use decoder::{DecodeRequest, Decoder};
 pub use encoder::{EncodeRequest, Encoder, Frames, Posterior};

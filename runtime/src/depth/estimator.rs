@@ -7,7 +7,7 @@ use serde::Serialize;
 use tileforge_contract::ChannelOrder;
 use tileforge_engine::Engine;
 use tileforge_image::Size;
-use tileforge_session::{Assigned, Placed, Placement};
+use tileforge_session::{Assigned, Location, Placement};
 
 use super::estimate::{DepthKind, Estimate};
 use super::fitting::{Fitted, INPUT_SIZE, fit, network_size};
@@ -65,7 +65,7 @@ impl std::fmt::Debug for DepthRequest {
 
 /// What a picture took.
 #[derive(Clone, Debug, Serialize)]
-pub struct Statistics {
+pub struct DepthStatistics {
     /// Size of the picture, and of the result.
     pub size: Size,
     /// Size in the network.
@@ -136,8 +136,8 @@ impl Estimator {
     }
 
     /// Where its sessions run.
-    pub fn placed(&self) -> Placed<'_> {
-        self.network.placed()
+    pub fn location(&self) -> Location<'_> {
+        self.network.location()
     }
 
     /// Pictures that are worked on at the same time.
@@ -145,7 +145,7 @@ impl Estimator {
         self.network.streams()
     }
 
-    fn estimate(&self, ticket: &Ticket, request: DepthRequest) -> Result<Statistics> {
+    fn estimate(&self, ticket: &Ticket, request: DepthRequest) -> Result<DepthStatistics> {
         let started = Instant::now();
         let DepthInput { picture, map } = (request.open)()?;
         let size = picture.size;
@@ -161,7 +161,7 @@ impl Estimator {
         let estimate = self.output(&values.into_f32()?, in_network, size)?;
         (request.write)(&estimate)?;
         let (written, missing) = (Instant::now(), estimate.missing());
-        Ok(Statistics {
+        Ok(DepthStatistics {
             size,
             network_size: in_network,
             stretched: fitted.stretched,
@@ -241,13 +241,13 @@ impl Estimator {
 impl Task for Estimator {
     const NAME: &'static str = "depth";
     type Request = DepthRequest;
-    type Output = Statistics;
+    type Output = DepthStatistics;
 
     fn places(&self) -> usize {
         self.network.places(&self.groups)
     }
 
-    fn serve(&self, request: DepthRequest, reply: &Reply<Statistics>) -> Result<Statistics> {
+    fn serve(&self, request: DepthRequest, reply: &Reply<DepthStatistics>) -> Result<DepthStatistics> {
         self.estimate(reply.ticket(), request)
     }
 }

@@ -21,6 +21,6 @@ mod map;
 
 pub use colour_map::ColourMap;
 pub use estimate::{Colouring, DepthFormat, DepthKind, Estimate};
-pub use estimator::{DepthInput, DepthOptions, DepthRequest, Estimator, Statistics};
+pub use estimator::{DepthInput, DepthOptions, DepthRequest, DepthStatistics, Estimator};
 pub use interface::{is_depth, takes_map};
 pub use map::{DepthMap, MapOptions};

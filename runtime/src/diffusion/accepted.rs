@@ -8,7 +8,7 @@ use super::networks::Networks;
 use super::request::{CutOff, GenerateRequest, Preview, Resized, Text};
 use super::schedulers::{self, Config, Scheduler};
 use super::settings::{Family, Fit, GenerateKind, Settings};
-use super::source::Source;
+use super::source::StartingPoint;
 use super::texts::{TextEncoder, cut_off, pieces};
 use crate::error::Result;
 use crate::random::Noise;
@@ -48,7 +48,7 @@ impl Accepted {
         networks: &Networks,
         family: Family,
         scheduler: &Config,
-    ) -> Result<(Self, Source)> {
+    ) -> Result<(Self, StartingPoint)> {
         let kind = request.kind();
         let GenerateRequest { settings, start, mask, noise, preview, decodes } = request;
         settings.check()?;
@@ -56,7 +56,7 @@ impl Accepted {
         let start = start.map(|open| open()).transpose()?;
         let mask = mask.map(|open| open()).transpose()?;
         let noise = noise.map(|open| open()).transpose()?;
-        let source = Source::new(start, mask, noise)?;
+        let source = StartingPoint::new(start, mask, noise)?;
         let factor = networks.decoder.factor();
         let known = networks.sizes();
         let (size, resized) = chosen_size(&settings, &source, factor, &known)?;
@@ -163,7 +163,7 @@ pub(super) fn cut_off_of(settings: &Settings, networks: &Networks) -> Result<Vec
 /// The size of the result, and how a picture gets it that has another one.
 fn chosen_size(
     settings: &Settings,
-    source: &Source,
+    source: &StartingPoint,
     factor: usize,
     known: &[Size],
 ) -> Result<(Size, Option<Resized>), Error> {
@@ -205,7 +205,7 @@ mod tests {
     fn chosen(settings: &Settings, [width, height]: [u32; 2], known: &[Size]) -> (Size, Option<Resized>) {
         let size = Size { width, height };
         let picture = Pixels { size, channels: 1, samples: vec![0.5; size.pixels() as usize] };
-        chosen_size(settings, &Source::Picture(picture), 8, known).unwrap()
+        chosen_size(settings, &StartingPoint::Picture(picture), 8, known).unwrap()
     }
 
     #[test]

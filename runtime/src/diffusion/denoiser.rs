@@ -6,7 +6,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tileforge_engine::{Engine, Roles};
 use tileforge_image::Size;
-use tileforge_session::{Assigned, Placed, Placement};
+use tileforge_session::{Assigned, Location, Placement};
 
 use super::error::Error;
 use super::interface::{Input, Interface};
@@ -44,8 +44,8 @@ impl Denoiser {
     }
 
     /// Where it runs.
-    pub(super) fn placed(&self) -> Placed<'_> {
-        self.network.placed()
+    pub(super) fn location(&self) -> Location<'_> {
+        self.network.location()
     }
 
     /// The providers that took its nodes.

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use tileforge_engine::{Engine, Pipeline};
 use tileforge_image::Size;
-use tileforge_session::{Assigned, Placed, Placement};
+use tileforge_session::{Assigned, Location, Placement};
 
 use super::accepted::{Accepted, cut_off_of};
 use super::conditions::{Conditions, TIME_IDS_WITH_SCORE, check_texts};
@@ -12,10 +12,10 @@ use super::denoiser::{Conditioned, Denoiser};
 use super::error::Error;
 use super::guidance::Step;
 use super::networks::Networks;
-use super::request::{CutOff, GenerateRequest, Generated, Resized, Seconds, Statistics};
+use super::request::{CutOff, GenerateRequest, GenerateStatistics, Generated, Resized, Seconds};
 use super::schedulers::Config;
 use super::settings::{Family, Fit, GenerateKind, Settings};
-use super::source::Source;
+use super::source::StartingPoint;
 use super::start::{Original, Preparation, Prepared};
 use super::texts::TextEncoder;
 use super::tokenizer::Tokenizer;
@@ -132,13 +132,13 @@ impl Generator {
     }
 
     /// Where the network's sessions run, and how long those of all parts took to open so far.
-    pub fn placed(&self) -> Placed<'_> {
+    pub fn location(&self) -> Location<'_> {
         let Networks { texts, denoiser, encoder, decoder } = &self.networks;
-        let texts = texts.iter().map(|text| text.placed().opening).sum::<Duration>();
-        let coders = encoder.iter().map(|encoder| encoder.placed()).chain([decoder.placed()]);
-        let denoiser = denoiser.placed();
+        let texts = texts.iter().map(|text| text.location().opening).sum::<Duration>();
+        let coders = encoder.iter().map(|encoder| encoder.location()).chain([decoder.location()]);
+        let denoiser = denoiser.location();
         let opening = texts + denoiser.opening + coders.map(|coder| coder.opening).sum::<Duration>();
-        Placed { opening, ..denoiser }
+        Location { opening, ..denoiser }
     }
 
     /// Whether the network only fills masked parts of pictures.
@@ -179,7 +179,7 @@ impl Generator {
         let decode = || self.decode(to_decode, original.as_ref(), reply);
         let (pictures, tiles) = timed(&mut seconds.decode, decode)?;
         seconds.total = began.elapsed().as_secs_f64();
-        let statistics = Statistics {
+        let statistics = GenerateStatistics {
             kind,
             size,
             latent_size,
@@ -214,7 +214,12 @@ impl Generator {
     }
 
     /// What the first step starts from.
-    fn prepare_latents(&self, accepted: &mut Accepted, source: Source, reply: &Reply<Generated>) -> Result<Prepared> {
+    fn prepare_latents(
+        &self,
+        accepted: &mut Accepted,
+        source: StartingPoint,
+        reply: &Reply<Generated>,
+    ) -> Result<Prepared> {
         let preparation = Preparation {
             accepted,
             channels: self.networks.denoiser.interface.channels,

@@ -38,5 +38,5 @@ pub mod tokenizer;
 
 pub use error::Error;
 pub use generator::{Generator, GeneratorOptions};
-pub use request::{CutOff, GenerateRequest, Generated, Resized, Seconds, Start, Statistics, Text};
+pub use request::{CutOff, GenerateRequest, GenerateStatistics, Generated, Resized, Seconds, Start, Text};
 pub use settings::{Family, Fit, GenerateKind, RandomNumbers, Settings, SettingsVersion};

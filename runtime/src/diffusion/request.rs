@@ -18,15 +18,15 @@ pub enum Start {
     Latent(Latent),
 }
 
-type Open<T> = Box<dyn FnOnce() -> Result<T> + Send>;
+type Deferred<T> = Box<dyn FnOnce() -> Result<T> + Send>;
 pub(super) type Preview = Box<dyn FnMut(usize, &Pixels) -> Result<()> + Send>;
 
 /// What is asked of a pipeline. What is given by functions is opened when the request's turn comes, on another thread.
 pub struct GenerateRequest {
     pub(super) settings: Settings,
-    pub(super) start: Option<Open<Start>>,
-    pub(super) mask: Option<Open<Pixels>>,
-    pub(super) noise: Option<Open<Latent>>,
+    pub(super) start: Option<Deferred<Start>>,
+    pub(super) mask: Option<Deferred<Pixels>>,
+    pub(super) noise: Option<Deferred<Latent>>,
     pub(super) preview: Option<(usize, Preview)>,
     pub(super) decodes: bool,
 }
@@ -91,12 +91,12 @@ pub struct Generated {
     /// A latent for each picture.
     pub latents: Vec<Latent>,
     /// What it took.
-    pub statistics: Statistics,
+    pub statistics: GenerateStatistics,
 }
 
 /// What a request took.
 #[derive(Clone, Debug, Serialize)]
-pub struct Statistics {
+pub struct GenerateStatistics {
     /// What the pictures are made from.
     pub kind: GenerateKind,
     /// Width and height.

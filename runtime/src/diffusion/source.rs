@@ -9,7 +9,7 @@ use crate::autoencoder::{Latent, pixels_of};
 use crate::pixels::Pixels;
 
 /// What the steps start from.
-pub(super) enum Source {
+pub(super) enum StartingPoint {
     /// Noise of deviation 1; `None`: it is drawn.
     Noise(Option<Latent>),
     /// A picture, to which noise is added.
@@ -20,7 +20,7 @@ pub(super) enum Source {
     Masked { picture: Pixels, mask: Pixels },
 }
 
-impl Source {
+impl StartingPoint {
     pub(super) fn new(start: Option<Start>, mask: Option<Pixels>, noise: Option<Latent>) -> Result<Self, Error> {
         match (start, mask) {
             (None, None) => Ok(Self::Noise(noise)),
@@ -115,8 +115,8 @@ mod tests {
         Latent { channels, frames: None, size, values, pixels: None, clip_frames: None }
     }
 
-    fn masked(start: Start, mask: Pixels) -> Result<Source, Error> {
-        Source::new(Some(start), Some(mask), None)
+    fn masked(start: Start, mask: Pixels) -> Result<StartingPoint, Error> {
+        StartingPoint::new(Some(start), Some(mask), None)
     }
 
     #[test]
@@ -124,36 +124,37 @@ mod tests {
         assert!(masked(Start::Picture(picture(9, 7)), picture(9, 7)).is_ok());
         let error = masked(Start::Picture(picture(9, 7)), picture(7, 9)).err().unwrap().to_string();
         assert_eq!(error, "expected a mask of the picture's size 9×7, found 7×9");
-        for refused in
-            [masked(Start::Latent(latent(4, EIGHT)), picture(9, 7)), Source::new(None, Some(picture(9, 7)), None)]
-        {
+        for refused in [
+            masked(Start::Latent(latent(4, EIGHT)), picture(9, 7)),
+            StartingPoint::new(None, Some(picture(9, 7)), None),
+        ] {
             assert_eq!(refused.err().unwrap().to_string(), "a mask needs a picture, whose part it is");
         }
     }
 
     #[test]
     fn what_is_given_has_the_size_of_the_result() {
-        assert_eq!(Source::Noise(None).size(FACTOR), None);
-        assert_eq!(Source::Noise(Some(latent(4, EIGHT))).size(FACTOR), Some(Size { width: 64, height: 64 }));
-        assert_eq!(Source::Latent(latent(4, EIGHT)).size(FACTOR), Some(Size { width: 64, height: 64 }));
+        assert_eq!(StartingPoint::Noise(None).size(FACTOR), None);
+        assert_eq!(StartingPoint::Noise(Some(latent(4, EIGHT))).size(FACTOR), Some(Size { width: 64, height: 64 }));
+        assert_eq!(StartingPoint::Latent(latent(4, EIGHT)).size(FACTOR), Some(Size { width: 64, height: 64 }));
         // What does not divide into latent pixels is left out, as in diffusers.
-        assert_eq!(Source::Picture(picture(81, 70)).size(FACTOR), Some(Size { width: 80, height: 64 }));
+        assert_eq!(StartingPoint::Picture(picture(81, 70)).size(FACTOR), Some(Size { width: 80, height: 64 }));
     }
 
     #[test]
     fn what_the_networks_cannot_start_from_is_refused_before_they_run() {
         let mut settings = Settings::new("a fox", GenerateKind::ImageToImage, Family::StableDiffusion);
-        let check = |source: &Source, settings: &Settings, has_encoder: bool| {
+        let check = |source: &StartingPoint, settings: &Settings, has_encoder: bool| {
             source.check(settings, CHANNELS, EIGHT, has_encoder).map_err(|error| error.to_string())
         };
-        let (noise, start) = (Source::Noise(Some(latent(4, EIGHT))), Source::Latent(latent(16, EIGHT)));
-        assert_eq!(check(&Source::Noise(None), &settings, false), Ok(()));
+        let (noise, start) = (StartingPoint::Noise(Some(latent(4, EIGHT))), StartingPoint::Latent(latent(16, EIGHT)));
+        assert_eq!(check(&StartingPoint::Noise(None), &settings, false), Ok(()));
         assert_eq!(check(&noise, &settings, false), Ok(()));
         let expected = "the latent to start from: expected a latent of 4 channels of 8×8, found 16 channels of 8×8";
         assert_eq!(check(&start, &settings, true), Err(expected.into()));
         let expected = "a picture to start from needs an encoder of pictures, and the engine has none";
-        assert_eq!(check(&Source::Picture(picture(64, 64)), &settings, false), Err(expected.into()));
-        assert_eq!(check(&Source::Picture(picture(64, 64)), &settings, true), Ok(()));
+        assert_eq!(check(&StartingPoint::Picture(picture(64, 64)), &settings, false), Err(expected.into()));
+        assert_eq!(check(&StartingPoint::Picture(picture(64, 64)), &settings, true), Ok(()));
         settings.count = 2;
         assert_eq!(check(&noise, &settings, false), Err("noise that is given is that of one picture".into()));
         settings.start = Some(0.5);

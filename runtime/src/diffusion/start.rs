@@ -8,7 +8,7 @@ use super::error::Error;
 use super::request::Resized;
 use super::schedulers::Scheduler;
 use super::settings::Fit;
-use super::source::{Source, check_latent};
+use super::source::{StartingPoint, check_latent};
 use crate::autoencoder::{Encoder, Watch};
 use crate::error::{Error as RuntimeError, Result};
 use crate::host::Ticket;
@@ -91,19 +91,19 @@ pub(super) struct Preparation<'b> {
 }
 
 impl Preparation<'_> {
-    pub(super) fn prepare(mut self, source: Source) -> Result<Prepared> {
+    pub(super) fn prepare(mut self, source: StartingPoint) -> Result<Prepared> {
         match source {
-            Source::Noise(given) => {
+            StartingPoint::Noise(given) => {
                 let noise = given.map_or_else(|| self.draw(), |latent| latent.values);
                 Ok(Prepared::without_mask(self.scaled(&noise)))
             }
-            Source::Latent(latent) => self.image_to_image(latent.values.into_iter().map(f64::from).collect()),
-            Source::Picture(picture) => {
+            StartingPoint::Latent(latent) => self.image_to_image(latent.values.into_iter().map(f64::from).collect()),
+            StartingPoint::Picture(picture) => {
                 let fitted = self.fitted(&picture)?;
                 let latent = self.encoded(fitted)?;
                 self.image_to_image(latent)
             }
-            Source::Masked { picture, mask } => self.inpainting(&picture, &mask),
+            StartingPoint::Masked { picture, mask } => self.inpainting(&picture, &mask),
         }
     }
 

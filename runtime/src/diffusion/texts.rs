@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tileforge_contract::{Axis, DataType, Meaning, TensorSpec};
 use tileforge_engine::{Engine, Roles, TextOutput, TextRole};
-use tileforge_session::{Placed, Placement};
+use tileforge_session::{Location, Placement};
 
 use super::error::Error;
 use super::prompt;
@@ -156,8 +156,8 @@ impl TextEncoder {
     }
 
     /// Where it runs.
-    pub(super) fn placed(&self) -> Placed<'_> {
-        self.network.placed()
+    pub(super) fn location(&self) -> Location<'_> {
+        self.network.location()
     }
 
     /// Closes its sessions, until they are needed again.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crossbeam_channel::{Sender, bounded, unbounded};
 use tileforge_contract::{Contract, Meaning, Shapes, Sizes, TensorSpec};
 use tileforge_engine::{Engine, Graph};
-use tileforge_session::{Assigned, Bound, Buffer, Placed, Placement, Session};
+use tileforge_session::{Assigned, Bound, Buffer, Location, Placement, Session};
 
 use super::core::Core;
 use super::group::Group;
@@ -56,8 +56,8 @@ impl Network {
     }
 
     /// Where it runs.
-    pub(crate) fn placed(&self) -> Placed<'_> {
-        self.core.ladder.placed()
+    pub(crate) fn location(&self) -> Location<'_> {
+        self.core.ladder.location()
     }
 
     /// Sessions that run at the same time, where memory holds them.

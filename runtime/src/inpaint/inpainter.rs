@@ -7,7 +7,7 @@ use serde::Serialize;
 use tileforge_contract::{Inpaint, TensorSpec};
 use tileforge_engine::Engine;
 use tileforge_image::{Header, Limits, RowSink, RowSource, Size};
-use tileforge_session::{Assigned, Placed, Placement};
+use tileforge_session::{Assigned, Location, Placement};
 
 use super::picture::{Hole, Picture};
 use super::place::{Area, Place, mirrored, place};
@@ -66,7 +66,7 @@ impl std::fmt::Debug for InpaintRequest {
 
 /// What a picture took.
 #[derive(Clone, Debug, Serialize)]
-pub struct Statistics {
+pub struct InpaintStatistics {
     /// Size of the picture, and of the result.
     pub size: Size,
     /// Pixels that were made anew.
@@ -128,8 +128,8 @@ impl Inpainter {
     }
 
     /// Where its sessions run.
-    pub fn placed(&self) -> Placed<'_> {
-        self.network.placed()
+    pub fn location(&self) -> Location<'_> {
+        self.network.location()
     }
 
     /// Pictures that are worked on at the same time.
@@ -137,7 +137,7 @@ impl Inpainter {
         self.network.streams()
     }
 
-    fn fill(&self, ticket: &Ticket, InpaintRequest { open, create }: InpaintRequest) -> Result<Statistics> {
+    fn fill(&self, ticket: &Ticket, InpaintRequest { open, create }: InpaintRequest) -> Result<InpaintStatistics> {
         let started = Instant::now();
         let InpaintInput { mut picture, mut mask, limits } = open()?;
         let (size, of_mask) = (picture.header().size, mask.header().size);
@@ -159,7 +159,7 @@ impl Inpainter {
         let made = filled.as_ref().map(|((made, _), place)| (made, place.area));
         picture.write(&hole, made, sink)?;
         let place = filled.as_ref().map(|(_, place)| place);
-        Ok(Statistics {
+        Ok(InpaintStatistics {
             size,
             filled: hole.count(),
             area: place.map(|place| place.area),
@@ -199,13 +199,13 @@ impl Inpainter {
 impl Task for Inpainter {
     const NAME: &'static str = "inpaint";
     type Request = InpaintRequest;
-    type Output = Statistics;
+    type Output = InpaintStatistics;
 
     fn places(&self) -> usize {
         self.network.places(&self.groups)
     }
 
-    fn serve(&self, request: InpaintRequest, reply: &Reply<Statistics>) -> Result<Statistics> {
+    fn serve(&self, request: InpaintRequest, reply: &Reply<InpaintStatistics>) -> Result<InpaintStatistics> {
         self.fill(reply.ticket(), request)
     }
 }

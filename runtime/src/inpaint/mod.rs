@@ -12,7 +12,7 @@ mod inpainter;
 mod picture;
 mod place;
 
-pub use inpainter::{InpaintInput, InpaintOptions, InpaintRequest, Inpainter, Statistics};
+pub use inpainter::{InpaintInput, InpaintOptions, InpaintRequest, InpaintStatistics, Inpainter};
 
 use tileforge_contract::{Contract, Task};
 

@@ -18,4 +18,4 @@ mod statistics;
 pub use interface::is_realtime;
 pub use pace::{Late, Pace};
 pub use player::{Player, RealtimeOptions, RealtimeRequest};
-pub use statistics::Statistics;
+pub use statistics::StreamStatistics;

@@ -2,12 +2,12 @@
 
 use tileforge_engine::Engine;
 use tileforge_image::Size;
-use tileforge_session::{Placed, Placement};
+use tileforge_session::{Location, Placement};
 
 use super::interface::Interface;
 use super::pace::Pace;
 use super::stages::{Shown, play};
-use super::statistics::Statistics;
+use super::statistics::StreamStatistics;
 use crate::error::{Error, Result};
 use crate::frames::FrameStream;
 use crate::host::{Host, Network, Reply, Task};
@@ -102,7 +102,7 @@ impl Player {
     }
 
     /// Plays a stream to its end.
-    fn play(&self, mut stream: Box<dyn FrameStream>, reply: &Reply<Statistics>) -> Result<Statistics> {
+    fn play(&self, mut stream: Box<dyn FrameStream>, reply: &Reply<StreamStatistics>) -> Result<StreamStatistics> {
         let first = stream.next()?.ok_or(Error::NoFrames)?;
         let (size, graph) = self.graph_for(first.0.header().size).ok_or_else(|| Error::internal("realtime"))?;
         let lease = self.engine.lease(reply.ticket(), graph)?;
@@ -111,8 +111,8 @@ impl Player {
     }
 
     /// Where its sessions run.
-    pub fn placed(&self) -> Placed<'_> {
-        self.engine.placed()
+    pub fn location(&self) -> Location<'_> {
+        self.engine.location()
     }
 }
 
@@ -136,13 +136,13 @@ fn timesteps(interface: &Interface, asked: Vec<f32>) -> Result<Vec<f32>> {
 impl Task for Player {
     const NAME: &'static str = "realtime";
     type Request = RealtimeRequest;
-    type Output = Statistics;
+    type Output = StreamStatistics;
 
     fn places(&self) -> usize {
         self.engine.streams()
     }
 
-    fn serve(&self, request: RealtimeRequest, reply: &Reply<Statistics>) -> Result<Statistics> {
+    fn serve(&self, request: RealtimeRequest, reply: &Reply<StreamStatistics>) -> Result<StreamStatistics> {
         self.play((request.0)()?, reply)
     }
 }

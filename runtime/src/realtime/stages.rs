@@ -9,7 +9,7 @@ use tileforge_session::Assigned;
 
 use super::interface::Interface;
 use super::pace::{Pace, Schedule};
-use super::statistics::Statistics;
+use super::statistics::StreamStatistics;
 use crate::error::{Error, Result};
 use crate::frames::{FrameAndPlace, FrameStream};
 use crate::host::{Lease, Reply, Ticket};
@@ -49,8 +49,8 @@ pub(super) fn play(
     mut stream: Box<dyn FrameStream>,
     first: FrameAndPlace,
     pace: Option<Pace>,
-    reply: &Reply<Statistics>,
-) -> Result<Statistics> {
+    reply: &Reply<StreamStatistics>,
+) -> Result<StreamStatistics> {
     let (size, network_size) = (first.0.header().size, network.size);
     let started = Instant::now();
     let schedule = pace.map(|pace| Schedule::new(pace, started));
@@ -72,7 +72,7 @@ pub(super) fn play(
     let seconds = started.elapsed().as_secs_f64();
     counts.milliseconds.sort_by(f64::total_cmp);
     let computed = counts.milliseconds.len();
-    Ok(Statistics {
+    Ok(StreamStatistics {
         size,
         network_size,
         frames: counts.frames,
@@ -95,7 +95,7 @@ fn read_all(
     network_size: Size,
     schedule: Option<Schedule>,
     frames: Sender<Read>,
-    reply: &Reply<Statistics>,
+    reply: &Reply<StreamStatistics>,
 ) -> Result<()> {
     let mut next = Some(first);
     let mut number = 0;
@@ -132,7 +132,7 @@ fn run_all(
     frames: &Receiver<Read>,
     results: Sender<Made>,
     schedule: Option<Schedule>,
-    reply: &Reply<Statistics>,
+    reply: &Reply<StreamStatistics>,
 ) -> Result<Counts> {
     let mut counts = Counts::default();
     for Read { size, frame, sink } in frames {

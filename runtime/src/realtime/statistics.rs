@@ -6,7 +6,7 @@ use tileforge_session::Assigned;
 
 /// What a stream took.
 #[derive(Clone, Debug, Serialize)]
-pub struct Statistics {
+pub struct StreamStatistics {
     /// Size of the frames.
     pub size: Size,
     /// Size in the network.

@@ -27,6 +27,6 @@ mod transformer;
 pub use colour::ColourCorrection;
 pub use fitting::{Fitting, Wanted};
 pub use interface::Widths;
-pub use request::{NoiseOf, RestoreRequest, Seconds, Settings, Statistics};
+pub use request::{NoiseOf, RestoreRequest, RestoreStatistics, Seconds, Settings};
 pub use restorer::Restorer;
 pub use transformer::text_states;

@@ -42,11 +42,11 @@ pub struct Settings {
 }
 
 /// Opens a stream, when its turn comes.
-pub(super) type Open = Box<dyn FnOnce(&Fitting) -> Result<Box<dyn FrameStream>> + Send>;
+pub(super) type OpenFrames = Box<dyn FnOnce(&Fitting) -> Result<Box<dyn FrameStream>> + Send>;
 
 /// A film to restore. A picture is a film of one frame.
 pub struct RestoreRequest {
-    pub(super) open: Open,
+    pub(super) open: OpenFrames,
     pub(super) settings: Settings,
     pub(super) limits: Limits,
 }
@@ -88,7 +88,7 @@ pub struct Seconds {
 
 /// What a film or a picture took.
 #[derive(Clone, Debug, Serialize)]
-pub struct Statistics {
+pub struct RestoreStatistics {
     /// Size of what came out.
     pub size: Size,
     /// Size in the networks.

@@ -7,12 +7,12 @@ use std::time::Instant;
 use tileforge_contract::Extent;
 use tileforge_engine::Pipeline;
 use tileforge_image::{Limits, RowSink, Size};
-use tileforge_session::Placed;
+use tileforge_session::Location;
 
 use super::batches::{filling, weights};
 use super::fitting::{Fit, Fitting, Wanted};
 use super::interface::transformer_of;
-use super::request::{NoiseOf, RestoreRequest, Seconds, Settings, Statistics};
+use super::request::{NoiseOf, RestoreRequest, RestoreStatistics, Seconds, Settings};
 use super::transformer::Transformer;
 use crate::autoencoder::{Clips, CodingOptions, Decoder, Direction, Encoder, Half, Latent, Watch};
 use crate::error::{Error, Result};
@@ -72,10 +72,10 @@ impl Restorer {
     }
 
     /// Where the transformer's sessions run, and how long those of all parts took to open so far.
-    pub fn placed(&self) -> Placed<'_> {
-        let coders = self.encoder.placed().opening + self.decoder.placed().opening;
-        let placed = self.transformer.placed();
-        Placed { opening: placed.opening + coders, ..placed }
+    pub fn location(&self) -> Location<'_> {
+        let coders = self.encoder.location().opening + self.decoder.location().opening;
+        let placed = self.transformer.location();
+        Location { opening: placed.opening + coders, ..placed }
     }
 
     /// The size of what frames become.
@@ -83,7 +83,7 @@ impl Restorer {
         self.fitting.with(wanted)
     }
 
-    fn restore(&self, request: RestoreRequest, reply: &Reply<Statistics>) -> Result<Statistics> {
+    fn restore(&self, request: RestoreRequest, reply: &Reply<RestoreStatistics>) -> Result<RestoreStatistics> {
         let RestoreRequest { open, settings, limits } = request;
         let fitting = self.fitting(settings.wanted);
         let stream = open(&fitting)?;
@@ -150,13 +150,13 @@ struct Work<'w> {
     restorer: &'w Restorer,
     settings: Settings,
     reading: Reading,
-    reply: &'w Reply<Statistics>,
+    reply: &'w Reply<RestoreStatistics>,
     seconds: Seconds,
     tiles: u64,
 }
 
 impl Work<'_> {
-    fn run(mut self) -> Result<Statistics> {
+    fn run(mut self) -> Result<RestoreStatistics> {
         let began = Instant::now();
         let about = self.reading.stream.frames();
         self.reply.progress(0, about);
@@ -203,7 +203,7 @@ impl Work<'_> {
         self.reading.stream.finish()?;
         self.reply.progress(frames, Some(frames));
         self.seconds.total = began.elapsed().as_secs_f64();
-        Ok(Statistics {
+        Ok(RestoreStatistics {
             size: fit.result,
             network_size: fit.whole,
             frames,
@@ -304,14 +304,14 @@ fn blend(earlier: &mut VecDeque<Vec<Made>>, later: Vec<Pixels>) {
 impl Task for Restorer {
     const NAME: &'static str = "restore";
     type Request = RestoreRequest;
-    type Output = Statistics;
+    type Output = RestoreStatistics;
 
     fn places(&self) -> usize {
         // A film keeps what its clips need on the device.
         1
     }
 
-    fn serve(&self, request: RestoreRequest, reply: &Reply<Statistics>) -> Result<Statistics> {
+    fn serve(&self, request: RestoreRequest, reply: &Reply<RestoreStatistics>) -> Result<RestoreStatistics> {
         self.restore(request, reply)
     }
 }

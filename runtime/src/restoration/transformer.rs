@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tileforge_engine::{Engine, Pipeline};
 use tileforge_image::Size;
-use tileforge_session::{Assigned, Placed, Placement};
+use tileforge_session::{Assigned, Location, Placement};
 
 use super::interface::{Input, Interface, Shape};
 use crate::autoencoder::Latent;
@@ -56,8 +56,8 @@ impl Transformer {
         frames
     }
 
-    pub(super) fn placed(&self) -> Placed<'_> {
-        self.network.placed()
+    pub(super) fn location(&self) -> Location<'_> {
+        self.network.location()
     }
 
     pub(super) fn assigned(&self) -> Vec<Assigned> {

@@ -13,7 +13,7 @@ use tileforge_contract::{Contract, DataType, Meaning, Shapes, Sizes, TensorSpec}
 use tileforge_engine::Engine;
 use tileforge_engine::manifest::{Graph, Manifest};
 use tileforge_files::bounded;
-use tileforge_session::{Assigned, Named, Placed, Placement, Tensor, TensorInfo};
+use tileforge_session::{Assigned, Location, Named, Placement, Tensor, TensorInfo};
 
 use crate::error::{Error, Result};
 use crate::host::{Host, Made, Network, Reply, Task, Ticket, shapes_text};
@@ -33,7 +33,7 @@ pub struct Runner {
 
 impl std::fmt::Debug for Runner {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Runner").field("verdict", self.placed().verdict).finish_non_exhaustive()
+        formatter.debug_struct("Runner").field("verdict", self.location().verdict).finish_non_exhaustive()
     }
 }
 
@@ -85,8 +85,8 @@ impl Runner {
     }
 
     /// Where its sessions run.
-    pub fn placed(&self) -> Placed<'_> {
-        self.network.placed()
+    pub fn location(&self) -> Location<'_> {
+        self.network.location()
     }
 
     fn run(&self, ticket: &Ticket, mut inputs: BTreeMap<String, Tensor>) -> Result<Outputs> {

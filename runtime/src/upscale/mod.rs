@@ -34,6 +34,6 @@ pub use crate::host::Used;
 pub use clock::Seconds;
 pub use options::UpscaleOptions;
 pub use outscale::{Outscale, outscaled};
-pub use request::{Opened, OutputOf, Statistics, UpscaleRequest};
+pub use request::{OpenedPicture, OutputOf, UpscaleRequest, UpscaleStatistics};
 pub use shape::TileShape;
 pub use upscaler::Upscaler;

@@ -107,7 +107,7 @@ impl Models {
             Tiles::AnySize(sides) => return Ok(self.plan_fitted(size, *sides)?),
             Tiles::Fixed(tiles) => tiles.clone(),
         };
-        let seconds = self.throughput.of(&tiles, self.network.placed().provider);
+        let seconds = self.throughput.of(&tiles, self.network.location().provider);
         let plans = tiles.iter().enumerate().flat_map(|(at, tile)| {
             let seconds = seconds.as_ref().map(|seconds| seconds[at]);
             self.overlaps(*tile).into_iter().map(move |overlap| (self.plan_with(size, *tile, overlap), seconds))

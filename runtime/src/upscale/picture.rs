@@ -13,7 +13,7 @@ use super::clock::Clock;
 use super::cut::Cutter;
 use super::join::Joiner;
 use super::models::Models;
-use super::request::{Opened, Statistics};
+use super::request::{OpenedPicture, UpscaleStatistics};
 use super::routing::{Routing, Run};
 use super::tiled::{TileMade, Tiled};
 use crate::error::{Error, Result};
@@ -25,7 +25,7 @@ const AHEAD: usize = 2;
 /// A picture whose tiles go through a model.
 pub(super) struct Picture<'p> {
     models: &'p Models,
-    reply: &'p Reply<Statistics>,
+    reply: &'p Reply<UpscaleStatistics>,
     clock: Clock,
     plan: TilePlan,
     tiled: Arc<Tiled>,
@@ -68,11 +68,11 @@ impl<'p> Picture<'p> {
     /// Takes a picture from its source to its sink.
     pub(super) fn make(
         models: &'p Models,
-        open: impl FnOnce() -> Result<Opened>,
-        reply: &'p Reply<Statistics>,
-    ) -> Result<Statistics> {
+        open: impl FnOnce() -> Result<OpenedPicture>,
+        reply: &'p Reply<UpscaleStatistics>,
+    ) -> Result<UpscaleStatistics> {
         let clock = Clock::start();
-        let Opened { source, sink } = clock.measure(|seconds| &mut seconds.decode, open)?;
+        let OpenedPicture { source, sink } = clock.measure(|seconds| &mut seconds.decode, open)?;
         reply.go_on()?;
         let header = source.header().clone();
         let (plan, tiled) = models.planned(reply.ticket(), header.size)?;
@@ -88,7 +88,7 @@ impl<'p> Picture<'p> {
         Self { models, reply, clock, plan, tiled, routing, output }.go(cutter, blender, sink)
     }
 
-    fn go(self, cutter: Cutter, blender: Blender, sink: Box<dyn RowSink>) -> Result<Statistics> {
+    fn go(self, cutter: Cutter, blender: Blender, sink: Box<dyn RowSink>) -> Result<UpscaleStatistics> {
         let size = sink.written();
         let in_flight = AHEAD * self.models.network.streams() * self.tiled.group.batch() + 1;
         let (given, permits) = bounded(in_flight);
@@ -128,7 +128,7 @@ impl<'p> Picture<'p> {
         if self.tiled.in_parts().is_none() {
             self.models.succeeded();
         }
-        Ok(Statistics {
+        Ok(UpscaleStatistics {
             size,
             tiles: self.plan.count(),
             tile: self.plan.tile(),

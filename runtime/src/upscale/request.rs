@@ -9,7 +9,7 @@ use super::clock::Seconds;
 use crate::error::Result;
 
 /// A picture that has been opened.
-pub struct Opened {
+pub struct OpenedPicture {
     /// Where it comes from.
     pub source: Box<dyn RowSource>,
     /// Where its enlargement goes; for what `output_of` said, or for another depth.
@@ -20,7 +20,7 @@ pub struct Opened {
 pub type OutputOf<'o> = &'o dyn Fn(&Header) -> Result<Header>;
 
 /// A picture to enlarge.
-pub struct UpscaleRequest(Box<dyn FnOnce(OutputOf<'_>) -> Result<Opened> + Send>);
+pub struct UpscaleRequest(Box<dyn FnOnce(OutputOf<'_>) -> Result<OpenedPicture> + Send>);
 
 impl std::fmt::Debug for UpscaleRequest {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -30,24 +30,24 @@ impl std::fmt::Debug for UpscaleRequest {
 
 impl UpscaleRequest {
     /// A picture that `open` opens when its turn comes, on another thread.
-    pub fn new(open: impl FnOnce(OutputOf<'_>) -> Result<Opened> + Send + 'static) -> Self {
+    pub fn new(open: impl FnOnce(OutputOf<'_>) -> Result<OpenedPicture> + Send + 'static) -> Self {
         Self(Box::new(open))
     }
 
     /// A picture that is open. `sink` is for what [`Upscaler::output_of`](super::Upscaler::output_of) says, and may
     /// have another depth.
     pub fn opened(source: impl RowSource + 'static, sink: impl RowSink + 'static) -> Self {
-        Self::new(move |_| Ok(Opened { source: Box::new(source), sink: Box::new(sink) }))
+        Self::new(move |_| Ok(OpenedPicture { source: Box::new(source), sink: Box::new(sink) }))
     }
 
-    pub(super) fn open(self, output_of: OutputOf<'_>) -> Result<Opened> {
+    pub(super) fn open(self, output_of: OutputOf<'_>) -> Result<OpenedPicture> {
         (self.0)(output_of)
     }
 }
 
 /// What a picture took.
 #[derive(Clone, Debug, Serialize)]
-pub struct Statistics {
+pub struct UpscaleStatistics {
     /// Size of the output.
     pub size: Size,
     /// Number of tiles.

@@ -3,12 +3,12 @@
 use tileforge_engine::Engine;
 use tileforge_image::tile::TilePlan;
 use tileforge_image::{Header, Size};
-use tileforge_session::Placed;
+use tileforge_session::Location;
 
 use super::models::Models;
 use super::options::UpscaleOptions;
 use super::picture::Picture;
-use super::request::{Statistics, UpscaleRequest};
+use super::request::{UpscaleRequest, UpscaleStatistics};
 use crate::error::Result;
 use crate::host::{Host, Reply, Task, Used};
 
@@ -38,8 +38,8 @@ impl Upscaler {
     }
 
     /// Where its sessions run.
-    pub fn placed(&self) -> Placed<'_> {
-        self.models.network.placed()
+    pub fn location(&self) -> Location<'_> {
+        self.models.network.location()
     }
 
     /// How a picture will be cut.
@@ -73,14 +73,14 @@ impl Upscaler {
 impl Task for Upscaler {
     const NAME: &'static str = "upscale";
     type Request = UpscaleRequest;
-    type Output = Statistics;
+    type Output = UpscaleStatistics;
 
     fn places(&self) -> usize {
         // Pictures of one tile fill the largest run on each stream, and others are decoded meanwhile.
         self.models.network.streams() * self.models.batch() + 1
     }
 
-    fn serve(&self, request: UpscaleRequest, reply: &Reply<Statistics>) -> Result<Statistics> {
+    fn serve(&self, request: UpscaleRequest, reply: &Reply<UpscaleStatistics>) -> Result<UpscaleStatistics> {
         Picture::make(&self.models, || request.open(&|header| self.models.output_of(header)), reply)
     }
 }

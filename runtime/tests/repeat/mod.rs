@@ -18,7 +18,7 @@ use tileforge_graph::proto::{
 use tileforge_graph::{Attribute, DataType, Model, Node, Opset, Port, TensorType, Weight, WeightStorage};
 use tileforge_image::{Colour, Depth, Header, RowSink, RowSource, Size};
 use tileforge_runtime::host::{Handle, Host, HostOptions, Service, Terms};
-use tileforge_runtime::upscale::{Opened, Statistics, UpscaleOptions, UpscaleRequest, Upscaler};
+use tileforge_runtime::upscale::{OpenedPicture, UpscaleOptions, UpscaleRequest, UpscaleStatistics, Upscaler};
 use tileforge_session::onnxruntime::{self, Search};
 use tileforge_session::{Environment, Placement, Tensor, selftest};
 
@@ -236,12 +236,12 @@ pub fn request(made: &Made, panics: bool) -> (UpscaleRequest, Kept) {
     let sink = kept.clone();
     let request = UpscaleRequest::new(move |output_of| {
         let sink = Sink { header: output_of(&made.header)?, kept: sink, panics };
-        Ok(Opened { source: Box::new(made), sink: Box::new(sink) })
+        Ok(OpenedPicture { source: Box::new(made), sink: Box::new(sink) })
     });
     (request, kept)
 }
 
-pub fn submit(service: &Service<Upscaler>, made: &Made) -> (Handle<Statistics>, Kept) {
+pub fn submit(service: &Service<Upscaler>, made: &Made) -> (Handle<UpscaleStatistics>, Kept) {
     let (request, kept) = request(made, false);
     (service.submit(request, Terms::default()).unwrap(), kept)
 }

@@ -18,14 +18,14 @@ const BYTES_MAXIMUM: u64 = 1 << 20;
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Configuration {
-    /// By name, a source or what [`Placed`] has.
+    /// By name, a source or what [`EnginePlacement`] has.
     models: BTreeMap<String, toml::Value>,
 }
 
 /// A source, and where its engine runs. What is left out is as the command line says.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Placed {
+struct EnginePlacement {
     source: String,
     provider: Option<Provider>,
     strict: Option<bool>,
@@ -51,7 +51,7 @@ fn number<'de, D: Deserializer<'de>>(deserializer: D, most: usize) -> Result<Opt
     (1..=most).contains(&number).then_some(Some(number)).ok_or_else(wrong)
 }
 
-impl Placed {
+impl EnginePlacement {
     fn placement(&self, usual: &Placement) -> Placement {
         let mut placement = usual.clone();
         placement.provider = self.provider.or(placement.provider);
@@ -85,7 +85,7 @@ pub(crate) fn models(engines: &Engines) -> CommandResult<Vec<NamedModel>> {
             toml::Value::String(source) => NamedModel { name, source, placement: placement.clone() },
             said => {
                 let wrong = |source| Error::NotModel { path: path.to_owned(), name: name.clone(), source };
-                let placed: Placed = said.try_into().map_err(|source| wrong(Box::new(source)))?;
+                let placed: EnginePlacement = said.try_into().map_err(|source| wrong(Box::new(source)))?;
                 NamedModel { placement: placed.placement(&placement), source: placed.source, name }
             }
         };

@@ -13,7 +13,7 @@ use crate::app;
 use crate::caller::Caller;
 use crate::datatype::{self, Elements};
 use crate::failure::{Failure, Result};
-use crate::inference::{InferRequest, Input, Options, Output};
+use crate::inference::{InferRequest, Input, Output, RequestOptions};
 
 type Parameters = HashMap<String, InferParameter>;
 
@@ -41,10 +41,10 @@ pub(super) fn request(request: ModelInferRequest) -> Result<InferRequest> {
         Some(ParameterChoice::StringParam(name)) if name == "FP16" => true,
         Some(_) => return Err(Failure::invalid("output_datatype: expected FP32 or FP16")),
     };
-    let options = Options {
+    let options = RequestOptions {
         caller: Caller::default(),
         timeout: whole(&parameters, "timeout")?.filter(|micros| *micros > 0).map(Duration::from_micros),
-        priority: Options::priority_of(whole(&parameters, "priority")?.unwrap_or(0)),
+        priority: RequestOptions::priority_of(whole(&parameters, "priority")?.unwrap_or(0)),
     };
     let outputs = outputs.into_iter().map(|output| output.name).collect();
     Ok(InferRequest { inputs, outputs, half, options })

@@ -15,7 +15,7 @@ use crate::budget::Held;
 use crate::caller::Caller;
 use crate::failure::{Failure, Result};
 use crate::generate::{self, MaskOf, Wanted, decode_text};
-use crate::inference::Options;
+use crate::inference::RequestOptions;
 use crate::model::{Model, Purpose};
 use crate::pictures::{Upload, format_named, media_of};
 use crate::size::{check_mask, shown, size_of};
@@ -48,7 +48,7 @@ pub(crate) struct Order {
     pub(super) streams: bool,
     model: Arc<Model>,
     wanted: Wanted,
-    options: Options,
+    options: RequestOptions,
     held: Arc<Held>,
 }
 
@@ -95,10 +95,10 @@ impl Order {
             |purpose| purpose == Purpose::Generate,
             "texts to pictures",
         )?;
-        let options = Options {
+        let options = RequestOptions {
             caller,
-            timeout: asked.timeout.map(Options::timeout_of).transpose()?.flatten(),
-            priority: Options::priority_of(asked.priority.unwrap_or(0)),
+            timeout: asked.timeout.map(RequestOptions::timeout_of).transpose()?.flatten(),
+            priority: RequestOptions::priority_of(asked.priority.unwrap_or(0)),
         };
         let picture = match pictures.pop() {
             Some(sent) => Some(decoded(app, "image", sent, &held).await?),

@@ -11,7 +11,7 @@ use tracing::Instrument;
 use super::upload::Upload;
 use crate::app::App;
 use crate::failure::{Failure, FailureKind, Result};
-use crate::inference::Options;
+use crate::inference::RequestOptions;
 use crate::model::{Model, Purpose};
 use crate::traces;
 use crate::watcher::Watcher;
@@ -75,7 +75,7 @@ async fn measured(
         return Err(Failure::new(FailureKind::Invalid, message));
     }
     let (picture, _held) = upload.picture(app).await?;
-    let (terms, _cancel) = Options::of_texts(upload.caller, |name| upload.text(name))?.terms(app);
+    let (terms, _cancel) = RequestOptions::of_texts(upload.caller, |name| upload.text(name))?.terms(app);
     let estimate = watcher.follow(model, estimator.submit(picture, None, terms)?).await?;
     let encode = app.coding.work(move || tileforge::encode_depth(&estimate, format));
     let written = encode.instrument(traces::part("encode")).await?;

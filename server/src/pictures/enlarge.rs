@@ -13,7 +13,7 @@ use super::restore::{check_none, restore, settings};
 use super::upload::Upload;
 use crate::app::App;
 use crate::failure::Result;
-use crate::inference::Options;
+use crate::inference::RequestOptions;
 use crate::model::{Model, Purpose};
 use crate::watcher::Watcher;
 
@@ -70,7 +70,7 @@ async fn made(
     watcher: &Watcher,
 ) -> Result<Vec<u8>> {
     let (picture, held) = upload.picture(app).await?;
-    let options = Options::of_texts(upload.caller, |name| upload.text(name))?;
+    let options = RequestOptions::of_texts(upload.caller, |name| upload.text(name))?;
     let made = match restoration {
         None => enlarge(app, model, picture, options, watcher).await?,
         Some(settings) => restore(app, model, (picture, &held), settings, options, watcher).await?,
@@ -83,7 +83,7 @@ pub(crate) async fn enlarge(
     app: &App,
     model: &Model,
     picture: Picture,
-    options: Options,
+    options: RequestOptions,
     watcher: &Watcher,
 ) -> Result<Picture> {
     let upscaler = model.upscaler()?;

@@ -11,7 +11,7 @@ use super::media;
 use super::upload::{MASK, Upload};
 use crate::app::App;
 use crate::failure::Result;
-use crate::inference::Options;
+use crate::inference::RequestOptions;
 use crate::model::{Model, Purpose};
 use crate::size::check_mask;
 use crate::watcher::Watcher;
@@ -62,7 +62,7 @@ async fn made(app: &App, model: &Model, upload: &mut Upload, format: Format, wat
     let (picture, held) = upload.picture(app).await?;
     check_mask(&picture, &mask)?;
     held.add_pixels(picture.size().pixels(), BYTES_PER_PIXEL)?;
-    let (terms, _cancel) = Options::of_texts(upload.caller, |name| upload.text(name))?.terms(app);
+    let (terms, _cancel) = RequestOptions::of_texts(upload.caller, |name| upload.text(name))?.terms(app);
     let filled = watcher.follow(model, inpainter.submit(picture, mask, terms)?).await?;
     app.coding.encode(filled, format).await
 }

@@ -7,7 +7,7 @@ use super::upload::{PICTURE, Upload};
 use crate::app::App;
 use crate::budget::Held;
 use crate::failure::{Failure, Result, WORD_MAXIMUM, shown as shown_word};
-use crate::inference::Options;
+use crate::inference::RequestOptions;
 use crate::model::Model;
 use crate::size::shown;
 use crate::watcher::Watcher;
@@ -63,7 +63,7 @@ pub(super) async fn restore(
     model: &Model,
     (picture, held): (Picture, &Held),
     settings: Settings,
-    options: Options,
+    options: RequestOptions,
     watcher: &Watcher,
 ) -> Result<Picture> {
     let restorer = model.restorer()?;

@@ -24,7 +24,7 @@ use crate::caller::Caller;
 use crate::datatype::{self, Elements};
 use crate::failure::{Failure, FailureKind, Result, WORD_MAXIMUM, shown};
 use crate::few::Object;
-use crate::inference::{self, InferRequest, Input, Options, Output, beside};
+use crate::inference::{self, InferRequest, Input, Output, RequestOptions, beside};
 
 /// How much of a body is JSON.
 const JSON_LENGTH: &str = "inference-header-content-length";
@@ -114,10 +114,10 @@ fn read(json_length: Option<&HeaderValue>, body: &Bytes) -> Result<Read> {
         Some(Parameter::Text(name)) if name == "FP16" => true,
         Some(_) => return Err(Failure::invalid("output_datatype: expected FP32 or FP16")),
     };
-    let options = Options {
+    let options = RequestOptions {
         caller: Caller::default(),
         timeout: whole(&parameters, "timeout")?.filter(|micros| *micros > 0).map(Duration::from_micros),
-        priority: Options::priority_of(whole(&parameters, "priority")?.unwrap_or(0)),
+        priority: RequestOptions::priority_of(whole(&parameters, "priority")?.unwrap_or(0)),
     };
     let outputs = outputs.into_iter().map(|Object(output)| output.name).collect();
     Ok(Read { id, request: InferRequest { inputs, outputs, half, options }, binary })

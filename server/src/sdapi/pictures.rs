@@ -21,7 +21,7 @@ use crate::caller::Caller;
 use crate::failure::{Failure, Result};
 use crate::few;
 use crate::generate::{self, MaskOf, Wanted, decode_text};
-use crate::inference::Options;
+use crate::inference::RequestOptions;
 use crate::model::Purpose;
 use crate::pictures::enlarge;
 use crate::rest::json as answer;
@@ -122,7 +122,7 @@ async fn made(
     let model = lists::pipeline(app, caller, named)?;
     let [prompt, negative] = [wanted.prompt.clone(), wanted.negative_prompt.clone().unwrap_or_default()];
     let (guidance, sampler, count) = (wanted.guidance, wanted.scheduler.clone(), wanted.count.unwrap_or(1));
-    let options = Options { caller, ..Options::default() };
+    let options = RequestOptions { caller, ..RequestOptions::default() };
     let making = running::run(app, caller, kind, |watcher| {
         let model = &model;
         let held = &held;
@@ -155,7 +155,7 @@ pub(super) async fn extra(State(app): State<Arc<App>>, request: Request) -> Resu
     let text = asked.image.as_deref().ok_or_else(|| Failure::invalid("image: expected a picture in base64"))?;
     let picture = decode_text(&app, "image", text, &held).await?;
     let width = picture.size().width;
-    let options = Options { caller, ..Options::default() };
+    let options = RequestOptions { caller, ..RequestOptions::default() };
     let enlarging = running::run(&app, caller, "extras", |watcher| {
         let (app, model) = (&app, &model);
         async move { enlarge(app, model, picture, options, &watcher).await }

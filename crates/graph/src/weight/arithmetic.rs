@@ -3,7 +3,7 @@
 //! All of it is computed in f64. Products and sums stay f64, so that a chain of them is cast, and thus rounded, once at
 //! its end.
 
-use super::{Source, Weight};
+use super::{Weight, WeightSource};
 use crate::{DataType, Error, Result};
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ impl Weight {
     pub fn product(&self, other: &Weight) -> Result<Self> {
         match (self.dims.as_slice(), other.dims.as_slice()) {
             ([rows, inner], [other_inner, columns]) if inner == other_inner && self.is_f64() && other.is_f64() => {
-                let source = Source::Product { left: Arc::new(self.clone()), right: Arc::new(other.clone()) };
+                let source = WeightSource::Product { left: Arc::new(self.clone()), right: Arc::new(other.clone()) };
                 Ok(Weight { data_type: DataType::F64, dims: vec![*rows, *columns], source })
             }
             _ => Err(Error::weight(
@@ -36,7 +36,7 @@ impl Weight {
                 format!("expected two f64 tensors of one shape, found {self:?} and {other:?}"),
             ));
         }
-        let source = Source::Sum { left: Arc::new(self.clone()), right: Arc::new(other.clone()) };
+        let source = WeightSource::Sum { left: Arc::new(self.clone()), right: Arc::new(other.clone()) };
         Ok(Weight { source, ..self.clone() })
     }
 
@@ -53,7 +53,7 @@ impl Weight {
         }
         let of = Arc::new(self.cast(DataType::F64)?);
         let terms = rows.iter().flatten().map(|(row, factor)| (*row, factor.to_bits())).collect();
-        let source = Source::WeightedRows { of, terms, each: N };
+        let source = WeightSource::WeightedRows { of, terms, each: N };
         Ok(Weight { data_type: DataType::F32, dims: [&[rows.len()], rest].concat(), source })
     }
 
@@ -71,8 +71,12 @@ impl Weight {
                 if [*left_rows, *right_columns, *rank] == [rows, columns, *right_rank] =>
             {
                 let of = |weight: &Weight| weight.cast(DataType::F64).map(Arc::new);
-                let source =
-                    Source::LowRank { base: of(self)?, left: of(left)?, right: of(right)?, factor: factor.to_bits() };
+                let source = WeightSource::LowRank {
+                    base: of(self)?,
+                    left: of(left)?,
+                    right: of(right)?,
+                    factor: factor.to_bits(),
+                };
                 Weight { data_type: DataType::F64, dims: self.dims.clone(), source }.cast(self.data_type)
             }
             _ => Err(Error::weight("product", format!("{left:?} times {right:?} does not fit {self:?}"))),

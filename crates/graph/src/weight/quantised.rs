@@ -1,6 +1,6 @@
 //! Weights as integers or 8-bit floats, with one scale for each channel.
 
-use super::{Source, Weight};
+use super::{Weight, WeightSource};
 use crate::{DataType, Error, Result};
 use std::sync::Arc;
 
@@ -46,7 +46,7 @@ impl Weight {
         Ok(Weight {
             data_type: to,
             dims: self.dims.clone(),
-            source: Source::Quantised { of: Arc::new(self.clone()), axis, scales },
+            source: WeightSource::Quantised { of: Arc::new(self.clone()), axis, scales },
         })
     }
 

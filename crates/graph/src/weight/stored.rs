@@ -1,6 +1,6 @@
 //! Tensors as other formats store them: compressed, big-endian, with the other sign, or as a view of a larger tensor.
 
-use super::{Source, Weight, byte_length, layout};
+use super::{Weight, WeightSource, byte_length, layout};
 use crate::mapped::{CHUNK, Checksum};
 use crate::{DataType, Error, MappedFile, Result};
 use flate2::Crc;
@@ -27,7 +27,7 @@ impl Weight {
         // Checks the range, and nothing else.
         let length = usize::try_from(compressed).unwrap_or(usize::MAX);
         Weight::mapped(file.clone(), offset, DataType::U8, vec![length])?;
-        Ok(Weight { data_type, dims, source: Source::Deflated { file, offset, compressed, checksum } })
+        Ok(Weight { data_type, dims, source: WeightSource::Deflated { file, offset, compressed, checksum } })
     }
 
     /// The tensor whose elements this holds with their highest byte first.
@@ -35,7 +35,7 @@ impl Weight {
         if self.data_type.size() == 1 {
             return self;
         }
-        Weight { data_type: self.data_type, dims: self.dims.clone(), source: Source::BigEndian(Arc::new(self)) }
+        Weight { data_type: self.data_type, dims: self.dims.clone(), source: WeightSource::BigEndian(Arc::new(self)) }
     }
 
     /// The same values with the other sign.
@@ -46,7 +46,7 @@ impl Weight {
         if !matches!(self.data_type, DataType::F32 | DataType::F16 | DataType::Bf16 | DataType::F64) {
             return Err(Error::weight("negation", format!("expected floating-point numbers, found {self:?}")));
         }
-        Ok(Weight { data_type: self.data_type, dims: self.dims.clone(), source: Source::Negated(Arc::new(self)) })
+        Ok(Weight { data_type: self.data_type, dims: self.dims.clone(), source: WeightSource::Negated(Arc::new(self)) })
     }
 
     /// The part of an axis from `first` on that is `length` long.
@@ -92,14 +92,14 @@ impl Weight {
         let contiguous =
             elements == 0 || (0..dims.len()).all(|axis| dims[axis] == 1 || strides[axis] == row_major[axis]);
         let source = match &self.source {
-            Source::Range { file, offset } if contiguous => {
-                Source::Range { file: file.clone(), offset: offset + (first * self.data_type.size()) as u64 }
+            WeightSource::Range { file, offset } if contiguous => {
+                WeightSource::Range { file: file.clone(), offset: offset + (first * self.data_type.size()) as u64 }
             }
             source if contiguous && elements == self.elements() => source.clone(),
             _ => {
                 let strides = if contiguous { row_major.into() } else { strides.into() };
                 // The result may be reshaped later, so the view keeps its own sizes.
-                Source::Strided { of: Arc::new(self.clone()), first, dims: dims.as_slice().into(), strides }
+                WeightSource::Strided { of: Arc::new(self.clone()), first, dims: dims.as_slice().into(), strides }
             }
         };
         Ok(Weight { data_type: self.data_type, dims, source })

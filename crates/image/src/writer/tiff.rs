@@ -22,7 +22,7 @@ const CLASSIC_BYTES_MAXIMUM: u64 = 4_000_000_000;
 
 /// A picture that is written strip by strip. The directory comes last.
 pub(super) struct Strips {
-    file: Kind,
+    file: AnyTiffEncoder,
     header: Header,
     row_bytes: usize,
     rows_per_strip: u32,
@@ -33,7 +33,7 @@ pub(super) struct Strips {
     lengths: Vec<u64>,
 }
 
-enum Kind {
+enum AnyTiffEncoder {
     Classic(TiffEncoder<Reporting, TiffKindStandard>),
     Big(TiffEncoder<Reporting, TiffKindBig>),
 }
@@ -47,7 +47,11 @@ impl Strips {
     fn with_kind(file: Reporting, header: &Header, big: bool) -> TiffResult<Self> {
         let row_bytes = header.row_bytes().ok_or(TiffError::LimitsExceeded)?;
         let rows_per_strip = (STRIP_BYTES / row_bytes.max(1)).clamp(1, header.size.height.max(1) as usize) as u32;
-        let file = if big { Kind::Big(TiffEncoder::new_big(file)?) } else { Kind::Classic(TiffEncoder::new(file)?) };
+        let file = if big {
+            AnyTiffEncoder::Big(TiffEncoder::new_big(file)?)
+        } else {
+            AnyTiffEncoder::Classic(TiffEncoder::new(file)?)
+        };
         let (waiting, compressed) = (Vec::new(), Vec::new());
         Ok(Self {
             file,
@@ -81,14 +85,14 @@ impl Strips {
         // Classic TIFF has 32-bit offsets.
         let classic = |values: &[u64]| values.iter().map(|&value| u32::try_from(value)).collect::<Result<Vec<_>, _>>();
         match &mut self.file {
-            Kind::Classic(file) => {
+            AnyTiffEncoder::Classic(file) => {
                 let inner = write_inner(file, &self.header)?;
                 let mut directory = file.image_directory()?;
                 directory.write_tag(Tag::StripOffsets, classic(&self.offsets)?.as_slice())?;
                 directory.write_tag(Tag::StripByteCounts, classic(&self.lengths)?.as_slice())?;
                 write_tags(directory, &self.header, self.rows_per_strip, &inner)
             }
-            Kind::Big(file) => {
+            AnyTiffEncoder::Big(file) => {
                 let inner = write_inner(file, &self.header)?;
                 let mut directory = file.image_directory()?;
                 directory.write_tag(Tag::StripOffsets, self.offsets.as_slice())?;
@@ -105,8 +109,8 @@ impl Strips {
         Deflate::with_level(DeflateLevel::Fast).write_to(&mut self.compressed, &self.waiting)?;
         self.waiting.clear();
         let offset = match &mut self.file {
-            Kind::Classic(file) => write_data(file, &self.compressed)?,
-            Kind::Big(file) => write_data(file, &self.compressed)?,
+            AnyTiffEncoder::Classic(file) => write_data(file, &self.compressed)?,
+            AnyTiffEncoder::Big(file) => write_data(file, &self.compressed)?,
         };
         self.offsets.push(offset);
         self.lengths.push(self.compressed.len() as u64);

@@ -34,6 +34,8 @@ pub(crate) struct OpenVino {
     opens_compiled: bool,
     /// Graphs that sessions have open now.
     open: Mutex<Vec<(Key, Weak<Graph>)>>,
+    /// Locked while a graph is compiled.
+    compiling: Mutex<()>,
 }
 
 impl std::fmt::Debug for OpenVino {
@@ -87,7 +89,15 @@ impl OpenVino {
         let computes_bf16 = capabilities.split([' ', ',']).any(|capability| capability == "BF16");
         let processor = format!("{}: {capabilities}", core.property(c"FULL_DEVICE_NAME")?.trim());
         let opens_compiled = path.parent().and_then(|folder| newest(folder, OPENVINO_GRAPHS)).is_some();
-        Ok(Self { core, version, processor, computes_bf16, opens_compiled, open: Mutex::default() })
+        Ok(Self {
+            core,
+            version,
+            processor,
+            computes_bf16,
+            opens_compiled,
+            open: Mutex::default(),
+            compiling: Mutex::default(),
+        })
     }
 
     /// The release, such as "2026.4.1".
@@ -120,19 +130,28 @@ impl OpenVino {
         cache: Option<&Path>,
         compile: impl FnOnce() -> Result<Graph, E>,
     ) -> Result<Arc<Graph>, E> {
-        // Locked while it compiles: compiling uses every core, and whoever waits may want the same graph.
-        let mut open = self.open.lock();
-        open.retain(|(_, graph)| graph.strong_count() > 0);
-        let found = open.iter().find(|(other, _)| *other == key).and_then(|(_, graph)| graph.upgrade());
-        if let Some(graph) = found {
+        if let Some(graph) = self.open_graph(&key) {
+            return Ok(graph);
+        }
+        // One at a time: compiling uses every core, and another caller may be compiling the same graph. Open graphs are
+        // found meanwhile.
+        let _compiling = self.compiling.lock();
+        if let Some(graph) = self.open_graph(&key) {
             return Ok(graph);
         }
         let graph = Arc::new(match cache.filter(|_| self.opens_compiled) {
             Some(cache) => self.kept(&Store::at(cache.join(kept::FOLDER)).with_limit(CACHE_BYTES), &key, compile)?,
             None => compile()?,
         });
-        open.push((key, Arc::downgrade(&graph)));
+        self.open.lock().push((key, Arc::downgrade(&graph)));
         Ok(graph)
+    }
+
+    /// The graph with this key, if a session has it open.
+    fn open_graph(&self, key: &Key) -> Option<Arc<Graph>> {
+        let mut open = self.open.lock();
+        open.retain(|(_, graph)| graph.strong_count() > 0);
+        open.iter().find(|(other, _)| other == key).and_then(|(_, graph)| graph.upgrade())
     }
 
     /// The graph with this key as it is in the store, or a new one, which is put there if that is worth it.

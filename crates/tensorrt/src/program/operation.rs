@@ -7,7 +7,7 @@ use std::fmt;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Operation {
     /// What it computes.
-    pub kind: Kind,
+    pub kind: OperationKind,
     /// The builder's name for it: of a kernel that it made, what was fused, such as `CorrMulMax`.
     pub kernel: String,
     /// The graph's nodes that went into it.
@@ -32,7 +32,7 @@ impl Operation {
 /// What a kernel computes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kind {
+pub enum OperationKind {
     /// A convolution, with what was fused into it.
     Convolution,
     /// A transposed convolution.
@@ -45,14 +45,14 @@ pub enum Kind {
     Pass,
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for OperationKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
-            Kind::Convolution => "convolution",
-            Kind::TransposedConvolution => "transposed convolution",
-            Kind::Product => "product",
-            Kind::Attention => "attention",
-            Kind::Pass => "pass",
+            OperationKind::Convolution => "convolution",
+            OperationKind::TransposedConvolution => "transposed convolution",
+            OperationKind::Product => "product",
+            OperationKind::Attention => "attention",
+            OperationKind::Pass => "pass",
         })
     }
 }

@@ -1,7 +1,7 @@
 //! What a program does, one kernel after the other.
 
 use super::notation::{Entry, Value};
-use super::operation::{ElementType, Kind, Operation};
+use super::operation::{ElementType, Operation, OperationKind};
 use super::tensors::{Tensor, product};
 use crate::{Error, Result};
 use std::collections::{BTreeSet, HashMap};
@@ -94,15 +94,15 @@ impl<'t> Arguments<'t> {
 }
 
 /// What kind of products there are, of which type, and how many: `None` where that is not known.
-type Products = (Kind, Option<ElementType>, Option<u64>);
+type Products = (OperationKind, Option<ElementType>, Option<u64>);
 
 /// The products of a kernel that consists of several operations.
 fn products_inside(inside: &Listing<'_>) -> Result<Products> {
-    let mut all: Products = (Kind::Pass, None, Some(0));
+    let mut all: Products = (OperationKind::Pass, None, Some(0));
     for entry in &inside.entries {
         let word = entry.key.unwrap_or_default();
         let (kind, element, count) = products(inside, word, &entry.value)?;
-        if kind != Kind::Pass {
+        if kind != OperationKind::Pass {
             (all.0, all.1) = (kind, element);
         }
         all.2 = all.2.zip(count).and_then(|(sum, count)| sum.checked_add(count));
@@ -113,18 +113,18 @@ fn products_inside(inside: &Listing<'_>) -> Result<Products> {
 fn products(listing: &Listing<'_>, word: &str, record: &Value<'_>) -> Result<Products> {
     let (kernel, arguments) = (record.word_of("name").unwrap_or_default(), Arguments::of(record));
     let kind = match word {
-        "corrltn" => Kind::Convolution,
-        "deconvolution" => Kind::TransposedConvolution,
-        "fully_connected" => Kind::Product,
-        "function" if kernel.contains("_mha") => Kind::Attention,
-        _ => return Ok((Kind::Pass, None, Some(0))),
+        "corrltn" => OperationKind::Convolution,
+        "deconvolution" => OperationKind::TransposedConvolution,
+        "fully_connected" => OperationKind::Product,
+        "function" if kernel.contains("_mha") => OperationKind::Attention,
+        _ => return Ok((OperationKind::Pass, None, Some(0))),
     };
     let (inputs, outputs) = (listing.tensors(&arguments.inputs)?, listing.tensors(&arguments.outputs)?);
     let count = match (kind, inputs.as_slice(), outputs.as_slice()) {
-        (Kind::Convolution, [_, filters, ..], [output, ..]) => convolution(output, filters),
-        (Kind::TransposedConvolution, [input, filters, ..], _) => convolution(input, filters),
-        (Kind::Product, [left, right, ..], [output, ..]) => matrix_product(record, left, right, output),
-        (Kind::Attention, [queries, keys, ..], [output, ..]) => attention(queries, keys, output),
+        (OperationKind::Convolution, [_, filters, ..], [output, ..]) => convolution(output, filters),
+        (OperationKind::TransposedConvolution, [input, filters, ..], _) => convolution(input, filters),
+        (OperationKind::Product, [left, right, ..], [output, ..]) => matrix_product(record, left, right, output),
+        (OperationKind::Attention, [queries, keys, ..], [output, ..]) => attention(queries, keys, output),
         _ => None,
     };
     Ok((kind, inputs.first().map(|tensor| tensor.element), count))

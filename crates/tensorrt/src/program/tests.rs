@@ -72,17 +72,17 @@ fn kernels_bytes_and_products_are_those_that_are_counted_by_hand() {
         seen,
         [
             // 16 filters of 4 channels (two groups) and 9 taps, at 30 positions.
-            (Kind::Convolution, "CorrRelu", half, 2 * 240 + 1152, 2 * 480, Some(16 * 4 * 9 * 30)),
-            (Kind::Product, "fully_connected", half, 2 * 480 + 128, 2 * 120, Some(30 * 16 * 4)),
+            (OperationKind::Convolution, "CorrRelu", half, 2 * 240 + 1152, 2 * 480, Some(16 * 4 * 9 * 30)),
+            (OperationKind::Product, "fully_connected", half, 2 * 480 + 128, 2 * 120, Some(30 * 16 * 4)),
             (
-                Kind::Attention,
+                OperationKind::Attention,
                 "gemm_mha_v2",
                 half,
                 2 * 6 * (13 * 64 + 64 * 7 + 7 * 32),
                 2 * 6 * 13 * 32,
                 Some(6 * 13 * 7 * (64 + 32))
             ),
-            (Kind::Pass, "Cast", half, 2 * 120, 4 * 120, Some(0)),
+            (OperationKind::Pass, "Cast", half, 2 * 120, 4 * 120, Some(0)),
         ]
     );
     assert_eq!(program.operations[0].layers, ["body/Conv", "body/Relu"]);

@@ -12,7 +12,9 @@ use tileforge_engine::Engine;
 use tileforge_image::{Colour, Depth, Header, RowSink, RowSource, Size};
 use tileforge_runtime::host::{Cancel, Handle, Host, HostOptions, Service, Terms};
 use tileforge_runtime::percentiles::percentile;
-use tileforge_runtime::upscale::{Opened, Seconds, Statistics, UpscaleOptions, UpscaleRequest, Upscaler, Used};
+use tileforge_runtime::upscale::{
+    OpenedPicture, Seconds, UpscaleOptions, UpscaleRequest, UpscaleStatistics, Upscaler, Used,
+};
 use tileforge_runtime::{Error, Result};
 use tileforge_session::peak_memory_bytes;
 use tileforge_session::provider::GpuMemory;
@@ -157,7 +159,7 @@ pub(super) fn measure(
     for _ in 0..repeats.warm_up {
         upscale(&service, &header)?;
     }
-    let gpus = if upscaler.placed().provider.is_on_processor() { &[][..] } else { &devices };
+    let gpus = if upscaler.location().provider.is_on_processor() { &[][..] } else { &devices };
     let (measured, device_memory_bytes) = with_most_used(gpus, || {
         let alone = (0..repeats.runs).map(|_| upscale(&service, &header)).collect::<Result<Vec<_>>>()?;
         let passes =
@@ -167,7 +169,7 @@ pub(super) fn measure(
     let (alone, passes) = measured?;
     let statistics = alone.last().ok_or_else(|| Error::Internal("bench".into()))?;
     let Used { streams, batch } = upscaler.used();
-    let provider = Assigned::most(&statistics.assigned).unwrap_or(upscaler.placed().provider);
+    let provider = Assigned::most(&statistics.assigned).unwrap_or(upscaler.location().provider);
     let mut in_order = passes.clone();
     in_order.sort_by(f64::total_cmp);
     let images_per_second = percentile(&in_order, 0.5);
@@ -202,7 +204,7 @@ pub(super) fn measure(
             blend_ms: percentile(&sorted(&alone, |seconds| seconds.blend), 0.5),
             encode_ms: percentile(&sorted(&alone, |seconds| seconds.encode), 0.5),
         },
-        session_seconds: upscaler.placed().opening.as_secs_f64(),
+        session_seconds: upscaler.location().opening.as_secs_f64(),
         peak_memory_bytes: peak_memory_bytes(),
         device_memory_bytes: device_memory_bytes.filter(|_| !provider.is_on_processor()),
     })
@@ -214,7 +216,7 @@ pub(super) fn header_of(size: Size) -> Header {
 }
 
 /// One picture alone.
-pub(super) fn upscale(service: &Service<Upscaler>, header: &Header) -> Result<Statistics> {
+pub(super) fn upscale(service: &Service<Upscaler>, header: &Header) -> Result<UpscaleStatistics> {
     service.submit(request(header), &Cancel::new())?.wait()
 }
 
@@ -223,7 +225,7 @@ fn in_a_row(service: &Service<Upscaler>, header: &Header, pictures: u32) -> Resu
     let started = Instant::now();
     let terms = || Terms { allows_rounding: true, ..Terms::default() };
     let submitted = (0..pictures).map(|_| service.submit(request(header), terms())).collect::<Result<Vec<_>>>()?;
-    submitted.into_iter().try_for_each(|handle: Handle<Statistics>| handle.wait().map(drop))?;
+    submitted.into_iter().try_for_each(|handle: Handle<UpscaleStatistics>| handle.wait().map(drop))?;
     Ok(f64::from(pictures) / started.elapsed().as_secs_f64())
 }
 
@@ -232,7 +234,7 @@ fn request(header: &Header) -> UpscaleRequest {
     let header = header.clone();
     UpscaleRequest::new(move |output_of| {
         let sink = Nowhere { header: output_of(&header)? };
-        Ok(Opened { source: Box::new(Made { header, row: 0 }), sink: Box::new(sink) })
+        Ok(OpenedPicture { source: Box::new(Made { header, row: 0 }), sink: Box::new(sink) })
     })
 }
 
@@ -267,7 +269,7 @@ fn most_used(devices: &[u32], ended: &Receiver<()>) -> Option<u64> {
 }
 
 /// In milliseconds, the least first.
-fn sorted(runs: &[Statistics], of: impl Fn(&Seconds) -> f64) -> Vec<f64> {
+fn sorted(runs: &[UpscaleStatistics], of: impl Fn(&Seconds) -> f64) -> Vec<f64> {
     let mut values: Vec<f64> = runs.iter().map(|statistics| of(&statistics.seconds) * 1e3).collect();
     values.sort_by(f64::total_cmp);
     values

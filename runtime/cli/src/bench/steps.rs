@@ -7,7 +7,7 @@ use tileforge_contract::Provider;
 use tileforge_engine::Pipeline;
 use tileforge_image::Size;
 use tileforge_runtime::diffusion::{
-    GenerateKind, GenerateRequest, Generator, GeneratorOptions, Seconds, Settings, Start, Statistics,
+    GenerateKind, GenerateRequest, GenerateStatistics, Generator, GeneratorOptions, Seconds, Settings, Start,
 };
 use tileforge_runtime::host::{Cancel, Host, HostOptions, Service};
 use tileforge_runtime::percentiles::percentile;
@@ -146,7 +146,7 @@ pub(super) fn measure(
     let kind = if generator.needs_mask() { GenerateKind::Inpainting } else { GenerateKind::TextToImage };
     let defaults = Settings { size: wanted.size, ..generator.settings(PROMPT, kind) };
     let size = wanted.size.or(generator.sizes().last().copied()).ok_or_else(|| Error::Internal("bench".into()))?;
-    let generate = |steps: usize, count: usize| -> Result<Statistics> {
+    let generate = |steps: usize, count: usize| -> Result<GenerateStatistics> {
         let request = GenerateRequest::new(Settings { steps, count, ..defaults.clone() });
         let request = match kind {
             GenerateKind::Inpainting => {
@@ -161,7 +161,7 @@ pub(super) fn measure(
     for count in &wanted.counts {
         (0..wanted.warm_up).try_for_each(|_| generate(1, *count).map(|_| ()))?;
     }
-    let gpus = if generator.placed().provider.is_on_processor() { &[][..] } else { placement.gpus() };
+    let gpus = if generator.location().provider.is_on_processor() { &[][..] } else { placement.gpus() };
     let (made, device_memory_bytes) = with_most_used(gpus, || {
         let settings = wanted.counts.iter().flat_map(|count| wanted.steps.iter().map(move |steps| (*steps, *count)));
         let row = |(steps, count)| {
@@ -170,9 +170,9 @@ pub(super) fn measure(
         };
         settings.map(row).collect::<Result<Vec<_>>>()
     });
-    let (rows, runs): (Vec<Row>, Vec<Vec<Statistics>>) = made?.into_iter().unzip();
+    let (rows, runs): (Vec<Row>, Vec<Vec<GenerateStatistics>>) = made?.into_iter().unzip();
     let last = runs.iter().flatten().last().ok_or_else(|| Error::Internal("bench".into()))?;
-    let provider = Assigned::most(&last.assigned).unwrap_or(generator.placed().provider);
+    let provider = Assigned::most(&last.assigned).unwrap_or(generator.location().provider);
     let mut precisions: Vec<String> = pipeline.parts().map(|(_, part)| part.manifest().precision.to_string()).collect();
     precisions.sort_unstable();
     precisions.dedup();
@@ -190,14 +190,14 @@ pub(super) fn measure(
             / rows.iter().map(|row| row.total_seconds).sum::<f64>(),
         step_ms: median(rows.iter().map(|row| row.step_seconds * 1e3).collect()),
         rows,
-        session_seconds: generator.placed().opening.as_secs_f64(),
+        session_seconds: generator.location().opening.as_secs_f64(),
         peak_memory_bytes: peak_memory_bytes(),
         device_memory_bytes: device_memory_bytes.filter(|_| !provider.is_on_processor()),
     })
 }
 
 impl Row {
-    fn of(steps: usize, pictures: usize, runs: &[Statistics]) -> Self {
+    fn of(steps: usize, pictures: usize, runs: &[GenerateStatistics]) -> Self {
         let of = |stage: fn(&Seconds) -> f64| median(runs.iter().map(|run| stage(&run.seconds)).collect());
         Self {
             steps,

@@ -186,7 +186,7 @@ pub(super) fn measure(
             p99_ms: percentile(&alone, 0.99),
             interquartile_ms: percentile(&alone, 0.75) - percentile(&alone, 0.25),
         },
-        session_seconds: ladder.placed().opening.as_secs_f64(),
+        session_seconds: ladder.location().opening.as_secs_f64(),
         peak_memory_bytes: peak_memory_bytes(),
         device_memory_bytes: device_memory_bytes.filter(|_| !provider.is_on_processor()),
     })

@@ -13,7 +13,7 @@ use tileforge_files::{TEXT_MAXIMUM_BYTES, outputs};
 use tileforge_image::{Depth, Format, ImageReader, ImageWriter, Limits};
 use tileforge_runtime::autoencoder::Latent;
 use tileforge_runtime::diffusion::{
-    CutOff, GenerateKind, GenerateRequest, Generated, Generator, Settings, Start, Statistics,
+    CutOff, GenerateKind, GenerateRequest, GenerateStatistics, Generated, Generator, Settings, Start,
 };
 use tileforge_runtime::host::{Host, HostOptions, Service};
 use tileforge_runtime::pixels::Pixels;
@@ -62,7 +62,7 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
             write(picture, output, &Record { picture: number + 1, ..record.clone() })?;
         }
     }
-    let session = service.task().placed().opening;
+    let session = service.task().location().opening;
     tell(arguments, service.task(), &outputs, &record, &statistics, [session, started.elapsed()])
 }
 
@@ -217,7 +217,7 @@ fn tell(
     generator: &Generator,
     outputs: &[PathBuf],
     record: &Record,
-    made: &Statistics,
+    made: &GenerateStatistics,
     [session, total]: [Duration; 2],
 ) -> CommandResult {
     let settings = &record.settings;
@@ -225,8 +225,8 @@ fn tell(
         let mut everything = json!({
             "engine": record.engine,
             "outputs": outputs.iter().map(|output| output.to_string_lossy()).collect::<Vec<_>>(),
-            "provider": generator.placed().provider,
-            "verdict": generator.placed().verdict,
+            "provider": generator.location().provider,
+            "verdict": generator.location().verdict,
             "settings": settings,
             "session_seconds": session.as_secs_f64(),
             "total_seconds": total.as_secs_f64(),
@@ -252,8 +252,8 @@ fn tell(
 
 /// "20 steps of PNDMScheduler (21 evaluations)": as many steps as were asked for. Some methods evaluate the network
 /// more often, and a run from a picture less often.
-fn steps_text(steps: usize, made: &Statistics) -> String {
-    let Statistics { evaluations, scheduler, .. } = made;
+fn steps_text(steps: usize, made: &GenerateStatistics) -> String {
+    let GenerateStatistics { evaluations, scheduler, .. } = made;
     let often = if *evaluations == steps { String::new() } else { format!(" ({evaluations} evaluations)") };
     format!("{} of {scheduler}{often}", counted(steps, "step"))
 }

@@ -8,8 +8,8 @@ use tileforge_contract::Contract;
 use tileforge_engine::Engine;
 use tileforge_runtime::Result;
 use tileforge_runtime::depth::{
-    Colouring, DepthFormat, DepthInput, DepthKind, DepthMap, DepthOptions, DepthRequest, Estimate, Estimator,
-    MapOptions, Statistics, takes_map,
+    Colouring, DepthFormat, DepthInput, DepthKind, DepthMap, DepthOptions, DepthRequest, DepthStatistics, Estimate,
+    Estimator, MapOptions, takes_map,
 };
 use tileforge_runtime::host::{Host, HostOptions, Service};
 use tileforge_runtime::pixels::Pixels;
@@ -130,21 +130,29 @@ pub(super) fn run(
     let estimator = service.task();
     let kind = estimator.kind();
     let one = |owner: usize| request(&work.assignments[owner], arguments, piped);
-    let tell = |made: &Statistics| {
+    let tell = |made: &DepthStatistics| {
         if let Some(advice) = of_stretching(made) {
             tracing::warn!("{advice}");
         }
         json!(made)
     };
     let heard = work.run(&service, estimator.streams(), one, |made| line(made, kind), tell)?;
-    let of = (engine.manifest().name.as_str(), estimator.placed());
+    let of = (engine.manifest().name.as_str(), estimator.location());
     work.report(of, environment, (&heard.files, heard.failed()), started)?;
     heard.result()
 }
 
-fn line(made: &Statistics, kind: DepthKind) -> String {
-    let Statistics {
-        size, network_size, stretched, missing, assigned, open_seconds, run_seconds, write_seconds, ..
+fn line(made: &DepthStatistics, kind: DepthKind) -> String {
+    let DepthStatistics {
+        size,
+        network_size,
+        stretched,
+        missing,
+        assigned,
+        open_seconds,
+        run_seconds,
+        write_seconds,
+        ..
     } = made;
     let stretched = if *stretched { ", stretched" } else { "" };
     let missing = if *missing > 0 { format!(", {} without depth", counted(*missing, "pixel")) } else { String::new() };

@@ -8,7 +8,7 @@ use serde_json::json;
 use tileforge_engine::Engine;
 use tileforge_image::Limits;
 use tileforge_image::frames::{Frame, FrameSink};
-use tileforge_runtime::depth::{ColourMap, Colouring, DepthInput, DepthKind, DepthRequest, Estimate, Statistics};
+use tileforge_runtime::depth::{ColourMap, Colouring, DepthInput, DepthKind, DepthRequest, DepthStatistics, Estimate};
 use tileforge_runtime::host::{Cancel, Host, HostOptions, Terms};
 use tileforge_runtime::pixels::Pixels;
 use tileforge_runtime::{Error, Result};
@@ -76,14 +76,14 @@ pub(super) fn run(
         progress.set(frames);
     }
     progress.finish();
-    let made: Statistics = last.ok_or(Error::NoFrames)?;
+    let made: DepthStatistics = last.ok_or(Error::NoFrames)?;
     writer.finish().map_err(Error::from)?;
     let Assignment { input, output } = assignment;
     let seconds = begun.elapsed().as_secs_f64();
     if arguments.json {
         let everything = json!({
-            "provider": estimator.placed().provider,
-            "verdict": estimator.placed().verdict,
+            "provider": estimator.location().provider,
+            "verdict": estimator.location().verdict,
             "engine": engine.manifest().name,
             "onnxruntime": environment.library().version(),
             "files": [{
@@ -97,7 +97,7 @@ pub(super) fn run(
                 "seconds": seconds,
             }],
             "peak_memory_bytes": peak_memory_bytes(),
-            "session_seconds": estimator.placed().opening.as_secs_f64(),
+            "session_seconds": estimator.location().opening.as_secs_f64(),
             "total_seconds": started.elapsed().as_secs_f64(),
         });
         return Ok(say(Some(output), &format!("{everything:#}"))?);

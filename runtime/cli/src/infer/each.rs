@@ -8,7 +8,7 @@ use std::time::Instant;
 use serde_json::{Value, json};
 use tileforge_runtime::host::{Cancel, Service, Task, Terms};
 use tileforge_runtime::{Error, Result};
-use tileforge_session::{Environment, Placed, peak_memory_bytes};
+use tileforge_session::{Environment, Location, peak_memory_bytes};
 use tileforge_terminal::{PrintError, Progress, Unit, print, report_error};
 
 use super::super::failure::{CommandResult, Failure, error_text};
@@ -107,7 +107,7 @@ impl Each<'_> {
     /// It cannot be printed.
     pub(super) fn report(
         &self,
-        (engine, placed): (&str, Placed<'_>),
+        (engine, placed): (&str, Location<'_>),
         environment: &Environment,
         (files, failed): (&[Value], usize),
         started: Instant,

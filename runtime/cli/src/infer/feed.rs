@@ -7,7 +7,7 @@ use crossbeam_channel::Sender;
 use tileforge_image::frames::FrameWriter;
 use tileforge_image::{RowSink, RowSource};
 use tileforge_runtime::host::{Cancel, Handle, Service, Terms};
-use tileforge_runtime::upscale::{Opened, Outscale, Statistics, UpscaleRequest, Upscaler, outscaled};
+use tileforge_runtime::upscale::{OpenedPicture, Outscale, UpscaleRequest, UpscaleStatistics, Upscaler, outscaled};
 use tileforge_runtime::{Error, Result};
 
 use super::arguments::Arguments;
@@ -20,9 +20,9 @@ use super::standard::Piped;
 /// What has been submitted, by the number of its assignment.
 pub(super) enum Item {
     /// A picture.
-    Picture(usize, Handle<Statistics>),
+    Picture(usize, Handle<UpscaleStatistics>),
     /// A frame of a stream. Who finds that it failed sets the flag: no more frames of that stream are wanted.
-    Frame(usize, Handle<Statistics>, Arc<AtomicBool>),
+    Frame(usize, Handle<UpscaleStatistics>, Arc<AtomicBool>),
     /// A frame of a stream that gets the result of the one before it.
     Repeated(usize),
     /// A stream begins, with so many frames if that is known.
@@ -90,7 +90,7 @@ impl Feeder<'_> {
         Ok(())
     }
 
-    fn submit(&self, request: UpscaleRequest) -> Result<Handle<Statistics>> {
+    fn submit(&self, request: UpscaleRequest) -> Result<Handle<UpscaleStatistics>> {
         // Pictures of one command may share a run, whatever the device.
         let terms = Terms { allows_rounding: true, ..self.cancel.into() };
         self.upscaler.submit(request, terms)
@@ -117,6 +117,6 @@ fn picture(assignment: &Assignment, arguments: &Arguments, piped: &Piped) -> Ups
         let to = header.size;
         let sink = writing.create(&output, header, source.format())?;
         let sink: Box<dyn RowSink> = if to == size { sink } else { Box::new(Outscale::new(size, sink)) };
-        Ok(Opened { source: Box::new(source), sink })
+        Ok(OpenedPicture { source: Box::new(source), sink })
     })
 }

@@ -36,7 +36,7 @@ pub(super) struct Known<'k> {
 }
 
 /// A film's frames, and how they are written.
-pub(super) struct Opened {
+pub(super) struct OpenedFilm {
     pub(super) reader: FrameReader,
     pub(super) making: Making,
 }
@@ -101,7 +101,7 @@ fn state(path: &Path) -> String {
 
 impl Work {
     /// Begins to decode the film, behind what is finished of it.
-    pub(super) fn open(&self, limits: &Limits) -> Result<Opened, ImageError> {
+    pub(super) fn open(&self, limits: &Limits) -> Result<OpenedFilm, ImageError> {
         let parts = self.made_of.as_deref().map(|made_of| Parts::of(&self.plan, made_of)).transpose()?;
         let finished = parts.as_ref().map_or(0, Parts::frames);
         if finished > 0 {
@@ -111,7 +111,7 @@ impl Work {
         let frames = self.film.decode(finished, limits)?;
         let count = self.film.frames().map(|count| count.saturating_sub(finished));
         let making = Making { plan: self.plan.clone(), track: frames.track, parts, frames: count };
-        Ok(Opened { reader: frames.reader, making })
+        Ok(OpenedFilm { reader: frames.reader, making })
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 use tileforge_image::frames::{Frame, FrameReader, FrameWriter, Matrix, RawFrames};
 use tileforge_image::{Header, Limits, RowSource};
-use tileforge_runtime::upscale::{Outscale, Seconds, Statistics, UpscaleRequest, Upscaler, outscaled};
+use tileforge_runtime::upscale::{Outscale, Seconds, UpscaleRequest, UpscaleStatistics, Upscaler, outscaled};
 use tileforge_runtime::{Error, Result};
 
 use super::arguments::Arguments;
@@ -221,7 +221,7 @@ impl<T: Send + 'static> Awaited<T> {
 }
 
 /// The statistics of a stream: those of its frames together, which took `elapsed` seconds since the first one began.
-pub(super) fn added(sum: Statistics, next: &Statistics, elapsed: f64) -> Statistics {
+pub(super) fn added(sum: UpscaleStatistics, next: &UpscaleStatistics, elapsed: f64) -> UpscaleStatistics {
     let (one, two) = (sum.seconds, next.seconds);
     let seconds = Seconds {
         decode: one.decode + two.decode,
@@ -232,5 +232,5 @@ pub(super) fn added(sum: Statistics, next: &Statistics, elapsed: f64) -> Statist
         total: elapsed,
         span_first_to_last_tile: elapsed,
     };
-    Statistics { tiles: sum.tiles + next.tiles, seconds, ..sum }
+    UpscaleStatistics { tiles: sum.tiles + next.tiles, seconds, ..sum }
 }

@@ -8,7 +8,7 @@ use tileforge_engine::Engine;
 use tileforge_image::Header;
 use tileforge_runtime::Result;
 use tileforge_runtime::host::{Host, HostOptions, Service};
-use tileforge_runtime::inpaint::{InpaintInput, InpaintOptions, InpaintRequest, Inpainter, Statistics};
+use tileforge_runtime::inpaint::{InpaintInput, InpaintOptions, InpaintRequest, InpaintStatistics, Inpainter};
 use tileforge_session::Environment;
 use tileforge_terminal::counted;
 
@@ -87,13 +87,15 @@ pub(super) fn run(
     let inpainter = service.task();
     let one = |owner: usize| request(&work.assignments[owner], mask, arguments, piped);
     let heard = work.run(&service, inpainter.streams(), one, line, |made| json!(made))?;
-    let of = (engine.manifest().name.as_str(), inpainter.placed());
+    let of = (engine.manifest().name.as_str(), inpainter.location());
     work.report(of, environment, (&heard.files, heard.failed()), started)?;
     heard.result()
 }
 
-fn line(made: &Statistics) -> String {
-    let Statistics { size, filled, area, shown_size, assigned, open_seconds, run_seconds, write_seconds, .. } = made;
+fn line(made: &InpaintStatistics) -> String {
+    let InpaintStatistics {
+        size, filled, area, shown_size, assigned, open_seconds, run_seconds, write_seconds, ..
+    } = made;
     let seconds = open_seconds + run_seconds + write_seconds;
     match area.zip(*shown_size) {
         None => format!("{size}, the mask covers nothing, {seconds:.2} s"),

@@ -182,8 +182,8 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
     if arguments.json {
         let (upscaler, library) = (upscaler.task(), environment.library());
         let everything = json!({
-            "provider": upscaler.placed().provider,
-            "verdict": upscaler.placed().verdict,
+            "provider": upscaler.location().provider,
+            "verdict": upscaler.location().verdict,
             "used": (!stopped).then(|| upscaler.used()),
             "engine": engine.manifest().name,
             "onnxruntime": library.version(),
@@ -195,7 +195,7 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
             "peak_memory_bytes": peak_memory_bytes(),
             "engine_seconds": engine_seconds,
             "load_seconds": library.load_time().as_secs_f64(),
-            "session_seconds": upscaler.placed().opening.as_secs_f64(),
+            "session_seconds": upscaler.location().opening.as_secs_f64(),
             "total_seconds": started.elapsed().as_secs_f64(),
         });
         say(arguments.output(), &format!("{everything:#}"))?;

@@ -6,7 +6,7 @@ use std::time::Instant;
 use serde_json::json;
 use tileforge_engine::Engine;
 use tileforge_runtime::host::{Cancel, Host, HostOptions, Service};
-use tileforge_runtime::realtime::{Player, RealtimeOptions, RealtimeRequest, Statistics};
+use tileforge_runtime::realtime::{Player, RealtimeOptions, RealtimeRequest, StreamStatistics};
 use tileforge_session::Environment;
 use tileforge_session::peak_memory_bytes;
 use tileforge_terminal::{Unit, counted};
@@ -65,13 +65,13 @@ pub(super) fn run(
     if arguments.json {
         let player = service.task();
         let mut everything = json!({
-            "provider": player.placed().provider,
-            "verdict": player.placed().verdict,
+            "provider": player.location().provider,
+            "verdict": player.location().verdict,
             "engine": engine.manifest().name,
             "onnxruntime": environment.library().version(),
             "output": output,
             "peak_memory_bytes": peak_memory_bytes(),
-            "session_seconds": player.placed().opening.as_secs_f64(),
+            "session_seconds": player.location().opening.as_secs_f64(),
             "total_seconds": started.elapsed().as_secs_f64(),
         });
         if let (Some(object), serde_json::Value::Object(more)) = (everything.as_object_mut(), json!(made)) {
@@ -82,8 +82,10 @@ pub(super) fn run(
     Ok(say(Some(output), &format!("{}: {}", output.display(), line(&made)))?)
 }
 
-fn line(made: &Statistics) -> String {
-    let Statistics { size, network_size, frames, dropped, late, frames_per_second, p50_ms, p95_ms, p99_ms, .. } = made;
+fn line(made: &StreamStatistics) -> String {
+    let StreamStatistics {
+        size, network_size, frames, dropped, late, frames_per_second, p50_ms, p95_ms, p99_ms, ..
+    } = made;
     let dropped = if *dropped > 0 { format!(", {dropped} dropped") } else { String::new() };
     let late = if *late > 0 { format!(", {late} late") } else { String::new() };
     format!(

@@ -7,7 +7,7 @@ use tileforge_engine::Pipeline;
 use tileforge_runtime::Result;
 use tileforge_runtime::autoencoder::CodingOptions;
 use tileforge_runtime::host::{Host, HostOptions, Service};
-use tileforge_runtime::restoration::{Fitting, RestoreRequest, Restorer, Settings, Statistics};
+use tileforge_runtime::restoration::{Fitting, RestoreRequest, RestoreStatistics, Restorer, Settings};
 use tileforge_session::Environment;
 use tileforge_terminal::{Unit, counted, counted_as};
 
@@ -75,7 +75,7 @@ pub(super) fn run(
         let heard = work.run(&service, 1, one, line, |made| json!(made))?;
         (heard.files.clone(), heard.failed(), heard.result())
     };
-    let placed = service.task().placed();
+    let placed = service.task().location();
     work.report((&pipeline.manifest().name, placed), environment, (&files, failed), started)?;
     result
 }
@@ -99,8 +99,8 @@ fn of_stream(assignment: &Assignment, arguments: &Arguments, known: Known<'_>, s
     RestoreRequest::new(open, settings, arguments.limits())
 }
 
-fn line(made: &Statistics) -> String {
-    let Statistics { size, network_size, frames, batches, assigned, seconds, .. } = made;
+fn line(made: &RestoreStatistics) -> String {
+    let RestoreStatistics { size, network_size, frames, batches, assigned, seconds, .. } = made;
     let through = if network_size == size { String::new() } else { format!(", computed at {network_size}") };
     format!(
         "{} of {size} in {}{through}, {:.2} s on {}",

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use tileforge_image::frames::FrameWriter;
 use tileforge_runtime::host::{Cancel, Handle};
-use tileforge_runtime::upscale::Statistics;
+use tileforge_runtime::upscale::UpscaleStatistics;
 use tileforge_runtime::{Error, Result};
 use tileforge_terminal::{PrintError, Progress, Unit, counted, print, print_beside, report_error};
 
@@ -41,7 +41,7 @@ pub(super) struct Told<'t> {
     /// What each assignment became.
     files: BTreeMap<usize, Value>,
     /// Streams so far: when they began, and their frames together.
-    streams: BTreeMap<usize, (Instant, Option<(Statistics, u64)>)>,
+    streams: BTreeMap<usize, (Instant, Option<(UpscaleStatistics, u64)>)>,
     failures: Vec<Error>,
     /// A failure has ended everything.
     pub(super) stopped: bool,
@@ -122,7 +122,7 @@ impl<'t> Told<'t> {
     }
 
     /// The result, with a bar until it is there.
-    fn wait(&self, owner: usize, handle: &Handle<Statistics>) -> Result<Statistics> {
+    fn wait(&self, owner: usize, handle: &Handle<UpscaleStatistics>) -> Result<UpscaleStatistics> {
         let mut begun = None;
         let is_frame = self.streams.contains_key(&owner);
         let name = self.name_of(owner);
@@ -166,7 +166,7 @@ impl<'t> Told<'t> {
     }
 
     /// Adds a frame to its stream.
-    fn add(&mut self, owner: usize, statistics: Statistics) {
+    fn add(&mut self, owner: usize, statistics: UpscaleStatistics) {
         let Some((begun, sum)) = self.streams.get_mut(&owner) else { return };
         let elapsed = begun.elapsed().as_secs_f64();
         *sum = Some(match sum.take() {
@@ -189,7 +189,7 @@ impl<'t> Told<'t> {
         }
     }
 
-    fn made(&mut self, owner: usize, statistics: &Statistics, frames: u64) {
+    fn made(&mut self, owner: usize, statistics: &UpscaleStatistics, frames: u64) {
         let assignment = &self.assignments[owner];
         if let Some(record) = &self.record {
             let inputs = made_of(&assignment.input, self.arguments);
@@ -248,8 +248,8 @@ pub(crate) fn say(output: Option<&Path>, text: &str) -> Result<(), PrintError> {
     if output.is_some_and(is_standard_stream) { print_beside(text) } else { print(text) }
 }
 
-fn line(assignment: &Assignment, statistics: &Statistics, frames: u64) -> String {
-    let Statistics { size, tiles, tile, overlap, exact, seconds, assigned, .. } = statistics;
+fn line(assignment: &Assignment, statistics: &UpscaleStatistics, frames: u64) -> String {
+    let UpscaleStatistics { size, tiles, tile, overlap, exact, seconds, assigned, .. } = statistics;
     let exact = if *exact { "exact" } else { "not exact" };
     let provider = assigned.first().map_or("none", |assigned| assigned.provider.trim_end_matches("ExecutionProvider"));
     let frames = if frames == 1 { String::new() } else { format!("{frames} frames of ") };
@@ -268,7 +268,7 @@ fn name(path: &Path) -> Cow<'_, str> {
     path.to_string_lossy()
 }
 
-fn entry(assignment: &Assignment, statistics: &Statistics, frames: u64) -> Value {
+fn entry(assignment: &Assignment, statistics: &UpscaleStatistics, frames: u64) -> Value {
     json!({
         "input": name(&assignment.input),
         "output": name(&assignment.output),

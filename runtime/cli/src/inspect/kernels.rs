@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use serde::Serialize;
 use tileforge_engine::manifest::PlanFigures;
 use tileforge_engine::{Bundle, Engine};
-use tileforge_tensorrt::{ElementType, Kind, Operation, Program};
+use tileforge_tensorrt::{ElementType, Operation, OperationKind, Program};
 use tileforge_terminal::{counted, print, print_json};
 
 use crate::failure::{CommandResult, Failure};
@@ -109,7 +109,7 @@ fn billions(count: u64) -> String {
 
 /// Kernels that compute the same in the same type.
 struct Group<'o> {
-    kind: Kind,
+    kind: OperationKind,
     kernel: &'o str,
     element: Option<ElementType>,
     count: usize,

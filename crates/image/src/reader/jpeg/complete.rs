@@ -183,11 +183,11 @@ impl Picture {
             return Err("a scan has impossible coefficients".into());
         }
         let kind = match (self.progressive, start, high) {
-            (false, ..) => Kind::Sequential,
-            (true, 0, 0) => Kind::First,
-            (true, 0, _) => Kind::Refined,
-            (true, _, 0) => Kind::FirstBand { start, end },
-            (true, ..) => Kind::RefinedBand { start, end },
+            (false, ..) => ScanKind::Sequential,
+            (true, 0, 0) => ScanKind::First,
+            (true, 0, _) => ScanKind::Refined,
+            (true, _, 0) => ScanKind::FirstBand { start, end },
+            (true, ..) => ScanKind::RefinedBand { start, end },
         };
         let mut parts = Vec::new();
         for &[id, numbers] in chosen {
@@ -196,10 +196,10 @@ impl Picture {
             // A scan has only the tables that it needs.
             let [dc, ac] = [(0, numbers >> 4), (1, numbers & 15)].map(|(class, number)| tables.of(class, number));
             let (dc, ac) = match kind {
-                Kind::Sequential => (Some(dc?), Some(ac?)),
-                Kind::First => (Some(dc?), None),
-                Kind::Refined => (None, None),
-                Kind::FirstBand { .. } | Kind::RefinedBand { .. } => (None, Some(ac?)),
+                ScanKind::Sequential => (Some(dc?), Some(ac?)),
+                ScanKind::First => (Some(dc?), None),
+                ScanKind::Refined => (None, None),
+                ScanKind::FirstBand { .. } | ScanKind::RefinedBand { .. } => (None, Some(ac?)),
             };
             self.components[at].lowest_bit[start..=end].fill(Some(low));
             parts.push((at, dc, ac));
@@ -214,7 +214,7 @@ impl Picture {
             format!("the data of its scan ends at {:.0} % of the picture", 100.0 * row as f64 / units[1].max(1) as f64)
         };
         let mut until_restart = tables.restart_interval;
-        let is_first = matches!(kind, Kind::Sequential | Kind::First) && parts.iter().any(|(at, ..)| *at == 0);
+        let is_first = matches!(kind, ScanKind::Sequential | ScanKind::First) && parts.iter().any(|(at, ..)| *at == 0);
         for row in 0..units[1] {
             if is_first {
                 self.covered = self.covered.max(row as f64 / units[1] as f64);
@@ -260,7 +260,7 @@ impl Picture {
 
 /// What a scan holds of each block.
 #[derive(Clone, Copy)]
-enum Kind {
+enum ScanKind {
     /// Everything (F.1.2).
     Sequential,
     /// The DC coefficient, without its lowest bits (G.1.2.1).
@@ -295,7 +295,7 @@ impl Coded<'_> {
 
     fn block(
         &mut self,
-        kind: Kind,
+        kind: ScanKind,
         dc: Option<&Huffman>,
         ac: Option<&Huffman>,
         history: Option<&mut u64>,
@@ -308,10 +308,12 @@ impl Coded<'_> {
             self.bits.take(length)?;
         }
         match (kind, ac, history) {
-            (Kind::Sequential, Some(ac), _) => self.sequential(ac),
-            (Kind::Refined, ..) => self.bits.take(1).map(drop),
-            (Kind::FirstBand { start, end }, Some(ac), Some(history)) => self.first_band(ac, history, start, end),
-            (Kind::RefinedBand { start, end }, Some(ac), Some(history)) => self.refined_band(ac, history, start, end),
+            (ScanKind::Sequential, Some(ac), _) => self.sequential(ac),
+            (ScanKind::Refined, ..) => self.bits.take(1).map(drop),
+            (ScanKind::FirstBand { start, end }, Some(ac), Some(history)) => self.first_band(ac, history, start, end),
+            (ScanKind::RefinedBand { start, end }, Some(ac), Some(history)) => {
+                self.refined_band(ac, history, start, end)
+            }
             _ => Ok(()),
         }
     }

@@ -14,8 +14,8 @@ const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The providers that an engine may run on, the best first, and the graphs that are not on the best one.
 #[derive(Debug)]
-pub(crate) struct Rungs {
-    providers: Vec<Provider>,
+pub(crate) struct Providers {
+    all: Vec<Provider>,
     below: BTreeMap<String, Below>,
 }
 
@@ -29,31 +29,31 @@ struct Below {
     patience: Duration,
 }
 
-impl Rungs {
-    pub(crate) fn new(providers: Vec<Provider>) -> Self {
-        Self { providers, below: BTreeMap::new() }
+impl Providers {
+    pub(crate) fn new(all: Vec<Provider>) -> Self {
+        Self { all, below: BTreeMap::new() }
     }
 
     /// The providers that a graph is tried on now, the best first.
     pub(crate) fn left(&self, graph: &str, now: Instant) -> &[Provider] {
         let below = self.below.get(graph).filter(|below| now < below.until);
-        self.providers.get(below.map_or(0, |below| below.at)..).unwrap_or_default()
+        self.all.get(below.map_or(0, |below| below.at)..).unwrap_or_default()
     }
 
     /// The lowest provider that a graph is on.
     pub(crate) fn lowest(&self) -> Option<Provider> {
-        self.providers.get(self.below.values().map(|below| below.at).max().unwrap_or(0)).copied()
+        self.all.get(self.below.values().map(|below| below.at).max().unwrap_or(0)).copied()
     }
 
     /// The best provider.
     pub(crate) fn best(&self) -> Option<Provider> {
-        self.providers.first().copied()
+        self.all.first().copied()
     }
 
     /// A graph was opened on this provider, after attempts on those above that took so long. Says whether it is on the
     /// best one again.
     pub(crate) fn opened(&mut self, graph: &str, provider: Provider, now: Instant, failed: Duration) -> bool {
-        let at = self.providers.iter().position(|known| *known == provider).unwrap_or(0);
+        let at = self.all.iter().position(|known| *known == provider).unwrap_or(0);
         if at == 0 {
             return self.below.remove(graph).is_some();
         }
@@ -76,39 +76,42 @@ mod tests {
 
     #[test]
     fn a_graph_steps_down_alone_and_comes_back() {
-        let mut rungs = Rungs::new(vec![Provider::TensorRt, Provider::Cuda, Provider::Cpu]);
+        let mut providers = Providers::new(vec![Provider::TensorRt, Provider::Cuda, Provider::Cpu]);
         let start = Instant::now();
         let after = |seconds: u64| start + Duration::from_secs(seconds);
         let none = Duration::ZERO;
-        assert!(!rungs.opened("a", Provider::TensorRt, start, none));
-        assert!(!rungs.opened("b", Provider::Cuda, start, none));
+        assert!(!providers.opened("a", Provider::TensorRt, start, none));
+        assert!(!providers.opened("b", Provider::Cuda, start, none));
         assert_eq!(
-            (rungs.left("a", start)[0], rungs.left("b", start)),
+            (providers.left("a", start)[0], providers.left("b", start)),
             (Provider::TensorRt, &[Provider::Cuda, Provider::Cpu][..])
         );
-        assert_eq!((rungs.best(), rungs.lowest()), (Some(Provider::TensorRt), Some(Provider::Cuda)));
+        assert_eq!((providers.best(), providers.lowest()), (Some(Provider::TensorRt), Some(Provider::Cuda)));
         // Another stream opens it meanwhile, and finds that CUDA does not take it either.
-        assert!(!rungs.opened("b", Provider::Cpu, after(30), none));
-        assert_eq!((rungs.left("b", after(59)), rungs.lowest()), (&[Provider::Cpu][..], Some(Provider::Cpu)));
+        assert!(!providers.opened("b", Provider::Cpu, after(30), none));
+        assert_eq!((providers.left("b", after(59)), providers.lowest()), (&[Provider::Cpu][..], Some(Provider::Cpu)));
         // The best is tried again: it fails, then it succeeds.
-        assert_eq!(rungs.left("b", after(60))[0], Provider::TensorRt);
-        assert!(!rungs.opened("b", Provider::Cpu, after(60), none));
-        assert_eq!(rungs.left("b", after(179)), [Provider::Cpu]);
-        assert_eq!(rungs.left("b", after(180))[0], Provider::TensorRt);
-        assert!(rungs.opened("b", Provider::TensorRt, after(180), none));
-        assert_eq!((rungs.left("b", after(181))[0], rungs.lowest()), (Provider::TensorRt, Some(Provider::TensorRt)));
+        assert_eq!(providers.left("b", after(60))[0], Provider::TensorRt);
+        assert!(!providers.opened("b", Provider::Cpu, after(60), none));
+        assert_eq!(providers.left("b", after(179)), [Provider::Cpu]);
+        assert_eq!(providers.left("b", after(180))[0], Provider::TensorRt);
+        assert!(providers.opened("b", Provider::TensorRt, after(180), none));
+        assert_eq!(
+            (providers.left("b", after(181))[0], providers.lowest()),
+            (Provider::TensorRt, Some(Provider::TensorRt))
+        );
     }
 
     #[test]
     fn attempts_that_take_long_are_rare_and_never_end() {
-        let mut rungs = Rungs::new(vec![Provider::TensorRt, Provider::Cpu]);
+        let mut providers = Providers::new(vec![Provider::TensorRt, Provider::Cpu]);
         let mut now = Instant::now();
         let attempt = Duration::from_secs(300);
         let mut waits = Vec::new();
         for _ in 0..8 {
-            assert!(!rungs.opened("a", Provider::Cpu, now, attempt));
+            assert!(!providers.opened("a", Provider::Cpu, now, attempt));
             let minutes = (1..10_000)
-                .find(|minutes| rungs.left("a", now + Duration::from_secs(60 * minutes))[0] == Provider::TensorRt);
+                .find(|minutes| providers.left("a", now + Duration::from_secs(60 * minutes))[0] == Provider::TensorRt);
             waits.push(minutes.unwrap());
             now += Duration::from_secs(60 * minutes.unwrap());
         }
