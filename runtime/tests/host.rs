@@ -14,7 +14,7 @@ use tileforge_contract::Provider;
 use tileforge_engine::Engine;
 use tileforge_image::Size;
 use tileforge_runtime::Error;
-use tileforge_runtime::host::{Host, HostOptions, Priority, Service, Terms};
+use tileforge_runtime::host::{Host, HostOptions, Priority, Service, Terms, session_bytes};
 use tileforge_runtime::throughput::Throughput;
 use tileforge_runtime::upscale::UpscaleRequest;
 use tileforge_session::{Environment, Placement, SessionOptions};
@@ -159,10 +159,10 @@ fn environments_keep_their_measurements_apart() {
     assert_eq!([&one, &other, &none].map(kept), [Some(vec![0.5]), Some(vec![0.25]), None]);
 }
 
-/// Bytes that a session of the engine's smallest and largest graph takes at least.
+/// Bytes that a session of the engine's smallest and largest graph counts for.
 fn bytes(engine: &Engine) -> [u64; 2] {
     let manifest = engine.manifest();
-    let mut all: Vec<u64> = manifest.graphs.iter().map(|graph| manifest.memory_at_least(graph)).collect();
+    let mut all: Vec<u64> = manifest.graphs.iter().map(|graph| session_bytes(manifest, graph).unwrap()).collect();
     all.sort_unstable();
     [all[0], all[all.len() - 1]]
 }
@@ -294,7 +294,7 @@ fn running(host: &Host) {
 #[test]
 fn a_run_that_would_never_end_is_cancelled_at_once_and_the_device_is_free() {
     for batches in [&[1][..], &[4]] {
-        let (_folder, engine) = engine_that(batches, White::NeverEnds);
+        let (_folder, engine) = engine_that(batches, TILE, White::NeverEnds);
         let host = host();
         let service = service_of(&host, &engine, Placement::default(), 8);
         let white = |seed| Made { white: Some(3), ..Made::new(16, 16, seed) };

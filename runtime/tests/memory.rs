@@ -4,14 +4,7 @@
 
 mod repeat;
 
-use repeat::{Made, engine, service, submit};
-
-/// Bytes of memory that this process holds now.
-fn resident() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
-}
+use repeat::{Made, engine, resident, service, submit};
 
 #[test]
 fn ten_thousand_requests_leave_memory_as_it_was() {

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use tileforge_contract::{Contract, Provider, Sizes};
-use tileforge_engine::{Engine, Graph};
+use tileforge_contract::{Contract, Provider, Shapes, Sizes, TensorSpec};
+use tileforge_engine::{Engine, Graph, Manifest};
 use tileforge_session::{Assigned, Environment, Ladder, OptimisationLevel, Placement};
 
 use super::pool::Memory;
@@ -85,9 +85,14 @@ impl Core {
         self.graphs.get(graph).map(|(graph, _)| self.ladder.provider_of(graph))
     }
 
-    /// Bytes that a session of a graph takes.
-    pub(super) fn bytes(&self, graph: usize) -> u64 {
-        self.graphs.get(graph).map_or(0, |(graph, _)| self.ladder.memory_of(graph))
+    /// Bytes of a memory that a session of a graph counts for.
+    pub(super) fn bytes(&self, graph: usize, memory: Memory) -> u64 {
+        let Some((record, sizes)) = self.graphs.get(graph) else { return 0 };
+        let session = self.ladder.memory_of(record);
+        match memory {
+            Memory::Machine => session.saturating_add(beside_session(&self.contract, record, sizes)),
+            Memory::Gpu(_) => session,
+        }
     }
 
     pub(super) fn set_assigned(&self, assigned: &[Assigned]) {
@@ -175,6 +180,30 @@ impl Core {
     pub(super) fn is_retired(&self) -> bool {
         self.retired.load(Ordering::SeqCst)
     }
+}
+
+/// Bytes of this machine's memory that a session of a graph counts for in a host's budget: what the manifest states for
+/// its weights and the values of a run, the tensors that are bound to it, the samples of a run, and one more sample,
+/// which is prepared or finished meanwhile.
+///
+/// # Errors
+/// The graph's shapes break the contract.
+pub fn session_bytes(manifest: &Manifest, graph: &Graph) -> Result<u64> {
+    let beside = beside_session(&manifest.contract, graph, &graph.sizes(&manifest.contract)?);
+    Ok(manifest.memory_at_least(graph).saturating_add(beside))
+}
+
+/// The part of [`session_bytes`] that is not the session's own.
+fn beside_session(contract: &Contract, graph: &Graph, sizes: &Sizes) -> u64 {
+    let bytes = |specs: &[TensorSpec], shapes: &Shapes| -> u64 {
+        let of = |spec: &TensorSpec| {
+            let elements = shapes.get(&spec.name)?.iter().product::<usize>();
+            Some((elements * spec.data_type.size()) as u64)
+        };
+        specs.iter().filter_map(of).sum()
+    };
+    let tensors = bytes(&contract.inputs, &graph.inputs) + bytes(&contract.outputs, &graph.outputs);
+    2 * tensors + tensors / sizes.batch.max(1) as u64
 }
 
 /// A stream that runs an engine.

@@ -44,6 +44,7 @@ mod values;
 mod work;
 mod worker;
 
+pub use self::core::session_bytes;
 pub(crate) use group::Group;
 pub use handle::{Handle, Progress, Reply};
 pub use host::{Host, HostOptions};

@@ -69,7 +69,8 @@ impl OpenSessions {
     /// [`Error::OverBudget`]: the budget does not hold it beside what is bound. Those of opening a session.
     pub(super) fn lend(self: &Arc<Self>, core: &Arc<Core>, graph: usize, stream: usize) -> Result<Lending> {
         let key = SessionKey { engine: core.id, graph, stream };
-        let (memory, bytes) = (core.memory(graph, stream), core.bytes(graph));
+        let memory = core.memory(graph, stream);
+        let bytes = core.bytes(graph, memory);
         // They close when the lock is free again: closing takes a while.
         let mut closing: Vec<Lent> = Vec::new();
         {

@@ -20,7 +20,7 @@ use tileforge_image::{Colour, Depth, Header, RowSink, RowSource, Size};
 use tileforge_runtime::host::{Handle, Host, HostOptions, Service, Terms};
 use tileforge_runtime::upscale::{OpenedPicture, UpscaleOptions, UpscaleRequest, UpscaleStatistics, Upscaler};
 use tileforge_session::onnxruntime::{self, Search};
-use tileforge_session::{Environment, Placement, Tensor, selftest};
+use tileforge_session::{Cancel, Environment, Placement, Session, SessionOptions, Tensor, selftest};
 
 pub const TILE: usize = 16;
 pub const SCALE: u32 = 2;
@@ -68,8 +68,8 @@ fn endless() -> Attribute {
     Attribute::Other(Box::new(attribute))
 }
 
-/// Repeats each pixel of `batch` tiles, unless one of them has a value of at least one half.
-pub fn model(batch: usize, white: White) -> Model {
+/// Repeats each pixel of `batch` tiles of a side, unless one of them has a value of at least one half.
+pub fn model(batch: usize, side: usize, white: White) -> Model {
     let port = |name: &str, side: usize| Port {
         name: name.into(),
         ty: TensorType::new(DataType::F32, [batch, 3, side, side]),
@@ -88,8 +88,8 @@ pub fn model(batch: usize, white: White) -> Model {
         name: "repeat".into(),
         ir_version: 9,
         opsets: vec![Opset { domain: String::new(), version: 20 }],
-        inputs: vec![port("input", TILE)],
-        outputs: vec![port("output", TILE * SCALE as usize)],
+        inputs: vec![port("input", side)],
+        outputs: vec![port("output", side * SCALE as usize)],
         weights: [("zero".into(), number(0.0)), ("two".into(), number(2.0)), ("table".into(), number(1.0))]
             .into_iter()
             .collect(),
@@ -113,23 +113,28 @@ pub fn model(batch: usize, white: White) -> Model {
 
 /// An engine with a graph for each of these batches.
 pub fn engine(batches: &[usize]) -> (TempDir, Engine) {
-    engine_that(batches, White::Fails)
+    engine_that(batches, TILE, White::Fails)
 }
 
-pub fn engine_that(batches: &[usize], white: White) -> (TempDir, Engine) {
+/// An engine for tiles of this side. Its manifest states the memory that runs were measured to take.
+pub fn engine_that(batches: &[usize], side: usize, white: White) -> (TempDir, Engine) {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
     let mut files = BTreeMap::new();
     let mut graphs = Vec::new();
     for batch in batches {
         let name = format!("model-{batch}.onnx");
-        tileforge_graph::save(&model(*batch, white), &at(&name), WeightStorage::Inline).unwrap();
+        tileforge_graph::save(&model(*batch, side, white), &at(&name), WeightStorage::Inline).unwrap();
         files.insert(name.clone(), sha256_file(&at(&name)).unwrap());
-        let side = TILE * SCALE as usize;
-        graphs.push(testing::graph(&name, &[*batch, 3, TILE, TILE], &[*batch, 3, side, side]));
+        let large = side * SCALE as usize;
+        let mut graph = testing::graph(&name, &[*batch, 3, side, side], &[*batch, 3, large, large]);
+        if white == White::Fails {
+            graph["values_bytes"] = measured(&at(&name), &[*batch, 3, side, side]).into();
+        }
+        graphs.push(graph);
     }
     let zeros = |side: usize| Tensor::from(ArrayD::<f32>::zeros(IxDyn(&[batches[0], 3, side, side])));
-    let (input, output) = (zeros(TILE), zeros(TILE * SCALE as usize));
+    let (input, output) = (zeros(side), zeros(side * SCALE as usize));
     selftest::write(&at("selftest.safetensors"), &[("input", &input)], &[("output", &output)]).unwrap();
     files.insert("selftest.safetensors".into(), sha256_file(&at("selftest.safetensors")).unwrap());
     let contract = testing::upscale(SCALE as usize, 3).contract();
@@ -137,6 +142,14 @@ pub fn engine_that(batches: &[usize], white: White) -> (TempDir, Engine) {
     std::fs::write(at(MANIFEST_FILE), manifest.to_string()).unwrap();
     let engine = Engine::open(folder.path()).unwrap();
     (folder, engine)
+}
+
+/// Bytes that values take at most while a graph runs.
+fn measured(path: &Path, input: &[usize]) -> u64 {
+    let mut session = Session::open(&environment(), path, &SessionOptions::default()).unwrap();
+    let zeros = Tensor::from(ArrayD::<f32>::zeros(IxDyn(input)));
+    session.run(&[("input", &zeros)], &Cancel::new()).unwrap();
+    session.peak_bytes().unwrap()
 }
 
 pub fn environment() -> Environment {
@@ -244,6 +257,13 @@ pub fn request(made: &Made, panics: bool) -> (UpscaleRequest, Kept) {
 pub fn submit(service: &Service<Upscaler>, made: &Made) -> (Handle<UpscaleStatistics>, Kept) {
     let (request, kept) = request(made, false);
     (service.submit(request, Terms::default()).unwrap(), kept)
+}
+
+/// Bytes of memory that this process holds now.
+pub fn resident() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
 }
 
 /// Submits a picture, and checks what comes.
