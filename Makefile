@@ -30,7 +30,7 @@ KEY ?=
 BASELINE ?=
 # Seconds for each fuzz target.
 SECONDS ?= 20
-# Clients of the server that are not ours, and what its tests and try-cluster take from PyPI.
+# Third-party clients of the server, and the PyPI packages of its tests and of try-cluster.
 SERVER_CLIENTS := target/server-venv/installed
 
 .PHONY: help setup build demo serve try-cluster engines engines-of-models engines-of-profile test clients conformance gpu-check lint format fuzz bench docs dist package semver clean
@@ -79,7 +79,7 @@ engines-of-profile: $(foreach engine,$(ENGINES),$(ENGINE_FOLDER)/$(GPU)/$(engine
 $(ENGINE_FOLDER)/$(GPU)/%/manifest.json: $(MODEL_FILES)/%.yaml $(wildcard profiles/$(GPU).yaml profiles/families/*.yaml) $(BIN)/engine-builder
 	$(BIN)/engine-builder build $< --profile $(GPU) -o $(@D) --share $(ENGINE_FOLDER) --jobs $(JOBS)$(if $(RTX_FEATURE),, --portable)
 
-# A client of registries that is not ours, which a test pulls with.
+# A third-party client of registries, which a test uses to pull.
 ORAS := target/oras-venv/installed
 
 $(ORAS): tests/clients/oras-requirements.txt

@@ -3,8 +3,8 @@
     python3 python/build_backend.py --binaries target/release --output target/wheels
     python3 python/build_backend.py --windows --binaries target/windows --output target/wheels
 
-maturin is not used. It builds one package with the features that this package alone asks for, so that Cargo compiles
-most dependencies a second time, and it takes no programs that were built already. What a wheel is, is short:
+maturin is not used. It builds one package with the features that only this package needs, so Cargo compiles most
+dependencies a second time, and it cannot pack programs that were built already. The format of a wheel is simple:
 https://packaging.python.org/en/latest/specifications/binary-distribution-format/
 """
 
@@ -42,7 +42,7 @@ class System:
     library: str
     # Its place in the wheel: Python for Windows loads no `.abi3.pyd`.
     module: str
-    # How names of programs end.
+    # The suffix of programs' names.
     program: str
 
 
@@ -51,7 +51,7 @@ WINDOWS = System("tileforge_python.dll", "tileforge/_native.pyd", ".exe")
 
 
 def project() -> dict:
-    """What pyproject.toml says, with the version."""
+    """The project table of pyproject.toml, with the version."""
     table = tomllib.loads((HERE / "pyproject.toml").read_text())["project"]
     workspace = tomllib.loads((ROOT / "Cargo.toml").read_text())["workspace"]
     return {**table, "version": workspace["package"]["version"]}

@@ -3,9 +3,9 @@
 
     target/server-venv/bin/python scripts/bench_server.py HTTP_ADDRESS GRPC_ADDRESS MODEL [--side 64] [--requests 300]
 
-One client asks again and again on one connection, with one tensor as bytes: over REST, and over gRPC. The time within
-the network is the server's own figure (`tileforge_seconds{in="run"}`); what is left of each request is the overhead: the
-host's queue, the server and the client together.
+One client sends requests on one connection, one after the other, with one tensor as bytes: over REST, and over gRPC.
+The time within the network is the server's own figure (`tileforge_seconds{in="run"}`); what is left of each request is
+the overhead: the host's queue, the server and the client together.
 """
 
 import argparse

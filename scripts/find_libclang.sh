@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Says where libclang is, which the bindings to NVIDIA's builder for RTX GPUs need while they are compiled, or on stderr
-# what is missing, with exit code 1. A release before 22 is needed, with its headers: Debian's libclang-dev has both.
+# Prints the folder of libclang, which the bindings to NVIDIA's builder for RTX GPUs need while they are compiled; or
+# prints to stderr what is missing, with exit code 1. A release before 22 is needed, with its headers: Debian's
+# libclang-dev has both.
 set -euo pipefail
 
 # As the clang-sys crate looks for it: what the user names, then the usual folders, the newest first.

@@ -36,7 +36,7 @@ for part in "$@"; do
     esac
     mkdir -p "target/mutants/$part"
     # Exit code 2: some changes were missed. 3: a test ran too long, which also counts as noticed.
-    # What a value looks like for people who look for a fault is not tested.
+    # The debug output of values is not tested.
     cargo mutants "${where[@]}" "${sample[@]}" --exclude-re 'impl (fmt::)?Debug for' --profile mutants --timeout 40 --iterate --output "target/mutants/$part" \
         -- "${tests[@]}" || [ $? -le 3 ]
     missed=$((missed + $(wc -l <"target/mutants/$part/mutants.out/missed.txt")))

@@ -6,7 +6,7 @@
 #   sudo EMULATOR=/usr/bin/qemu-aarch64-static PICTURE=arm64.png \
 #     scripts/try_release.sh target/dist/tileforge-0.1.0-aarch64-unknown-linux-gnu.tar.gz /srv/arm64
 #   scripts/picture_psnr.py demo/coffee-x4.png arm64.png
-# The root file system is as before afterwards.
+# The script leaves the root file system unchanged.
 set -euo pipefail
 
 if [ $# -ne 2 ]; then

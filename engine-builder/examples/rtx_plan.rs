@@ -1,5 +1,5 @@
-//! Builds a plan of an exported graph for RTX GPUs and the model around it, and prints figures: what a graph costs
-//! before an engine is made of it.
+//! Builds a plan for RTX GPUs from an exported graph, and the model around the plan. Prints figures: the cost of a
+//! graph before an engine is made of it.
 //!
 //!     cargo run --release -p tileforge-engine-builder --features rtx --example rtx_plan -- \
 //!         .onnxruntime/lib model-fp16.onnx 8.9 OUTPUT_FOLDER

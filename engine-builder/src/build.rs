@@ -44,14 +44,15 @@ pub struct Built {
     pub manifest: Manifest,
     /// Why the engine is portable; `None` if it needs no compiling or was compiled for its GPU.
     pub portable: Option<NotCompiled>,
-    /// What the plans for RTX GPUs cost.
+    /// Build time, memory and size of each plan for RTX GPUs.
     pub plans: Vec<PlanReport>,
     /// Bytes of all its files together.
     pub bytes: u64,
-    /// The speed gates that it passed, for an INT8 engine of CPUs. They are not part of the engine, because times
-    /// differ from build to build.
+    /// The passed speed gates: of an INT8 or BF16 engine for a processor, or of an 8-bit engine with plans. They are
+    /// not stored in the engine, because times differ from build to build.
     pub speed: Vec<Gate>,
-    /// What each layer costs, the most sensitive first; filled if it was asked for, or if layers had to fall back.
+    /// The quality cost of each layer, the most sensitive layer first; filled on request, or if layers had to fall
+    /// back.
     pub sensitivity: Vec<Sensitivity>,
 }
 
@@ -67,8 +68,8 @@ pub struct Plans {
 /// Builds the engine of an order at `directory`, which must be free or hold an older engine. `recipe` is recorded for
 /// another build.
 ///
-/// The engine is written under a temporary name and renamed at the end, so a build that fails or is killed leaves no
-/// half engine.
+/// The engine is written under a temporary name and renamed at the end, so a failed or killed build leaves no
+/// incomplete engine.
 ///
 /// # Errors
 /// The options do not suit the profile's precision, the source has no graph for the profile's tiles, ONNX Runtime
@@ -86,7 +87,7 @@ pub fn build(
     Ok(built)
 }
 
-/// Builds the engine of an order beside `directory`, where it is to be put.
+/// Builds the engine of an order in a temporary folder beside `directory`, its final place.
 pub(crate) fn stage(
     environment: &Environment,
     progress: &dyn Progress,
@@ -106,18 +107,18 @@ pub(crate) fn stage(
     Ok((staging, built))
 }
 
-/// What an engine is to be made of.
+/// The description of an engine to build.
 pub(crate) struct Order<'a> {
     /// The engine's name.
     pub(crate) name: String,
-    /// What its manifest says about how it was ordered.
+    /// The recipe that its manifest records.
     pub(crate) recipe: Option<Box<Recipe>>,
     pub(crate) source: &'a Source,
     pub(crate) profile: &'a Profile,
     pub(crate) options: &'a PrecisionOptions,
 }
 
-/// Checks that options suit precisions, and that nothing that is read would be replaced.
+/// Checks that the options suit the precisions, and that the output would replace no input file.
 pub(crate) fn check_output(orders: &[&Order<'_>], files: &[PathBuf], directory: &Path) -> Result<()> {
     let mut inputs = files.to_vec();
     for Order { source, profile, options, .. } in orders {
@@ -128,7 +129,8 @@ pub(crate) fn check_output(orders: &[&Order<'_>], files: &[PathBuf], directory: 
     outputs::check(&[directory], &inputs.iter().map(PathBuf::as_path).collect::<Vec<_>>()).map_err(Error::Output)
 }
 
-/// An engine whose graphs were made, and that this machine can build as far as is known at once.
+/// An engine with exported graphs that has passed the quick checks: the memory of this machine and TensorRT's
+/// operators.
 pub(crate) struct Prepared<'a> {
     order: Order<'a>,
     compiler: Result<Compiler, NotCompiled>,
@@ -170,7 +172,8 @@ impl<'a> Prepared<'a> {
         self.graphs.any_size.iter().map(|any_size| any_size.model.clone()).collect()
     }
 
-    /// Whether a table of operators says what TensorRT takes. NVIDIA's builder is the better judge, where it is here.
+    /// Whether the operator table decides what TensorRT accepts. NVIDIA's builder decides instead where it is
+    /// available.
     fn is_judged_by_table(&self) -> bool {
         match self.order.profile.provider {
             Provider::TensorRt => true,
@@ -179,8 +182,8 @@ impl<'a> Prepared<'a> {
         }
     }
 
-    /// Writes the engine to the empty folder `staging`, and what is only needed meanwhile to a folder in `parent`.
-    /// `directory` is where the engine will be, for errors.
+    /// Writes the engine to the empty folder `staging`, and temporary files to a folder in `parent`. `directory` is
+    /// the engine's final place; errors name it.
     pub(crate) fn write(
         self,
         environment: &Environment,
@@ -202,13 +205,13 @@ impl<'a> Prepared<'a> {
         };
         let scratch = exchange::temporary(parent)?;
         let written = write_engine(&self, &job, staging, scratch.path());
-        // Both folders are gone when somebody reads the message.
+        // Both temporary folders are removed before the user reads the message.
         let place = |error: Error| error.relocated(staging, directory).relocated(scratch.path(), directory);
         Ok(Built { directory: directory.to_owned(), ..written.map_err(place)? })
     }
 }
 
-/// Writes all files of an engine to `staging`. What is only needed meanwhile goes to `scratch`.
+/// Writes all files of an engine to `staging`, and temporary files to `scratch`.
 fn write_engine(prepared: &Prepared<'_>, job: &Job<'_>, staging: &Path, scratch: &Path) -> Result<Built> {
     let environment = job.environment;
     let Prepared { order: Order { name, recipe, source, profile, .. }, compiler, plan_jobs, graphs, .. } = prepared;
@@ -220,16 +223,16 @@ fn write_engine(prepared: &Prepared<'_>, job: &Job<'_>, staging: &Path, scratch:
     let Measured { gates, mut speed, selftest, peaks } = measure(source, job, &graphs, &converted, staging, scratch)?;
     let all: Vec<&Gate> = gates.iter().chain(&speed).collect();
     gate::check(&all).map_err(|error| with_blame(error, &converted, job, scratch))?;
-    // Graphs of any size have tiles that suit each picture.
+    // Graphs of any size have no fixed tiles: the runtime chooses tiles for each picture.
     let fixed = if prepared.graphs.any_size.is_empty() { prepared.graphs.fixed.as_slice() } else { &[] };
     let tiling = tiling::measure_tiling(source, job, fixed, scratch)?;
-    // Nothing reads the references any more, and plans need the space: each has all weights again.
+    // The references are no longer needed, and plans need the disk space: each plan contains all weights.
     let unused = scratch.join(WEIGHTS_FILE);
     if unused.exists() {
         fs::remove_file(&unused).map_err(|e| Error::file(&unused, "remove", e))?;
     }
     let record = |graph: EngineGraph| {
-        // Where it was measured, that counts.
+        // A measured peak replaces the estimate.
         Graph { values_bytes: peaks.get(&graph.record.file).copied().or(graph.record.values_bytes), ..graph.record }
     };
     let mut records: Vec<Graph> = graphs.into_iter().map(record).collect();
@@ -306,13 +309,13 @@ fn write_engine(prepared: &Prepared<'_>, job: &Job<'_>, staging: &Path, scratch:
     Ok(Built { directory, manifest, portable, plans, bytes, speed, sensitivity: converted.sensitivity })
 }
 
-/// The release of OpenVINO here, for engines that it runs.
+/// The release of the loaded OpenVINO; `None` for engines of other providers.
 fn openvino_release(environment: &Environment, provider: Provider) -> Option<String> {
     let release = (provider == Provider::OpenVino).then(|| environment.library().openvino_release());
     release?.ok().map(str::to_owned)
 }
 
-/// What manifests name as the program that wrote them.
+/// The program and version that manifests record as their producer.
 pub(crate) fn producer() -> String {
     format!("engine-builder {}", env!("CARGO_PKG_VERSION"))
 }
@@ -346,8 +349,7 @@ fn owned(options: ProviderOptions) -> BTreeMap<String, String> {
     options.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-/// Checks that TensorRT 10, which ONNX Runtime uses, takes the graphs of an engine, as far as its table of operators
-/// tells.
+/// Checks the graphs of an engine against the operator table of TensorRT 10, the release that ONNX Runtime uses.
 fn check_for_tensorrt<'m>(
     judged_by_table: bool,
     mut graphs: impl Iterator<Item = Result<(String, Cow<'m, Model>)>>,
@@ -361,13 +363,13 @@ fn check_for_tensorrt<'m>(
     })
 }
 
-/// Refuses shapes that this machine has no memory for, before anything is measured: allocations of that size end the
+/// Refuses shapes that need more memory than this machine has, before anything is measured: such allocations end the
 /// process.
 fn check_memory(source: &Source, model: &Model) -> Result<()> {
     let (Some((node, peak)), Some(available)) = (model.peak(), tileforge_session::available_memory()) else {
         return Ok(());
     };
-    // The outputs of the reference wait for those of the engine.
+    // The reference's outputs stay in memory while the engine's graph runs.
     let reference = model.outputs.iter().filter_map(|port| port.ty.byte_length()).fold(0, u64::saturating_add);
     let needed = peak.saturating_add(reference);
     if needed <= available {

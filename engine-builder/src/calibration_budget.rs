@@ -1,4 +1,4 @@
-//! How long calibration and gates may take.
+//! The time limit for calibration and gates.
 
 /// Operations that a minute of the budget stands for. One run of SDXL's UNet for 64² latents has a little more, and
 /// takes 36 seconds of a server's CPU time (docs/benchmarks.md). Loading graphs and counting values takes the rest.

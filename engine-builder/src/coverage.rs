@@ -1,14 +1,13 @@
-//! What of an engine is run while it is built: which graphs for the gates, and how often the smallest for calibration.
+//! Which graphs of an engine the gates run, and how often calibration runs the smallest graph.
 //!
-//! A graph for several pictures computes for each of them what the graph for one does, byte for byte, on any number of
-//! threads of a CPU; a test compares both for every network (tests/tests/whole/batches.rs). So each tile is run with its
-//! smallest batch, and each batch in its smallest tile. Without this, most of the time of a build with many batches
-//! would go into running the largest ones. Clips are different: ONNX Runtime rounds their convolutions otherwise in a
-//! batch and on other numbers of threads, so all of their graphs are run.
+//! A graph for several pictures computes the same bytes for each picture as the graph for one picture, on any number
+//! of CPU threads; a test compares both for every network (tests/tests/whole/batches.rs). So each tile is run with its
+//! smallest batch, and each batch in its smallest tile. Otherwise, a build with many batches would spend most of its
+//! time on the largest graphs. Clips are different: ONNX Runtime rounds their convolutions differently in a batch and
+//! on other numbers of threads, so all of their graphs are run.
 //!
-//! Large networks take minutes for one run on a CPU. A [`CalibrationBudget`] limits what is run of them. It is counted
-//! in operations ([`Model::operations`]) and never in seconds, so an engine does not depend on how fast the machine
-//! was that built it.
+//! One run of a large network takes minutes on a CPU. A [`CalibrationBudget`] limits these runs. It counts operations
+//! ([`Model::operations`]) and never seconds, so an engine does not depend on the speed of the machine that built it.
 
 use crate::Result;
 use crate::fixed::fixed_sizes;
@@ -19,30 +18,31 @@ use tileforge_contract::{Contract, Precision, Sizes};
 use tileforge_engine::manifest::LeftOut;
 use tileforge_graph::Model;
 
-/// How many calibration samples quality is judged on, chosen evenly from all. Each is run once for every graph that is
-/// tried.
+/// The number of calibration samples that quality is measured on, chosen evenly from all samples. Each sample is run
+/// once for every candidate graph.
 const JUDGED: usize = 4;
 
-/// What is run of an engine's graphs.
+/// Which graphs of an engine are run, and how often.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Coverage {
     /// For each graph, the smallest first, whether it is run for the gates.
     pub(crate) is_run: Vec<bool>,
     /// Runs of the smallest graph that measure activations; 0 if the precision needs none.
     pub(crate) calibration_runs: usize,
-    /// Calibration samples that quality is judged on, beside the built-in one.
+    /// Calibration samples that quality is measured on, in addition to the built-in sample.
     pub(crate) judged: usize,
-    /// Further runs of the smallest graph that the budget has, each with its samples: for a search for layers.
+    /// Further runs of the smallest graph that the budget allows, each on all judged samples: for the search for
+    /// sensitive layers.
     pub(crate) search_runs: usize,
-    /// What would have been run with a larger budget.
+    /// What only a larger budget would run.
     pub(crate) left_out: Option<LeftOut>,
 }
 
 impl Coverage {
     /// Divides the budget.
     ///
-    /// The built-in sample in the smallest graph is always run, and one calibration sample. Calibration gets half of
-    /// the budget at most. Then come the samples that quality is judged on, and then the other graphs, the smallest
+    /// The built-in sample and one calibration sample are always run in the smallest graph. Calibration gets at most
+    /// half of the budget. Then come the samples that quality is measured on, and then the other graphs, the smallest
     /// first.
     ///
     /// # Errors
@@ -59,7 +59,7 @@ impl Coverage {
         let smallest = costs.first().copied().unwrap_or(1);
         let budget = options.budget.operations();
         let affordable = |operations: u64, each: u64| usize::try_from(operations / each).unwrap_or(usize::MAX);
-        // The reference, and the graph itself.
+        // Two runs: the reference and the graph itself.
         let mut left = budget.saturating_sub(2 * smallest);
         let wanted = wanted_runs(contract, precision, options, models.first());
         let calibration_runs = wanted.min(affordable(budget / 2, smallest).max(1));
@@ -72,7 +72,7 @@ impl Coverage {
             is_run.iter_mut().zip(&costs).zip(names).skip(1).filter(|((is_run, _), _)| **is_run)
         {
             match left.checked_sub(cost.saturating_mul(2)) {
-                // A larger graph is not run in the place of a smaller one.
+                // If a graph is left out, all larger graphs are left out, too.
                 Some(rest) if graphs.is_empty() => left = rest,
                 _ => {
                     *is_run = false;
@@ -120,7 +120,7 @@ fn are_run(contract: &Contract, models: &[Model]) -> Result<Vec<bool>> {
     Ok(first_of_each(&sizes.collect::<Result<Vec<_>>>()?))
 }
 
-/// Whether each is the first of its tile or of its batch.
+/// Whether each graph is the first of its tile or of its batch.
 fn first_of_each(sizes: &[Sizes]) -> Vec<bool> {
     let (mut tiles, mut batches) = (BTreeSet::new(), BTreeSet::new());
     let is_first = |Sizes { batch, height, width, frames, tokens }: &Sizes| {
@@ -192,12 +192,12 @@ mod tests {
         let all = of(Precision::Fp16, 10, None);
         assert_eq!((all.is_run, all.calibration_runs, all.left_out), (vec![true; 3], 32, None));
         assert!(all.search_runs > 0);
-        // Of 3 TFLOP, half is for calibration. 1.5 of the rest suffice for the second graph, not for the third.
+        // Half of 3 TFLOP is for calibration. 1.5 of the rest are enough for the second graph, not for the third.
         let some = of(Precision::Fp16, 1, Some("folder"));
         assert_eq!((some.is_run, some.calibration_runs, some.judged), (vec![true, true, false], 17, 4));
         let left_out = LeftOut { budget_minutes: 1, calibration_runs: 15, judged: 0, graphs: vec!["c".into()] };
         assert_eq!(some.left_out, Some(left_out));
-        // What needs no calibration has the whole budget for its graphs.
+        // A precision without calibration has the whole budget for its graphs.
         let bf16 = of(Precision::Bf16, 1, None);
         assert_eq!((bf16.is_run, bf16.calibration_runs), (vec![true, true, false], 0));
         // The smallest graph and one sample are always run.

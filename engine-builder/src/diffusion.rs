@@ -34,21 +34,21 @@ const TOKENIZER_FILES: [&str; 6] = [
     "added_tokens.json",
 ];
 
-/// Rows of a picture's batch: with guidance, each picture has a row with the negative prompt, too.
+/// Rows of each picture in a batch: guidance adds a row with the negative prompt.
 const ROWS_WITH_GUIDANCE: usize = 2;
 
-/// What an engine of a pipeline is to be made for.
+/// The sizes, batch and adaptations of a pipeline's engine.
 #[derive(Clone, Debug, Default)]
 pub struct DiffusionOptions {
-    /// Sizes of the pictures in pixels; empty: those of the profile.
+    /// Sizes of the pictures in pixels; empty: the sizes of the profile.
     pub sizes: Vec<Size>,
     /// Pictures that are made together; 0 counts as 1.
     pub batch: usize,
-    /// Numbers of tokens of a text; empty: what the text encoder takes at most.
+    /// Numbers of tokens of a text; empty: the most that the text encoder takes.
     pub lengths: Vec<usize>,
     /// Low-rank adaptations to merge into the weights.
     pub adaptations: Vec<Lora>,
-    /// Digests of the weights that were looked at.
+    /// The remembered digests of weights.
     pub digests: Digests,
 }
 
@@ -57,7 +57,7 @@ pub struct DiffusionOptions {
 pub struct DiffusionSource {
     /// The networks, by the names of the engine's parts.
     pub parts: BTreeMap<String, Source>,
-    /// What stands beside them.
+    /// The files and facts beside the parts.
     pub beside: Beside,
     /// For each file of adaptations, the number of tensors that belong to no network of the pipeline.
     pub left_over: Vec<usize>,
@@ -74,8 +74,8 @@ impl DiffusionSource {
         model.files.contains_key(INDEX)
     }
 
-    /// Whether 8 bits are worth it for a part on a CPU: for those that take nearly all of a picture's time. Texts and
-    /// the picture to start from are encoded once, and their errors go through all steps.
+    /// Whether 8 bits pay off for a part on a CPU: only for the parts that take nearly all of a picture's time. Texts
+    /// and the initial picture are encoded once, and errors in them affect all steps.
     pub fn gains_from_8_bits(part: &str) -> bool {
         [UNET, VAE_DECODER].contains(&part)
     }
@@ -109,7 +109,7 @@ impl DiffusionSource {
             SourceOptions { weights: weights.clone(), sizes: options.sizes.clone(), ..SourceOptions::default() };
         let mut parts = Source::parts_of_model(model, &source)?;
         let left_over = Source::merge(&mut parts, &options.adaptations)?;
-        // Every listed file that is no part's own, from wherever it is kept.
+        // Every listed file that is not a part's own file, from its place on this machine.
         let is_beside = |file: &&String| !parts.values().any(|part| part.path().ends_with(file.as_str()));
         let found = model.files.keys().filter(is_beside).map(|file| Ok((file.clone(), weights.file(model, file)?)));
         let found = found.collect::<Result<BTreeMap<_, _>>>()?;
@@ -121,7 +121,7 @@ impl DiffusionSource {
         let weights_known = WeightFolders { digests: options.digests.clone(), ..WeightFolders::default() };
         let source = SourceOptions { sizes: options.sizes.clone(), weights: weights_known, ..SourceOptions::default() };
         let open = |part: &Part| {
-            // In a folder, a component has a folder of its own.
+            // In a folder, each component has its own folder.
             let component = part.name.trim_end_matches("_encoder").trim_end_matches("_decoder");
             let own = [folder.join(&part.name), folder.join(component)].into_iter().find(|path| path.is_dir());
             let path = if weights.is_dir() { own.unwrap_or_else(|| weights.to_owned()) } else { weights.to_owned() };
@@ -132,7 +132,7 @@ impl DiffusionSource {
         Ok(Self { left_over, ..Self::new(parts, folder, &find, options)? })
     }
 
-    /// `place` is what messages name, and `find` finds a file by its name in diffusers' layout.
+    /// `place` is the path in error messages. `find` finds a file by its name in diffusers' layout.
     fn new(parts: BTreeMap<String, Source>, place: &Path, find: Find<'_>, options: &DiffusionOptions) -> Result<Self> {
         let known = [UNET, VAE_ENCODER, VAE_DECODER].into_iter().chain(TEXTS.map(|(text, _)| text));
         let known: Vec<&str> = known.collect();
@@ -147,7 +147,7 @@ impl DiffusionSource {
         let is_guided = !networks.unet.inputs.iter().any(|input| matches!(input.meaning, Meaning::Guidance { .. }));
         let index = needed(INDEX, place, find)?;
         let scheduler = needed(SCHEDULER, place, find)?;
-        // The gate of the picture takes another class, so that its figure is that of the networks.
+        // The picture's gate uses another scheduler class, so that its figure is about the networks alone.
         let runs = Config::open(&scheduler).and_then(|config| config.try_runs());
         runs.map_err(|source| Error::Scheduler { path: scheduler.clone(), source })?;
         let diffusion = Some(Diffusion { roles: Some(Box::new(roles)), ..of_index(&index)? });
@@ -181,8 +181,8 @@ fn needed(name: &str, place: &Path, find: Find<'_>) -> Result<PathBuf> {
 }
 
 impl DiffusionOptions {
-    /// Numbers of rows that the network gets: for one picture and for as many as asked for, each without and with
-    /// guidance, where it is `guided` by a second row.
+    /// The batch sizes of the network: for one picture and for the requested number of pictures, each without and, if
+    /// `guided`, also with a second row for guidance.
     fn rows(&self, guided: bool) -> Vec<usize> {
         let batch = self.batch.max(1);
         let mut rows = vec![1, batch];
@@ -227,7 +227,7 @@ impl<'p> Networks<'p> {
         })
     }
 
-    /// Checks that the networks take what the others give. Components of other pipelines have other widths.
+    /// Checks that the networks fit together. Components of other pipelines have other widths.
     fn check_widths(&self, roles: &Roles, place: &Path) -> Result<()> {
         let mismatch = |what: &str, expected: usize, from: &str, found: usize| {
             let reason = format!(
@@ -265,7 +265,7 @@ impl<'p> Networks<'p> {
         }
     }
 
-    /// Tokens of a text: what every text encoder takes at most.
+    /// The number of tokens of a text: the most that every text encoder takes.
     fn tokens(&self) -> Option<usize> {
         let most = |contract: &Contract| contract.inputs.iter().find_map(|input| input.most_tokens());
         self.texts.iter().filter_map(|(_, contract, _)| most(contract)).min()
@@ -279,7 +279,7 @@ impl<'p> Networks<'p> {
     }
 }
 
-/// What the index says beside its components. The defaults are diffusers' own.
+/// The values of the index beside its components. The defaults are diffusers' own.
 fn of_index(path: &Path) -> Result<Diffusion> {
     let index = read_object(path)?;
     let class = index.get("_class_name").and_then(Value::as_str);
@@ -310,7 +310,7 @@ fn of_tokenizer(
     let files: BTreeMap<String, PathBuf> =
         named.into_iter().filter_map(|name| Some((name.clone(), find(&name)?))).collect();
     let path_of = |file: &str| files.get(&format!("{tokenizer}/{file}"));
-    // The tokens of each form that is there.
+    // The tokens of each vocabulary format that is present.
     let mut vocabularies = Vec::new();
     if let (Some(path), Some(_)) = (path_of("vocab.json"), path_of("merges.txt")) {
         let added = path_of("added_tokens.json").map(|path| read_object(path)).transpose()?.unwrap_or_default();

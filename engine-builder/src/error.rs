@@ -40,16 +40,16 @@ pub enum Error {
         /// The precisions that use it.
         users: &'static str,
     },
-    /// The profile's machine does not compute in a precision.
+    /// The profile's machine does not support a precision.
     #[error("the machine of profile {profile} does not compute in {precision}: {reason}")]
     Precision {
         /// The profile's name.
         profile: String,
-        /// The precision that was asked for.
+        /// The requested precision.
         precision: Precision,
         /// What the machine lacks.
         reason: String,
-        /// The precisions that it computes in.
+        /// The precisions that it supports.
         possible: Vec<Precision>,
     },
     /// The engine cannot be compiled on this machine.
@@ -68,10 +68,10 @@ pub enum Error {
     PlanProcess {
         /// The graph's file.
         graph: String,
-        /// What became of the process.
+        /// How the process ended.
         reason: String,
     },
-    /// Nothing says which sizes a video network's graph has.
+    /// The sizes of a video network's graph are not given.
     #[error("{}: no profile says how many frames a chunk has", path.display())]
     NoSizes {
         /// The checkpoint or graph.
@@ -88,7 +88,7 @@ pub enum Error {
     ModelGraph {
         /// The model file.
         path: PathBuf,
-        /// The name that was asked for.
+        /// The requested name.
         found: Option<String>,
         /// The graphs that it has.
         graphs: Vec<String>,
@@ -102,7 +102,7 @@ pub enum Error {
     /// A file of a model is not on this machine.
     #[error(transparent)]
     MissingWeights(Box<MissingWeights>),
-    /// A file is another one than the model file describes.
+    /// A file has another digest or size than the model file states.
     #[error("{}: expected the SHA-256 {expected} ({}), found {found}: it is another file", path.display(),
         if record.is_some() { "recorded on first use" } else { "published" })]
     WrongWeights {
@@ -115,7 +115,7 @@ pub enum Error {
         /// The file's digest.
         found: String,
     },
-    /// A model's file cannot be downloaded by a program.
+    /// A file of a model cannot be downloaded automatically.
     #[error("{model}: no program can download {file}{}", page.as_ref().map_or(String::new(), |page| format!(
         "; get it from {page}"
     )))]
@@ -127,7 +127,7 @@ pub enum Error {
         /// A page for people.
         page: Option<String>,
     },
-    /// A download was asked for, and the machine is offline by the user's word.
+    /// A download was requested, but the user's settings declare the machine offline.
     #[error("{model}: its weights are not on this machine, and downloads are switched off; they are at {url}")]
     Offline {
         /// The model.
@@ -145,7 +145,7 @@ pub enum Error {
         /// Whether the user's token was sent.
         has_token: bool,
     },
-    /// A server gave something else than the file.
+    /// A server sent something other than the file.
     #[error("{url}: {reason}")]
     Server {
         /// The address.
@@ -153,31 +153,31 @@ pub enum Error {
         /// What was expected, and what was found.
         reason: String,
     },
-    /// A download was cut. What came before stays, and the next one goes on from there.
+    /// A download was interrupted. The received part stays, and the next download resumes it.
     #[error("{url}: the download was cut: {reason}; what came is in {}, and the next download goes on from there",
         part.display())]
     Cut {
         /// The address.
         url: String,
-        /// What was downloaded.
+        /// Where the received part is.
         part: PathBuf,
-        /// Why it was cut.
+        /// Why it was interrupted.
         reason: String,
     },
-    /// A server of weights cannot be trusted, or sends its clients where nothing can be had.
+    /// A server of weights cannot be trusted, or redirects to an address that cannot be used.
     #[error(transparent)]
     Download(Box<tileforge_registry::Error>),
-    /// The disk has not as much space.
+    /// The disk has too little free space.
     #[error("{}: expected {needed} bytes of free space, found {free}", path.display())]
     Space {
-        /// The folder of what is kept of the download.
+        /// The folder of the unfinished download.
         path: PathBuf,
         /// Bytes that are needed.
         needed: u64,
         /// Bytes that are free.
         free: u64,
     },
-    /// No byte of a file came.
+    /// A download received no byte.
     #[error("{url}: cannot be downloaded: {reason}")]
     NoDownload {
         /// The address.
@@ -185,7 +185,7 @@ pub enum Error {
         /// Why.
         reason: String,
     },
-    /// No server can be trusted.
+    /// The system has no certificates, so no server can be trusted.
     #[error("{url}: this system has no certificates of authorities to check the server with")]
     NoCertificates {
         /// The address.
@@ -197,7 +197,7 @@ pub enum Error {
         /// The unfinished file.
         path: PathBuf,
     },
-    /// A file holds a whole diffusion pipeline, and only its weights.
+    /// A file holds the weights of a whole diffusion pipeline, without its configurations.
     #[error("{}: this is a whole pipeline in one file, without tokenizers and scheduler", path.display())]
     PipelineFile {
         /// The file.
@@ -211,25 +211,25 @@ pub enum Error {
         /// Why.
         source: Box<Error>,
     },
-    /// An engine is to be made again of other files than it was made of. Nothing was written.
+    /// A rebuild found other files than the engine was made from. Nothing was written.
     #[error("the engine was made of other files\n{}", changes.iter().map(|change| format!("  {change}"))
         .collect::<Vec<_>>().join("\n"))]
     ChangedSource {
-        /// Each file with its digest then and now.
+        /// Each file with its recorded and its present digest.
         changes: Vec<String>,
     },
-    /// The options of a build do not go together, or not with what the model is.
+    /// The options of a build contradict each other or the kind of model.
     #[error(transparent)]
     Request(#[from] crate::request::RequestError),
-    /// The manifest of an engine that is to be made again does not say everything that is needed for it.
+    /// The manifest of an engine lacks something that a rebuild needs.
     #[error("{}: {missing}", engine.display())]
     Unrecorded {
         /// The engine.
         engine: PathBuf,
-        /// What is not said.
+        /// What is missing.
         missing: crate::rebuild::Unrecorded,
     },
-    /// Something that an engine was made of is not here.
+    /// A file or folder that the engine was made from was not found.
     #[error("{name}: the engine was made of it{}, and it is not in {}",
         origin.as_ref().map_or_else(String::new, |origin| format!(" (published at {origin})")), places(folders))]
     Ingredient {
@@ -239,7 +239,7 @@ pub enum Error {
         ingredient: crate::rebuild::Ingredient,
         /// Where it was published.
         origin: Option<String>,
-        /// Where it was looked for.
+        /// The folders that were searched.
         folders: Vec<PathBuf>,
     },
     /// A scheduler's configuration cannot be used.
@@ -250,7 +250,7 @@ pub enum Error {
         /// Why.
         source: tileforge_runtime::diffusion::schedulers::Error,
     },
-    /// The parts of a pipeline make no picture together. Nothing was written.
+    /// The parts of a pipeline cannot make a picture together. Nothing was written.
     #[error("the parts make no picture together")]
     Picture(#[source] tileforge_runtime::Error),
     /// The checkpoint cannot be exported.
@@ -265,7 +265,7 @@ pub enum Error {
     /// ONNX Runtime failed.
     #[error(transparent)]
     Session(#[from] tileforge_session::Error),
-    /// The engine or the graph would be written over something that is read.
+    /// The engine or the graph would be written over an input file.
     #[error(transparent)]
     Output(tileforge_files::outputs::Collision),
     /// A picture for calibration cannot be read.
@@ -289,14 +289,14 @@ pub struct MissingWeights {
     pub size: Option<u64>,
     /// The licence of the weights.
     pub licence: String,
-    /// Where it can be had.
+    /// Where it is published.
     pub origin: Option<Origin>,
-    /// The folders that were looked into.
+    /// The folders that were searched.
     pub folders: Vec<PathBuf>,
 }
 
 impl Error {
-    /// What is wrong, without the part of the engine that it is wrong with.
+    /// The error without the name of the engine's part.
     pub fn root(&self) -> &Self {
         match self {
             Error::Part { source, .. } => source.root(),
@@ -304,7 +304,7 @@ impl Error {
         }
     }
 
-    /// The same error about a file of the folder `from`, which is gone or has got the name `to`.
+    /// The same error, with paths in `to` instead of the removed or renamed folder `from`.
     #[must_use]
     pub(crate) fn relocated(self, from: &Path, to: &Path) -> Self {
         match self {

@@ -1,4 +1,4 @@
-//! The fastest engine of those that pass their gates.
+//! The fastest engine that passes its gates.
 
 use crate::build::stage;
 use crate::precision::SPEED_OVER_FP32;
@@ -9,12 +9,12 @@ use tileforge_engine::exchange;
 use tileforge_engine::manifest::{CalibrationRecipe, Recipe};
 use tileforge_session::Environment;
 
-/// Builds an engine for a processor in each precision that may be faster than FP32 there, and puts the fastest that
-/// passes its gates at `directory`; the one in FP32 if none passes. The manifest's recipe names the precision, so a
-/// rebuild does not measure again.
+/// Builds an engine for a processor in FP32 and in each precision that may be faster there. Puts the fastest engine
+/// that passes its gates at `directory`, or the FP32 engine if no other passes. The manifest's recipe names the
+/// precision, so a rebuild does not measure again.
 ///
 /// # Errors
-/// As [`build`](crate::build()), but for gates that are missed in fewer bits than FP32's.
+/// As [`build`](crate::build()), except for missed gates of precisions below FP32.
 pub(crate) fn build_fastest(
     environment: &Environment,
     progress: &dyn Progress,
@@ -27,7 +27,7 @@ pub(crate) fn build_fastest(
         let mut profile = order.profile.clone();
         profile.set_precision(precision)?;
         let options = order.options.used_by(precision);
-        // A rebuild refuses what this precision does not use.
+        // A rebuild refuses options that this precision does not use.
         let calibration = CalibrationRecipe {
             folder: recipe.calibration.folder.clone().filter(|_| options.calibration.is_some()),
             all_layers: options.all_layers,
@@ -59,7 +59,8 @@ pub(crate) fn build_fastest(
     Ok(built)
 }
 
-/// The precisions that may be faster than FP32 on this machine. FP16 is not: processors compute such graphs in FP32.
+/// The precisions that may be faster than FP32 on this machine. FP16 is not one of them: processors compute FP16
+/// graphs in FP32.
 fn candidates(environment: &Environment, provider: Provider) -> Vec<Precision> {
     let computes_bf16 = provider == Provider::OpenVino && environment.library().computes_bf16() == Ok(true);
     let bf16 = computes_bf16.then_some(Precision::Bf16);

@@ -1,4 +1,4 @@
-//! Downloads of weights: resumed where they were cut, and checked before they get their name.
+//! Downloads of weights: resumed after an interruption, and checked before they get their final name.
 
 use crate::{Error, FileFacts, ModelFile, Origin, Result, weights};
 use std::fs;
@@ -11,10 +11,10 @@ use tileforge_registry::download::{Asked, DownloadSource, Expected, Problem, dow
 use tileforge_registry::http::{self, Address, Client};
 use ureq::http::header::{IF_RANGE, RANGE};
 
-/// No weights have more bytes. Where no length is published, a server may not say more.
+/// More bytes than any file of weights has: the limit where no length is published.
 const FILE_MAXIMUM_BYTES: u64 = 256 << 30;
 
-/// The file in the folder of what is kept of a download.
+/// The name of the received data in the folder of an unfinished download.
 const CONTENT: &str = "content";
 
 /// A hub with Hugging Face's addresses.
@@ -22,7 +22,7 @@ const CONTENT: &str = "content";
 pub struct Hub {
     /// Its address.
     pub endpoint: String,
-    /// The user's token; it is sent to the hub alone.
+    /// The user's token; it is sent only to the hub.
     pub token: Option<String>,
     /// Nothing may be downloaded.
     pub is_offline: bool,
@@ -35,16 +35,16 @@ pub struct Hub {
 pub struct Fetched {
     /// Where it is.
     pub path: PathBuf,
-    /// Bytes that were downloaded; 0 for a file that was there.
+    /// Bytes that were downloaded; 0 for a file that was already on this machine.
     pub downloaded: u64,
 }
 
-/// Downloads the files of a model into `folder/NAME`. Files that are there or beside the model file are checked.
+/// Downloads the files of a model into `folder/NAME`. Files that exist there or beside the model file are checked.
 ///
 /// # Errors
-/// The model has no address, the machine is offline, the server refuses, the disk is full, or a file has another digest
-/// or length than was published. What was downloaded stays beside the file's place, and the next call goes on from
-/// there; a file of a wrong digest is removed.
+/// The model has no address, the machine is offline, the server refuses, the disk is full, or a file has another
+/// digest or length than published. The received part stays beside the file's place, and the next call resumes it; a
+/// file with a wrong digest is removed.
 pub fn fetch(model: &ModelFile, folder: &Path, hub: &Hub, progress: &mut dyn Transfer) -> Result<Vec<Fetched>> {
     let client = Client::new(hub.patience, http::system_certificates());
     let mut fetched = Vec::new();
@@ -96,7 +96,7 @@ struct Download<'a> {
 }
 
 impl Download<'_> {
-    /// Downloads the file, and gives it its name once its digest is right. Returns the bytes that were downloaded.
+    /// Downloads the file, checks its digest, and then gives it its name. Returns the number of downloaded bytes.
     fn run(&self, name: &str, progress: &mut dyn Transfer) -> Result<u64> {
         let kept = Kept::beside(self.path, || false).map_err(|not_kept| match not_kept {
             NotKept::File { path, action, source } => Error::File { path, action, source },
@@ -121,14 +121,14 @@ impl Download<'_> {
         let source = Weights { download: self, part: kept.path() };
         let downloaded = download(kept, CONTENT, &expected, &source, progress)?;
         let failed = |action| move |source| Error::file(kept.path(), action, source);
-        // What was written survives a loss of power before it has its name.
+        // The data is synced to disk before the file gets its name, so it survives a power failure.
         kept.open(CONTENT).and_then(|file| file.sync_all()).map_err(failed("write"))?;
         let record = weights::record_beside(self.path);
         let checked = weights::check_digest(self.path, Some(&record), self.facts, &downloaded.digest.sha256);
         if checked.is_ok() {
             kept.rename(CONTENT, self.path).map_err(|e| Error::file(self.path, "rename", e))?;
         }
-        // A file that is not the recorded one is of no use to another download.
+        // A file with a wrong digest is of no use for a later download.
         forget(kept, CONTENT).map_err(failed("clear"))?;
         checked.map(|()| downloaded.came)
     }
@@ -145,7 +145,7 @@ fn busy(not_kept: NotKept, place: &Path) -> PathBuf {
 /// A file on a server of weights.
 struct Weights<'a> {
     download: &'a Download<'a>,
-    /// Where it is kept.
+    /// The folder of the unfinished download.
     part: &'a Path,
 }
 
@@ -167,7 +167,7 @@ impl DownloadSource for Weights<'_> {
         let mut headers = Vec::new();
         if start > 0 {
             headers.push((RANGE, format!("bytes={start}-")));
-            // Where the file has changed since, the server sends all of it.
+            // If the file has changed since, the server sends the whole file.
             headers.extend(version.map(|version| (IF_RANGE, version.to_owned())));
         }
         let token = self.download.token.map(|token| format!("Bearer {token}"));

@@ -1,4 +1,4 @@
-//! Gates: what an engine must reach before it is written.
+//! Gates: the figures that an engine must reach before it is written.
 
 use crate::{Error, Floors, Result};
 use ndarray::ArrayD;
@@ -27,8 +27,8 @@ impl Measurement {
         Self::of_all(&[(found, reference)])
     }
 
-    /// Compares the outputs for several samples. The PSNR is that of the worst sample. Peak and cosine are computed
-    /// over all samples together, since a tile of one colour has no range and no direction.
+    /// Compares the outputs for several samples. The PSNR is the worst sample's. Peak and cosine are computed over all
+    /// samples together, since a tile of one colour has no range and no direction.
     pub(crate) fn of_all(pairs: &[(&ArrayD<f32>, &ArrayD<f32>)]) -> Self {
         let references = pairs.iter().flat_map(|(_, reference)| reference.iter());
         let (low, high) =
@@ -64,7 +64,7 @@ impl Measurement {
         }
     }
 
-    /// The worst of all, for each figure; `None` of none.
+    /// The worst value of each figure; `None` for no measurements.
     pub(crate) fn worst(all: impl IntoIterator<Item = Self>) -> Option<Self> {
         all.into_iter().reduce(|one, other| one.or_worse(&other))
     }
@@ -81,11 +81,11 @@ impl Measurement {
         }
     }
 
-    /// The floors of a network in FP32 whose rounding alone gives this. Twice this error is allowed where that is more
-    /// than FP32 is expected to have, but no more than BF16 is: people see that difference.
+    /// Lowered floors for a network in FP32: `self` is the effect of rounding alone. If twice this error exceeds the
+    /// error that FP32 is expected to have, it is allowed, up to the error of BF16: a larger difference is visible.
     pub(crate) fn lowered(&self, floors: &Floors) -> Floors {
         let (expected, least) = (Floors::expected_of(Precision::Fp32), Floors::expected_of(Precision::Bf16));
-        // 6 dB are twice the error, and four times what the cosine lacks.
+        // 6 dB are twice the error, and four times the cosine's distance from 1.
         let psnr_db = (self.psnr_db - 6.0).max(least.psnr_db);
         let cosine = (1.0 - 4.0 * (1.0 - self.cosine)).max(least.cosine);
         let lower = |found: f64, expected: f64, floor: f64| {
@@ -115,8 +115,8 @@ impl Measurement {
         self.gates_of_values(graph, floors.psnr_db, emulated).into_iter().chain([cosine]).collect()
     }
 
-    /// The gates of a pipeline's picture. Pixels have no negative values, so the cosine of any two pictures is high,
-    /// and no gate.
+    /// The gates of a pipeline's picture. Pixels have no negative values, so the cosine of any two pictures is high
+    /// and is not a gate.
     pub(crate) fn picture_gates(&self, floor_db: f64, emulated: bool) -> Vec<Gate> {
         self.gates_of_values(Gate::PICTURE, floor_db, emulated).into()
     }
@@ -153,7 +153,7 @@ pub(crate) fn check(gates: &[&Gate]) -> Result<()> {
     if failed.is_empty() { Ok(()) } else { Err(Error::Gate(failed.join("\n"))) }
 }
 
-/// A figure with two digits after the point; with more for values near 1, enough to tell them from 1.
+/// Formats a figure with two decimals; values near 1 get enough decimals to differ from 1.
 pub fn figure(value: f64) -> String {
     if (1e-8..0.01).contains(&(1.0 - value).abs()) {
         format!("{value:.8}").trim_end_matches('0').to_owned()
@@ -189,7 +189,7 @@ mod tests {
         let off = |tile: &ArrayD<f32>, by: f32| tile.mapv(|value| value + by);
         let [better, worse] =
             [0.01, 0.1].map(|by| Measurement::of_all(&[(&colourful, &colourful), (&off(&dark, by), &dark)]));
-        // The peak is that of both tiles, not of the dark one alone.
+        // The peak is the range of both tiles, not of the dark tile alone.
         assert!((better.psnr_db - 40.0).abs() < 1e-3 && (worse.psnr_db - 20.0).abs() < 1e-3, "{better:?} {worse:?}");
         assert!(better.cosine > 0.9999, "{better:?}");
         let broken = Measurement::of_all(&[(&array(&[f32::NAN, 0.0]), &dark), (&colourful, &colourful)]);

@@ -1,8 +1,8 @@
-//! Builds engines from graphs: what a model becomes for one kind of machine, checked against its reference.
+//! Builds engines from graphs: a model prepared for one kind of machine and checked against its reference.
 //!
 //! A [`Source`] (checkpoint, graph or model file) gives one graph for each tile and batch of a [`Profile`]. The graphs
-//! are run against their reference. [`build`] writes the engine directory. A [`request`] does all of this for a path and
-//! names of profiles, and a [`rebuild`] for an engine that is there.
+//! are run against their reference. [`build`] writes the engine directory. A [`request`] does all of this for a path
+//! and names of profiles, and a [`rebuild`] for an existing engine.
 
 mod build;
 mod calibration_budget;

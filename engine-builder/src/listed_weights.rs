@@ -1,10 +1,10 @@
-//! Where an engine's graphs take their weights from.
+//! Checks where an engine's graphs take their weights from.
 
 use crate::Result;
 use tileforge_engine::Engine;
 
-/// Checks that the graphs of an engine use only weights that its manifest lists, so that its digests, and its
-/// signature, cover everything that runs.
+/// Checks that the graphs of an engine use only weights that its manifest lists. Then the manifest's digests and its
+/// signature cover everything that runs.
 ///
 /// # Errors
 /// [`tileforge_engine::Error::Unlisted`] with a file that a graph uses and the manifest does not list; or a graph is

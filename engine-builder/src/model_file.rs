@@ -13,7 +13,7 @@ use tileforge_contract::{Precision, Provider, Task};
 pub struct ModelFile {
     /// The name: the same as the file's.
     pub name: String,
-    /// What the model is good for, in a sentence for the reader.
+    /// A sentence for the reader about what the model is good for.
     pub description: String,
     /// The licence of the weights: an SPDX expression, or the name that its author gives it.
     pub licence: String,
@@ -25,7 +25,7 @@ pub struct ModelFile {
     pub files: BTreeMap<String, FileFacts>,
     /// The graphs. A model with one graph has a single one without a name.
     pub graphs: BTreeMap<String, GraphFile>,
-    /// What a model that restores films is beside its networks.
+    /// What a film-restoring model needs beside its networks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub restoration: Option<RestorationFile>,
     /// The model file.
@@ -33,7 +33,7 @@ pub struct ModelFile {
     pub path: PathBuf,
 }
 
-/// What a model that restores films is beside its networks.
+/// What a film-restoring model needs beside its networks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RestorationFile {
@@ -46,13 +46,13 @@ pub struct RestorationFile {
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FileFacts {
-    /// SHA-256; where none is published, that of the first use is recorded beside the file.
+    /// SHA-256; if none is published, the digest of the first use is recorded beside the file.
     #[serde(default)]
     pub sha256: Option<String>,
     /// Number of bytes.
     #[serde(default)]
     pub size: Option<u64>,
-    /// Where it can be downloaded, if that is elsewhere than the model's other files.
+    /// Where it can be downloaded, if it has another source than the model's other files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<Origin>,
 }
@@ -73,18 +73,18 @@ pub struct GraphFile {
     /// Hyperparameters that the checkpoint does not state.
     #[serde(default)]
     pub set: BTreeMap<String, String>,
-    /// The precision on each provider, where it is another than the profile's.
+    /// The precision on each provider, where it differs from the profile's.
     #[serde(default)]
     pub precision: Precisions,
-    /// How activations are measured, where it is done otherwise than usual.
+    /// How activations are measured, where it differs from the default.
     #[serde(default)]
     pub calibration: Calibration,
-    /// The sizes of the engine's graphs, where they are others than the profile's.
+    /// The sizes of the engine's graphs, where they differ from the profile's.
     #[serde(default)]
     pub sizes: Option<ModelSizes>,
 }
 
-/// A precision for each provider; TensorRT's is also that of TensorRT for RTX.
+/// A precision for each provider; TensorRT for RTX uses TensorRT's.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Precisions {
@@ -121,7 +121,7 @@ pub struct ModelSizes {
 }
 
 impl ModelSizes {
-    /// The same without the frames, as a profile has it.
+    /// The same sizes without the frames, in the form that a profile uses.
     pub(crate) fn shapes(&self) -> Shapes {
         Shapes::new(self.tiles.clone(), self.batch.clone())
     }
@@ -142,7 +142,7 @@ fn one_frame() -> usize {
     1
 }
 
-/// The keys of a model file. A model with one graph has the graph's keys beside its own.
+/// The keys of a model file. A model with one graph has the graph's keys at the top level.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Keys {
@@ -166,7 +166,7 @@ struct Keys {
 }
 
 impl Keys {
-    /// The keys of a single graph that are given and have no effect beside `graphs`.
+    /// The given keys of a single graph that have no effect beside `graphs`.
     fn beside_graphs(&self) -> Vec<&'static str> {
         let given = [
             ("hyperparameters", self.hyperparameters.is_some()),
@@ -191,7 +191,7 @@ impl ModelFile {
     /// The model file of a name in `folders`; a path that ends in `.yaml` stands for itself.
     ///
     /// # Errors
-    /// There is no model of this name, with those that there are, and with the folders where they are looked for.
+    /// There is no model of this name; the error lists the known models and the searched folders.
     pub fn path_of(name_or_path: &Path, folders: &[PathBuf]) -> Result<PathBuf> {
         if name_or_path.extension().is_some_and(|extension| extension == "yaml") {
             if name_or_path.symlink_metadata().is_ok() {
@@ -219,7 +219,7 @@ impl ModelFile {
         Error::input(name_or_path, format!("no such model; {known}"))
     }
 
-    /// The names of all models in `folders`, sorted. A folder that is not there, or cannot be read, has none.
+    /// The names of all models in `folders`, sorted. A missing or unreadable folder has none.
     pub fn names(folders: &[PathBuf]) -> Vec<String> {
         let entries = folders.iter().filter_map(|folder| folder.read_dir().ok()).flatten().flatten();
         let files =
@@ -307,10 +307,10 @@ impl ModelFile {
         })
     }
 
-    /// The graph of this name; the only one if there is one alone.
+    /// The graph of this name; without a name, the only graph.
     ///
     /// # Errors
-    /// There are several graphs and no name, or none of this name.
+    /// There are several graphs and no name is given, or there is no graph of this name.
     pub fn graph(&self, name: Option<&str>) -> Result<&GraphFile> {
         let found = match (name, self.graphs.len()) {
             (None, 1) => self.graphs.values().next(),
@@ -324,12 +324,12 @@ impl ModelFile {
         })
     }
 
-    /// Where one of its files is published.
+    /// Where one of the model's files is published.
     pub fn origin_of(&self, file: &str) -> Option<&Origin> {
         self.files.get(file).and_then(|facts| facts.source.as_ref()).or(self.source.as_ref())
     }
 
-    /// Bytes of the weights; `None` where the size of a file is not known.
+    /// Bytes of the weights; `None` if the size of a file is not known.
     pub fn size(&self) -> Option<u64> {
         let checkpoints: BTreeSet<&str> = self.graphs.values().map(|graph| graph.checkpoint.as_str()).collect();
         checkpoints.into_iter().map(|file| self.files.get(file)?.size).sum()
@@ -337,7 +337,7 @@ impl ModelFile {
 }
 
 impl GraphFile {
-    /// The precision on a provider, if the model asks for one.
+    /// The precision on a provider, if the model file sets one.
     pub fn precision_on(&self, provider: Provider) -> Option<Precision> {
         match provider {
             Provider::TensorRt | Provider::TensorRtRtx => self.precision.tensorrt,
@@ -346,7 +346,7 @@ impl GraphFile {
         }
     }
 
-    /// Compares the hyperparameters that the exporter found with those of the model. Returns what differs.
+    /// Compares the hyperparameters that the exporter found with the model file's. Returns the differences.
     pub(crate) fn differences(&self, found: &Value) -> Vec<String> {
         let mut differences = Vec::new();
         for (name, expected) in &self.hyperparameters {
@@ -356,7 +356,7 @@ impl GraphFile {
     }
 }
 
-/// Compares a hyperparameter with the expected one. Of an object, only the expected keys count.
+/// Compares a hyperparameter with the expected one. For an object, only the expected keys are compared.
 fn compare(name: &str, expected: &Value, found: Option<&Value>, differences: &mut Vec<String>) {
     match (expected, found) {
         (Value::Object(expected), Some(found @ Value::Object(_))) => {

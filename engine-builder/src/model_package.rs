@@ -1,7 +1,7 @@
-//! Engines as a model package of ONNX Runtime: a folder of models, each with variants for execution providers, of which
-//! the library chooses one.
+//! Engines as a model package of ONNX Runtime: a folder of models. Each model has variants for execution providers,
+//! and the library chooses one of them.
 //!
-//! The format is that of `model_package/README.md` and `onnxruntime/core/session/model_package/README.md` in ONNX
+//! The format is defined by `model_package/README.md` and `onnxruntime/core/session/model_package/README.md` in ONNX
 //! Runtime's sources, schema 1.0, which releases from 1.31 open with `OrtModelPackageApi`. Each graph of an engine
 //! becomes a component, and each engine and provider a variant of it:
 //!
@@ -23,13 +23,13 @@ use tileforge_engine::digest::sha256;
 use tileforge_engine::{Bundle, Engine, Graph, MANIFEST_FILE, exchange};
 use tileforge_files::{outputs, unfinished};
 
-/// The schema of ONNX Runtime's manifest that is written.
+/// The schema version of the written manifest.
 const SCHEMA: &str = "1.0";
 
 /// The folder of files that belong to no variant, by ONNX Runtime's name.
 const SHARED: &str = "shared_assets";
 
-/// The first bytes of a plan, which ONNX Runtime's provider for RTX GPUs asks the library about before it takes a
+/// The size of a plan's header. ONNX Runtime's provider for RTX GPUs passes the header to TensorRT before it accepts a
 /// variant (`kTensorRTEngineHeaderSize` in its sources).
 const PLAN_HEADER_BYTES: usize = 64;
 
@@ -51,8 +51,8 @@ struct Component {
 /// Writes the engines of one model as a model package to `directory`, which must be free.
 ///
 /// # Errors
-/// An engine is not whole; the engines are not of one model, or two of them are for the same machine; or a file cannot
-/// be written. Nothing is left behind then.
+/// An engine is incomplete; the engines are not of one model, or two of them are for the same machine; or a file
+/// cannot be written. Nothing is left behind then.
 pub fn write(engines: &[PathBuf], directory: &Path) -> Result<()> {
     let inputs: Vec<&Path> = engines.iter().map(PathBuf::as_path).collect();
     outputs::check(&[directory], &inputs).map_err(Error::Output)?;
@@ -70,7 +70,7 @@ pub fn write(engines: &[PathBuf], directory: &Path) -> Result<()> {
     fs::create_dir_all(parent).map_err(|e| Error::file(parent, "create the folder", e))?;
     let staging = exchange::temporary(parent)?;
     write_package(&bundles, &named, staging.path()).map_err(|error| error.relocated(staging.path(), directory))?;
-    // The temporary folder is private to its owner. Those in it are as open as the system makes new ones.
+    // The temporary folder is private to its owner, so the package gets the permissions of a new folder within it.
     let open = named.first().map(|name| staging.path().join(name)).unwrap_or_default();
     let permissions = fs::metadata(&open).and_then(|open| fs::set_permissions(staging.path(), open.permissions()));
     permissions.map_err(|e| Error::file(directory, "set the permissions", e))?;
@@ -80,7 +80,7 @@ pub fn write(engines: &[PathBuf], directory: &Path) -> Result<()> {
 fn write_package(bundles: &[Bundle], names: &[String], staging: &Path) -> Result<()> {
     let package_name = bundles.first().map_or_else(String::new, |bundle| bundle.name().to_owned());
     let (mut components, mut assets) = (BTreeMap::<String, Component>::new(), BTreeMap::new());
-    // Which engine is the one for a provider that several could run on: the one that was built for it.
+    // If several engines could serve a provider, the engine that was built for it does.
     let mut taken: BTreeSet<Provider> = bundles.iter().filter_map(target).collect();
     for (bundle, name) in bundles.iter().zip(names) {
         let own = target(bundle);
@@ -122,7 +122,7 @@ fn write_package(bundles: &[Bundle], names: &[String], staging: &Path) -> Result
     fs::write(&path, text + "\n").map_err(|e| Error::file(&path, "write", e))
 }
 
-/// What ONNX Runtime is told about a graph of an engine on one provider.
+/// The variant for ONNX Runtime: a graph of an engine on one provider.
 fn variant(engine: &Engine, graph: &Graph, provider: Provider, folder: &str) -> Result<Value> {
     let manifest = engine.manifest();
     let target = &manifest.target;
@@ -136,7 +136,8 @@ fn variant(engine: &Engine, graph: &Graph, provider: Provider, folder: &str) -> 
     if !options.is_empty() {
         executor["provider_options"] = json!(options);
     }
-    // No `device`: the provider says it, and ONNX Runtime 1.31.1 refuses a variant for "cpu" on its CPU provider.
+    // No `device`: the provider determines it, and ONNX Runtime 1.31.1 refuses a variant for "cpu" on its CPU
+    // provider.
     let mut variant = json!({
         "variant_directory": folder,
         "ep": provider.onnxruntime_name(),
@@ -161,7 +162,7 @@ fn variant(engine: &Engine, graph: &Graph, provider: Provider, folder: &str) -> 
     Ok(variant)
 }
 
-/// The provider that all networks of an engine were built for.
+/// The provider that the engine was built for.
 fn target(bundle: &Bundle) -> Option<Provider> {
     bundle.engines().first().map(|(_, engine)| engine.manifest().target.provider)
 }
@@ -172,9 +173,9 @@ fn providers(bundle: &Bundle) -> Vec<Provider> {
     let from = Provider::LADDER.iter().skip_while(|provider| Some(**provider) != target(bundle)).copied();
     let runs = |provider: &Provider| {
         engines.iter().all(|(_, engine)| match provider {
-            // A plan comes with the engine or not at all.
+            // TensorRT for RTX runs only engines with plans for all graphs.
             Provider::TensorRtRtx => engine.manifest().graphs.iter().all(|graph| graph.plan.is_some()),
-            // Packages are for ONNX Runtime, which runs the same graphs on its own kernels.
+            // Packages are for ONNX Runtime, which runs OpenVINO's graphs on its own kernels.
             Provider::OpenVino => false,
             Provider::Cpu => engine.manifest().precision.runs_on_cpu(),
             Provider::TensorRt | Provider::Cuda => true,
@@ -234,7 +235,7 @@ fn check_one_model(bundles: &[Bundle]) -> Result<()> {
     }
 }
 
-/// Puts the files that ONNX Runtime needs of an engine into `folder`, as second names of the engine's where possible.
+/// Puts the files of an engine that ONNX Runtime needs into `folder`, as hard links where possible.
 fn place(engine: &Engine, folder: &Path) -> Result<()> {
     let manifest = engine.manifest();
     let mut names = BTreeSet::new();
@@ -252,8 +253,8 @@ fn place(engine: &Engine, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Puts the files beside the parts of an engine into a folder that is named after them, as ONNX Runtime names assets:
-/// by the SHA-256 over a line for each file. Returns its address.
+/// Puts the files beside the parts of an engine into one folder. Its name follows ONNX Runtime's rule for assets: the
+/// SHA-256 over a line for each file. Returns the asset's address.
 fn place_files_beside(bundle: &Bundle, staging: &Path) -> Result<Option<String>> {
     let Bundle::Pipeline(pipeline) = bundle else { return Ok(None) };
     let files = &pipeline.manifest().files;

@@ -1,11 +1,11 @@
-//! Why an engine has nothing compiled in it.
+//! Why an engine has no compiled parts.
 
 use std::fmt;
 
 /// Why an engine is portable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NotCompiled {
-    /// Its GPU, or what TensorRT needs there, is not here.
+    /// This machine lacks the GPU, or something that TensorRT needs.
     Here(String),
     /// The builder of plans for RTX GPUs cannot be used.
     NoBuilder(tileforge_tensorrt::Error),

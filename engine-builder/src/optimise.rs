@@ -5,13 +5,14 @@ use std::path::Path;
 use tileforge_graph::{Model, Weight};
 use tileforge_session::{Environment, OptimisationLevel, Session, SessionOptions};
 
-/// The optimised graph is kept if it has at most this share of the nodes. The decision counts nodes, not time, so that
-/// the same inputs give the same engine. docs/benchmarks.md has the loading times behind the number.
+/// The optimised graph is kept if it has at most this share of the original number of nodes. The decision counts
+/// nodes, not time, so that the same inputs give the same engine. docs/benchmarks.md has the loading times behind the
+/// number.
 const WORTH_KEEPING: f64 = 0.9;
 
-/// The model with ONNX Runtime's fusions, or `None` if they make too little difference. `path` holds the model. The
-/// result is written beside it, because tensors that ONNX Runtime left unchanged still point into the model's weight
-/// file. The difference is that to the `nodes` which the engine's graph has otherwise.
+/// The model with ONNX Runtime's fusions, or `None` if they remove too few nodes compared with `nodes`, the count of
+/// the engine's graph without them. `path` holds the model. The result is written beside it, because tensors that ONNX
+/// Runtime left unchanged still point into the model's weight file.
 ///
 /// The fusions hold for any processor. Layouts for one processor are chosen when the engine is opened.
 pub(crate) fn optimised(environment: &Environment, model: &Model, path: &Path, nodes: usize) -> Result<Option<Model>> {

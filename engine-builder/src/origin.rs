@@ -1,4 +1,4 @@
-//! Where models come from.
+//! Where models are published.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,6 +15,6 @@ pub enum Origin {
     },
     /// The address of a folder that holds the files.
     Folder(String),
-    /// A page for people, for files that no program can download.
+    /// A web page, for files that cannot be downloaded automatically.
     Page(String),
 }

@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// Calls `work` with each item, for `jobs` items at the same time and in their order. Returns the results in the same
-/// order.
+/// Calls `work` with each item in order, at most `jobs` at the same time. Returns the results in the order of the
+/// items.
 pub fn map_parallel<T: Sync, R: Send>(items: &[T], jobs: usize, work: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let worker = || {

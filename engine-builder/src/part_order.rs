@@ -1,11 +1,11 @@
-//! What is to be built.
+//! What to build.
 
 use crate::{PrecisionOptions, Profile, Source};
 
-/// An engine of one network that is to be built, or a part of an engine.
+/// The order for an engine of one network, or for a part of an engine.
 #[derive(Debug)]
 pub struct PartOrder<'a> {
-    /// What it is made of.
+    /// The model.
     pub source: &'a Source,
     /// The profile, with the precision that suits the part.
     pub profile: Profile,
@@ -14,7 +14,8 @@ pub struct PartOrder<'a> {
 }
 
 impl PartOrder<'_> {
-    /// The same in the precision of `profile`. `None` if that is the order's own, or if an option has no effect in it.
+    /// The same order in the precision of `profile`. `None` if that is the order's own precision, or if an option has
+    /// no effect in it.
     pub fn in_precision_of(&self, profile: &Profile) -> Option<Self> {
         let is_another = profile.precision != self.profile.precision;
         let suits = is_another && self.options.check(profile.precision).is_ok();

@@ -15,12 +15,12 @@ use tileforge_engine::{Diffusion, MANIFEST_FILE, PipelineManifest, Restoration, 
 use tileforge_files::{TEXT_MAXIMUM_BYTES, unfinished};
 use tileforge_session::Environment;
 
-/// What stands beside the parts of an engine.
+/// The files and facts beside the parts of an engine.
 #[derive(Clone, Debug, Default)]
 pub struct Beside {
-    /// What a diffusion pipeline is beside its networks.
+    /// The facts about a diffusion pipeline beside its networks.
     pub diffusion: Option<Diffusion>,
-    /// What a pipeline that restores films is beside its networks.
+    /// The facts about a film-restoring pipeline beside its networks.
     pub restoration: Option<Restoration>,
     /// The files, by their names in the engine: `NAME` or `FOLDER/NAME`.
     pub files: BTreeMap<String, BesideFile>,
@@ -38,17 +38,17 @@ impl Beside {
 pub enum BesideFile {
     /// A copy of a file.
     Copy(PathBuf),
-    /// What was made of a file.
+    /// A file with new content, derived from another file.
     Made {
-        /// The file.
+        /// The other file.
         of: PathBuf,
-        /// What was made of it.
+        /// The new content.
         bytes: Vec<u8>,
     },
 }
 
 impl BesideFile {
-    /// The file that it is made of.
+    /// The source file.
     pub fn path(&self) -> &Path {
         match self {
             Self::Copy(path) | Self::Made { of: path, .. } => path,
@@ -56,7 +56,7 @@ impl BesideFile {
     }
 }
 
-/// An engine of several parts that was written.
+/// A written engine of several parts.
 #[derive(Debug)]
 pub struct BuiltPipeline {
     /// The engine directory.
@@ -65,24 +65,24 @@ pub struct BuiltPipeline {
     pub manifest: PipelineManifest,
     /// The parts by name.
     pub parts: BTreeMap<String, Built>,
-    /// What was measured of the picture that all parts make together.
+    /// The measurement of the picture that all parts make together.
     pub picture: Option<Picture>,
-    /// Bytes of all files that are stored.
+    /// Bytes of all stored files.
     pub bytes: u64,
-    /// Bytes of files that are equal to those of another part, and are stored once.
+    /// Bytes of files that are equal to a file of another part, and are stored only once.
     pub shared: u64,
 }
 
 /// Builds an engine of several parts at `directory`, as [`build`](crate::build) does with one. `recipe` is
 /// recorded for another build.
 ///
-/// All graphs are made before any is measured. Where the parts make pictures together, they make one at the end,
-/// which has a gate of its own. Files that are equal in several parts, such as weights, are stored once
-/// where the file system has hard links.
+/// All graphs are made before any is measured. If the parts make pictures together, they make one at the end, which
+/// has its own gate. Files that are equal in several parts, such as weights, are stored once where the file system has
+/// hard links.
 ///
 /// # Errors
-/// [`Error::Part`] with the reasons of [`build`](crate::build), or a file cannot be written. Nothing is left behind
-/// then, or still the older engine.
+/// [`Error::Part`] with the reasons of [`build`](crate::build), or a file cannot be written. Then nothing is left
+/// behind, and an older engine stays.
 pub fn build_pipeline(
     environment: &Environment,
     progress: &dyn Progress,
@@ -126,7 +126,7 @@ pub fn build_pipeline(
         let progress = OfPart { part: &name, progress };
         let part = prepared.write(environment, &progress, &folder, parent, &directory.join(&name));
         let part = part.map_err(in_part(&name))?;
-        // The parts that are there already are the others.
+        // Files are shared with the parts that are already there.
         shared += share_files(&folder, staging.path()).map_err(|error| place(error.into()))?;
         digests.insert(name.clone(), sha256_file(&folder.join(MANIFEST_FILE)).map_err(|error| place(error.into()))?);
         built.insert(name, part);

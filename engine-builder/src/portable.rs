@@ -11,18 +11,18 @@ use crate::{Error, Result};
 use tileforge_contract::Provider;
 use tileforge_session::{Environment, Gpu};
 
-/// What compiles the engines of a profile on this machine.
+/// The compiler of a profile's engines on this machine.
 #[derive(Debug)]
 pub(crate) enum Compiler {
     /// Nothing: the profile needs none.
     Nothing,
-    /// TensorRT, on the GPU with this number in the driver.
+    /// TensorRT, on the GPU with this driver index.
     TensorRt(u32),
     /// TensorRT for RTX, without a GPU.
     TensorRtRtx(PlanBuilder),
 }
 
-/// What compiles an engine of `profile` here. Plans are built by `program`.
+/// The compiler of an engine for `profile` on this machine. `program` builds plans.
 ///
 /// # Errors
 /// Why the engine is portable.
@@ -46,7 +46,7 @@ pub(crate) fn compiler(
     }
 }
 
-/// The number (of the driver) of this machine's GPU that TensorRT compiles an engine of `profile` on.
+/// The driver index of this machine's GPU that TensorRT compiles an engine of `profile` on.
 fn gpu_of(environment: &Environment, profile: &Profile) -> Result<Option<u32>, String> {
     let probe = environment.probe();
     let gpus = probe.driver_problem.clone().map_or_else(|| Ok(probe.gpus.clone()), Err);
@@ -70,17 +70,17 @@ fn gpu_here(profile: &Profile, gpus: &Result<Vec<Gpu>, String>) -> Result<Option
     Err(format!("expected a {} (compute capability {}) here, found {found}", device.gpu, device.compute_capability))
 }
 
-/// Checks that an engine of `profile` will not be portable.
+/// Checks that an engine of `profile` can be compiled here.
 ///
 /// # Errors
-/// The engine will be portable, with the reason.
+/// The engine would be portable, with the reason.
 pub fn require_compiled(environment: &Environment, profile: &Profile, program: Option<&PlanProgram>) -> Result<()> {
     let refused = |reason| Error::Portable { profile: profile.name.clone(), reason };
     compiler(environment, profile, program).map(drop).map_err(refused)
 }
 
-/// Checks that an engine of `profile` will have its plans, if it is made of plans: those are built without a GPU, so an
-/// engine without them is not what was asked for.
+/// Checks that an engine of `profile` will have its plans, if it consists of plans. Plans are built without a GPU, so
+/// the caller expects them.
 ///
 /// # Errors
 /// NVIDIA's builder cannot be used, with the reason.

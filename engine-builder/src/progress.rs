@@ -1,6 +1,6 @@
 //! Progress of a build.
 
-/// Receives the progress of long work. Stages follow each other.
+/// Receives the progress of long work. One stage follows the other.
 pub trait Progress: Sync {
     /// A stage begins: its name, and its number of steps.
     fn begin(&self, stage: &str, steps: usize);
@@ -8,7 +8,7 @@ pub trait Progress: Sync {
     /// One step of the stage is done.
     fn step(&self);
 
-    /// Something is done otherwise than might be expected: a line for people.
+    /// A remark about an unexpected decision, as a line for the user.
     fn note(&self, _: &str) {}
 }
 

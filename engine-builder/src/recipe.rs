@@ -1,4 +1,4 @@
-//! What an engine was made of, recorded for another build, and compared with what is there later.
+//! The inputs of an engine: recorded for a rebuild, and later compared with the present files.
 
 use crate::digests::digest_of;
 use crate::{Beside, Error, Result, Source};
@@ -10,11 +10,11 @@ use tileforge_engine::rebuild::Predecessor;
 use tileforge_files::Digests;
 use tileforge_image::Format;
 
-/// Digests every file that sources and `beside` are read from.
+/// Digests every file that the sources and `beside` are read from.
 ///
-/// Their names are those of `known` (such as `unet/model.safetensors`) that their paths end with, else those below the
-/// first of `folders` that holds them, else as much of the end of their paths as tells them apart. So they are the same
-/// wherever these folders are.
+/// The name of a file is the entry of `known` (such as `unet/model.safetensors`) that its path ends with; else its
+/// path below the first of `folders` that holds it; else as much of the end of its path as distinguishes it from the
+/// other files. So names do not depend on where these folders are.
 ///
 /// # Errors
 /// A file cannot be read.
@@ -26,7 +26,7 @@ pub(crate) fn input_digests<'k>(
     digests: &Digests,
 ) -> Result<BTreeMap<String, FileDigest>> {
     let mut known: Vec<&str> = known.into_iter().collect();
-    // The longest first: `model.json` is the end of `unet/model.json`, too.
+    // The longest name first: `unet/model.json` also ends with `model.json`.
     known.sort_by_key(|name| std::cmp::Reverse(name.len()));
     let mut files = Vec::new();
     for source in sources {
@@ -44,7 +44,7 @@ pub(crate) fn input_digests<'k>(
     Ok(named)
 }
 
-/// The names that a file may be recorded under, the best first.
+/// The possible names of a file in the record, the best first.
 fn names_of(file: &Path, known: &[&str], folders: &[&Path]) -> Vec<String> {
     let known = known.iter().filter(|name| file.ends_with(name)).map(PathBuf::from);
     let below = folders.iter().filter_map(|folder| file.strip_prefix(folder).ok()).filter(|path| path.is_relative());
@@ -61,23 +61,23 @@ fn names_of(file: &Path, known: &[&str], folders: &[&Path]) -> Vec<String> {
     all.filter(|name| !name.is_empty()).collect()
 }
 
-/// The name of a file or folder as a manifest may have it.
+/// The name of a file or folder in a form that manifests allow.
 pub(crate) fn plain_name(path: &Path) -> String {
     let named = path.file_name().map(|name| name.to_string_lossy().into_owned());
-    // `.` and `..` have the name of the folder that they stand for.
+    // `.` and `..` get the name of the folder that they stand for.
     let named = named.or_else(|| Some(path.canonicalize().ok()?.file_name()?.to_string_lossy().into_owned()));
     plain(&named.unwrap_or_default())
 }
 
-/// The same name without what manifests do not allow in names.
+/// The same name without characters that manifests do not allow.
 fn plain(name: &str) -> String {
     let allowed = |c: char| if c.is_control() || ['/', '\\', ':'].contains(&c) { '_' } else { c };
     let name: String = name.chars().map(allowed).collect();
     if tileforge_files::is_plain(&name) { name } else { "_".into() }
 }
 
-/// The name of a folder of calibration data, and a digest over the names and contents of the pictures and tensors in
-/// it: for an engine of several parts, those in the folders of the parts.
+/// The name of a folder of calibration data, and a digest over the names and contents of its pictures and tensors. For
+/// an engine of several parts, the folders of the parts count.
 ///
 /// # Errors
 /// A file cannot be read.
@@ -97,7 +97,7 @@ pub(crate) fn folder_digest(folder: &Path, parts: &[&str]) -> Result<FolderRecip
 fn digest_lines(folder: &Path, within: &str, lines: &mut Vec<String>) -> Result<()> {
     for entry in folder.read_dir().map_err(|e| Error::file(folder, "list", e))? {
         let path = entry.map_err(|e| Error::file(folder, "list", e))?.path();
-        // Whatever activations are measured on.
+        // All file types that calibration reads.
         let is_tensors = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("safetensors"));
         if (is_tensors || Format::of_name(&path).is_ok()) && path.is_file() {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -107,8 +107,8 @@ fn digest_lines(folder: &Path, within: &str, lines: &mut Vec<String>) -> Result<
     Ok(())
 }
 
-/// That the profile of `recipe` has the name of the older one's and another content. `None` if it has not, or if the
-/// manifest does not say.
+/// A line if the profile of `recipe` has the same name as the recorded profile but another content. `None` if it is
+/// unchanged, or if the manifest does not record it.
 pub(crate) fn changed_profile(predecessor: &Predecessor, recipe: &Recipe) -> Option<String> {
     let (before, now) = (&predecessor.recipe.as_ref()?.profile, &recipe.profile);
     let ProfileRecipe { name, sha256 } = before;
@@ -116,8 +116,8 @@ pub(crate) fn changed_profile(predecessor: &Predecessor, recipe: &Recipe) -> Opt
     is_changed.then(|| format!("the profile {name}: expected SHA-256 {sha256}, found {}", now.sha256))
 }
 
-/// What an engine was made of and `recipe` is not, in a sentence for each file. Files may have got other names; what
-/// counts is that there is one with the digest.
+/// The recorded inputs that `recipe` lacks, a sentence for each file. Files may be renamed: only the digests are
+/// compared.
 pub(crate) fn changes(predecessor: &Predecessor, recipe: &Recipe) -> Vec<String> {
     let inputs = recipe.inputs.iter().map(|(name, digest)| (name.as_str(), digest.sha256.as_str()));
     let adaptations = &recipe.diffusion.adaptations;
@@ -131,8 +131,8 @@ pub(crate) fn changes(predecessor: &Predecessor, recipe: &Recipe) -> Vec<String>
             format!("{name}: expected SHA-256 {expected}, found {found}")
         })
         .collect();
-    // A file that was not there when the engine was made, such as a configuration, changes it, too. Engines of earlier
-    // releases do not record the model file.
+    // A new file, such as a configuration, also changes the engine. Engines of earlier releases do not record the
+    // model file.
     if let Some(before) = &predecessor.recipe {
         let known: BTreeSet<&str> = before.inputs.values().map(|digest| digest.sha256.as_str()).collect();
         let added = recipe.inputs.iter().filter(|(name, digest)| {
@@ -172,7 +172,7 @@ mod tests {
     fn a_file_may_have_another_name_and_not_another_content() {
         let old = made_of(recipe(&[("x4.pth", "a"), ("config.json", "b")]));
         assert_eq!(changes(&old, &recipe(&[("renamed.pth", "a"), ("config.json", "b")])), [""; 0]);
-        // Moved to another name, under which another file was.
+        // A file was renamed, and another file got its old name.
         assert_eq!(changes(&old, &recipe(&[("config.json", "a"), ("x.json", "b")])), [""; 0]);
         let found = changes(&old, &recipe(&[("x4.pth", "c")]));
         let (a, b, c) = ("a".repeat(64), "b".repeat(64), "c".repeat(64));
@@ -194,7 +194,7 @@ mod tests {
         };
         assert_eq!(now("config.json"), ["config.json: the engine was made without it"]);
         assert_eq!(now("x4.yaml"), [""; 0]);
-        // Once it is recorded, it counts as any other file.
+        // Once the model file is recorded, it counts as any other file.
         let old = made_of(recipe(&[("x4.pth", "a"), ("x4.yaml", "c")]));
         assert!(changes(&old, &recipe(&[("x4.pth", "a"), ("x4.yaml", "b")]))[0].starts_with("x4.yaml: expected"));
     }

@@ -1,4 +1,5 @@
-//! Models that restore films: an autoencoder of clips, a transformer of their latents, and the text that it always gets.
+//! Models that restore films: an autoencoder of clips, a transformer of their latents, and the fixed text of the
+//! transformer.
 
 use crate::pipeline::{Beside, BesideFile};
 use crate::{Error, ModelFile, RestorationFile, Result, Source, WeightFolders};
@@ -16,10 +17,10 @@ use tileforge_session::safetensors_type;
 const TEXT: &str = "text.safetensors";
 const STATES: &str = "text_states";
 
-/// The networks of a model that restores films, in sizes that fit each other, and what stands beside them.
+/// The networks of a film-restoring model, in sizes that fit together, and the files beside them.
 ///
 /// # Errors
-/// A network is missing or does not fit the others; the text is missing, or is none of the transformer's.
+/// A network is missing or does not fit the others; the text is missing or does not suit the transformer.
 pub(crate) fn of_model(
     model: &ModelFile,
     restoration: &RestorationFile,
@@ -59,15 +60,15 @@ pub(crate) fn of_model(
     Ok((parts.into_iter().map(of_part).collect(), beside))
 }
 
-/// The decoder of a clip's beginning, and how frames follow from latent frames; `None` for another network, and for the
-/// decoder of later chunks.
+/// The decoder of a clip's first chunk, and how frames follow from latent frames; `None` for other networks, and for
+/// the decoder of later chunks.
 fn decoder_of(contract: &Contract) -> Option<(Clips, Extent)> {
     let is_first = direction_of(contract) == Some(Direction::Decode) && contract.carried().next().is_none();
     let clips = Clips::of(contract).filter(|_| is_first)?;
     Some((clips, clips.frames?))
 }
 
-/// The number of tokens of a text's states, and the states as a file of an engine has them.
+/// The number of tokens of a text's states, and the states in the form of an engine's file.
 fn states(path: &Path, width: usize) -> Result<(usize, Vec<u8>)> {
     let checkpoint = Checkpoint::open(path)?;
     let found: Vec<_> = checkpoint.tensors().values().collect();
@@ -78,7 +79,7 @@ fn states(path: &Path, width: usize) -> Result<(usize, Vec<u8>)> {
     let damaged = |error: safetensors::SafeTensorError| Error::input(path, error.to_string());
     let view = TensorView::new(safetensors_type(states.data_type()), states.dims().to_vec(), &bytes);
     let file = safetensors::serialize([(STATES, view.map_err(damaged)?)], None).map_err(damaged)?;
-    // As whatever runs the engine reads it.
+    // Read in the same way as when the engine runs.
     let (_, tokens) = text_states(&file, width).map_err(|problem| Error::input(path, problem))?;
     Ok((tokens, file))
 }

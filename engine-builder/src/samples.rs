@@ -1,4 +1,4 @@
-//! Samples that a graph is measured on: a value for each input, made according to its meaning in the contract.
+//! Samples for measuring a graph: a value for each input, made according to its meaning in the contract.
 
 use crate::test_image::{discs, test_image};
 use crate::{Error, Result};
@@ -13,7 +13,7 @@ use tileforge_session::{Named, Tensor};
 /// A value for each input of a graph.
 pub(crate) type Sample = Named;
 
-/// A sample in the form that a session takes.
+/// A sample in the form that a session needs.
 pub(crate) fn views(sample: &Sample) -> Vec<(&str, &Tensor)> {
     sample.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect()
 }
@@ -30,8 +30,8 @@ pub(crate) fn picture_input(contract: &Contract) -> Option<&TensorSpec> {
     (flat && others.into_iter().all(made)).then_some(picture)
 }
 
-/// Sample `number` for a graph of fixed shapes, always the same. Pictures are made up. Latent pictures and
-/// embeddings are noise of deviation 1, as in pipelines.
+/// Sample `number` for a graph of fixed shapes; the same number always gives the same sample. Pictures are generated.
+/// Latent pictures and embeddings are noise with a standard deviation of 1, as in pipelines.
 ///
 /// # Errors
 /// The size of an input is not fixed.
@@ -50,7 +50,7 @@ pub(crate) fn values(contract: &Contract, spec: &TensorSpec, model: &Model, numb
         tileforge_graph::Error::Graph(format!("the input `{}`: expected fixed sizes, found {found}", spec.name))
     })?;
     let mut noise = Noise::new(number as u64);
-    // A carried input has the meaning of the output that it comes from.
+    // A carried input has the meaning of the output that it is copied from.
     let meaning = match &spec.meaning {
         Meaning::Carried { from } => contract.output(from).map_or(&Meaning::Cache, |output| &output.meaning),
         meaning => meaning,
@@ -71,7 +71,7 @@ pub(crate) fn values(contract: &Contract, spec: &TensorSpec, model: &Model, numb
         Meaning::Mask => mask(&dims, number),
         Meaning::Depth { .. } => pictures(&dims, [0.0, 1.0], number),
         Meaning::Timestep { range: [low, high] } | Meaning::Guidance { range: [low, high] } => {
-            // From the least to the largest, a different one for each sample.
+            // A value between the least and the largest, different for each sample.
             let phase = ((number * 5 % 8) as f32 + 0.5) / 4.0 - 1.0;
             vec![low + (0.5 + 0.5 * phase) * (high - low); count]
         }
@@ -98,7 +98,7 @@ pub(crate) fn values(contract: &Contract, spec: &TensorSpec, model: &Model, numb
         | Meaning::Residual
         | Meaning::Carried { .. }
         | Meaning::Cache => normal(&mut noise, count),
-        // Whole numbers are mostly labels or places, and 0 is one of most of them.
+        // Integers are mostly labels or positions, and most of them allow 0.
         Meaning::Values if spec.data_type == DataType::I64 => vec![0.0; count],
         Meaning::Values => normal(&mut noise, count),
     };
@@ -106,7 +106,7 @@ pub(crate) fn values(contract: &Contract, spec: &TensorSpec, model: &Model, numb
     Ok(if spec.data_type == DataType::I64 { values.mapv(|value| value as i64).into() } else { values.into() })
 }
 
-/// Values of deviation 1.
+/// Values with a standard deviation of 1.
 fn normal(noise: &mut Noise, count: usize) -> Vec<f32> {
     // Values of −1 … 1 have a variance of 1/3, so half the sum of twelve has a deviation of 1.
     (0..count).map(|_| (0..12).map(|_| noise.next_signed()).sum::<f32>() / 2.0).collect()
@@ -114,13 +114,13 @@ fn normal(noise: &mut Noise, count: usize) -> Vec<f32> {
 
 /// Pictures for a tensor of pixels: `[batch, channels, height, width]`, or with frames after the channels.
 fn pictures(dims: &[usize], range: [f32; 2], number: usize) -> Vec<f32> {
-    // Sample 0 is the image of self-tests. Every other sample is a picture of its own.
+    // Sample 0 is the image of self-tests. Every other sample is a different picture.
     let image = |size: [usize; 3], number: usize| match number {
         0 => test_image(size, range),
         number => discs(size, range, number as u64),
     };
     match *dims {
-        // Each picture of a batch is another one, so that a graph that mixes them up is found.
+        // The pictures of a batch differ, so that a graph that mixes them up is found.
         [batch, channels, height, width] => {
             (0..batch).flat_map(|picture| image([channels, height, width], number + picture)).collect()
         }
@@ -142,11 +142,11 @@ fn pictures(dims: &[usize], range: [f32; 2], number: usize) -> Vec<f32> {
     }
 }
 
-/// Masks, `[batch, 1, height, width]`: each a disc and a bar, which cover about a sixth of the picture.
+/// Masks, `[batch, 1, height, width]`: each has a disc and a bar, which cover about a sixth of the picture.
 fn mask(dims: &[usize], number: usize) -> Vec<f32> {
     let [batch, _, height, width] = *dims else { return vec![0.0; dims.iter().product()] };
     let covered = |picture: usize, y: usize, x: usize| {
-        // Different for each picture, and never at the edge alone.
+        // Different for each picture, and never only at the edge.
         let turn = (number + picture) as f32 * 0.7;
         let (across, down) = (x as f32 / width as f32 - 0.5, y as f32 / height as f32 - 0.5);
         let (right, below) = (across - 0.25 * turn.cos(), down - 0.25 * turn.sin());
@@ -168,12 +168,12 @@ pub(crate) fn normalise(pixels: &mut [f32], Normalisation { mean, deviation }: N
     }
 }
 
-/// Tokens of a text with its start and its end, in a row of this many.
+/// The number of tokens of a text with its start and end tokens, in a row of `row` tokens.
 fn text_length(row: usize) -> usize {
     row.min(22)
 }
 
-/// Tokens of a text: the start, words, and the end up to the full length.
+/// Tokens of a text: the start token, words, and end tokens up to the full length.
 fn tokens(vocabulary: usize, noise: &mut Noise, count: usize) -> Vec<i64> {
     // The last two tokens of CLIP's vocabulary are start and end.
     let [start, end] = [vocabulary.saturating_sub(2), vocabulary.saturating_sub(1)].map(|token| token as i64);
@@ -190,7 +190,7 @@ fn tokens(vocabulary: usize, noise: &mut Noise, count: usize) -> Vec<i64> {
 /// The safetensors files in a folder, sorted by name.
 ///
 /// # Errors
-/// There is no such file.
+/// The folder has no such file.
 pub(crate) fn sample_files(folder: &Path, contract: &Contract) -> Result<Vec<PathBuf>> {
     let mut paths = Vec::new();
     for entry in folder.read_dir().map_err(|e| Error::file(folder, "list", e))? {
@@ -205,7 +205,7 @@ pub(crate) fn sample_files(folder: &Path, contract: &Contract) -> Result<Vec<Pat
     Ok(paths)
 }
 
-/// Larger samples are not read: they are held in memory.
+/// Larger samples are refused, because they are held in memory.
 const SAMPLE_MAXIMUM_BYTES: u64 = 1 << 30;
 
 /// The sample in a safetensors file that has a tensor for each input, under the input's name.

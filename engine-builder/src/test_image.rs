@@ -1,10 +1,10 @@
-//! Pictures that are made up, always the same: an image with something of everything that photos contain, and any number
-//! of pictures with as much of it as photos.
+//! Generated pictures, always the same: an image with a little of everything that photos contain, and any number of
+//! pictures with the statistics of photos.
 
 use std::f32::consts::TAU;
 use tileforge_exporter::Noise;
 
-/// An image `[1, channels, height, width]` with values in `range`: slopes, waves of every length, hard edges, and
+/// An image `[1, channels, height, width]` with values in `range`: gradients, waves of every length, hard edges, and
 /// noise.
 pub(crate) fn test_image([channels, height, width]: [usize; 3], range: [f32; 2]) -> Vec<f32> {
     let mut noise = Noise::new(0);
@@ -27,20 +27,20 @@ pub(crate) fn test_image([channels, height, width]: [usize; 3], range: [f32; 2])
 
 /// Radius of the smallest disc of [`discs`], in pixels.
 const SMALLEST: f32 = 1.5;
-/// A pixel is done when no more than this of it is open.
+/// A pixel is finished when at most this share of it is uncovered.
 const OPEN: f32 = 1.0 / 64.0;
 
-/// A picture `[channels, height, width]` with values in `range`: discs that cover each other, as things do in photos.
+/// A picture `[channels, height, width]` with values in `range`: discs that cover each other, as objects do in photos.
 ///
 /// Edges, flat parts and contrasts at every scale are as frequent as in photos, because the number of discs falls with
 /// the third power of their radius (Lee, Mumford and Huang, <https://doi.org/10.1023/A:1011109015675>). Some discs are
-/// out of focus, shaded or grained. Each `number` is another picture.
+/// out of focus, shaded or grained. Each `number` gives a different picture.
 pub(crate) fn discs([channels, height, width]: [usize; 3], range: [f32; 2], number: u64) -> Vec<f32> {
     let mut noise = Noise::new(number);
     let plane = height * width;
     let (rows, columns) = (height as f32, width as f32);
     let largest = (rows.max(columns) / 4.0).max(SMALLEST);
-    // From front to back: how much of a pixel is still open, and what is seen in the rest of it.
+    // From front to back: the share of a pixel that is still uncovered, and the colour of the covered share.
     let (mut open, mut seen) = (vec![1.0_f32; plane], vec![0.0_f32; channels * plane]);
     let mut undone = plane;
     let mut colour = vec![0.0; channels];
@@ -49,7 +49,7 @@ pub(crate) fn discs([channels, height, width]: [usize; 3], range: [f32; 2], numb
         let radius = SMALLEST / (1.0 - between(0.0, 1.0) * (1.0 - (SMALLEST / largest).powi(2))).sqrt();
         let blur = 1.0 + radius * between(0.0, 1.0).powi(4);
         let (x, y) = (between(-largest, columns + largest), between(-largest, rows + largest));
-        // Channels differ less than discs do.
+        // Channels differ less than discs.
         let light = between(0.0, 1.0);
         colour.fill_with(|| light + between(-0.15, 0.15));
         let (across, down) = (between(-0.15, 0.15), between(-0.15, 0.15));
@@ -101,7 +101,7 @@ mod tests {
         assert!(picture.iter().all(|value| (-1.0..=1.0).contains(value)));
         assert_eq!(picture, discs([3, height, width], [-1.0, 1.0], 5));
         assert_ne!(picture, discs([3, height, width], [-1.0, 1.0], 6));
-        // How much pixels of one row differ that are so far apart.
+        // The mean difference between pixels of one row at this distance.
         let differences = |apart: usize| {
             let rows = picture[..height * width].chunks(width);
             let mut all: Vec<f32> =
@@ -112,7 +112,7 @@ mod tests {
         let neighbours = differences(1);
         let at = |share: f32| neighbours[(neighbours.len() as f32 * share) as usize];
         assert!(at(0.5) < 0.08 && at(0.98) > 0.4, "{} {}", at(0.5), at(0.98));
-        // In white noise it would be the same at all distances, in a slope four times as much at four times the
+        // In white noise it would be the same at all distances; in a gradient, four times as much at four times the
         // distance.
         let mean = |apart: usize| differences(apart).iter().sum::<f32>() / differences(apart).len() as f32;
         for apart in [1, 4, 16] {

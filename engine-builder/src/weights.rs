@@ -1,4 +1,4 @@
-//! Where the weights of models are on this machine, and whether they are the right ones.
+//! Finds the weights of models on this machine and checks their digests.
 
 use crate::digests::{digest_of, prepare};
 use crate::{Error, FileFacts, MissingWeights, ModelFile, Origin, Result};
@@ -10,12 +10,12 @@ use tileforge_files::{Digests, TEXT_MAXIMUM_BYTES, unfinished};
 /// The folders that hold weights.
 #[derive(Debug, Clone, Default)]
 pub struct WeightFolders {
-    /// Folders of models: a file of the model NAME is `NAME/FILE` there. Models of a single file may have it at the
-    /// top. Downloads go to the first one.
+    /// Folders of models: a file of the model NAME is `NAME/FILE` there. Models of a single file may have it directly
+    /// in the folder. Downloads go to the first folder.
     pub folders: Vec<PathBuf>,
-    /// The cache of Hugging Face's own programs (`hub/`), which is read and never written.
+    /// The cache of Hugging Face's own programs (`hub/`), which is read but never written.
     pub hub_cache: Option<PathBuf>,
-    /// Digests of the weights that were looked at.
+    /// The remembered digests of weights.
     pub digests: Digests,
 }
 
@@ -34,20 +34,19 @@ impl WeightFolders {
         model.files.keys().all(|file| self.path_of(model, file).is_some())
     }
 
-    /// Digests all files of a model that are here, at the same time.
+    /// Computes the digests of all files of a model that are on this machine, in parallel.
     pub(crate) fn prepare(&self, model: &ModelFile) -> Result<()> {
         let here: Vec<PathBuf> = model.files.keys().filter_map(|file| self.path_of(model, file)).collect();
         prepare(&self.digests, &here)
     }
 
-    /// The checkpoint of a graph, after its digest was checked. A digest that nobody published is recorded on first
-    /// use.
+    /// The checkpoint of a graph, after a check of its digest. If no digest is published, it is recorded on first use.
     ///
     /// # Errors
-    /// A file of the model is missing, or it is another one than the model file describes.
+    /// A file of the model is missing, or is not the file that the model file describes.
     pub fn checkpoint(&self, model: &ModelFile, checkpoint: &str) -> Result<PathBuf> {
         let path = self.path_of(model, checkpoint).ok_or_else(|| self.missing(model, checkpoint))?;
-        // The configuration that the exporter reads stands beside the weights.
+        // The configuration that the exporter reads is beside the weights.
         let folder = Path::new(checkpoint).parent().unwrap_or(Path::new(""));
         for (file, facts) in model.files.iter().filter(|(file, _)| Path::new(file).parent() == Some(folder)) {
             let place = path.with_file_name(Path::new(file).file_name().unwrap_or_default());
@@ -59,10 +58,10 @@ impl WeightFolders {
         Ok(path)
     }
 
-    /// One of the model's files, after its digest was checked as that of a checkpoint is.
+    /// One of the model's files, after the same check of its digest as a checkpoint's.
     ///
     /// # Errors
-    /// The file is missing, or it is another one than the model file describes.
+    /// The file is missing, or is not the file that the model file describes.
     pub(crate) fn file(&self, model: &ModelFile, file: &str) -> Result<PathBuf> {
         let path = self.path_of(model, file).ok_or_else(|| self.missing(model, file))?;
         let unknown = FileFacts::default();
@@ -71,14 +70,14 @@ impl WeightFolders {
         Ok(path)
     }
 
-    /// Compares a file with its published digest, or with the one of its first use.
+    /// Compares a file with its published digest, or with the digest of its first use.
     fn check(&self, model: &ModelFile, file: &str, path: &Path, facts: &FileFacts) -> Result<()> {
         let record = self.record_of(model, file, path);
         check_digest(path, record.as_deref(), facts, &digest_of(&self.digests, path)?.sha256)
     }
 
-    /// Where the digest of a file's first use is recorded: beside the file, or in the folder of downloads for one in
-    /// the cache that is never written.
+    /// Where the digest of a file's first use is recorded: beside the file, or in the folder of downloads if the file
+    /// is in the hub's cache, which is never written.
     fn record_of(&self, model: &ModelFile, file: &str, path: &Path) -> Option<PathBuf> {
         if self.hub_cache.as_ref().is_some_and(|cache| path.starts_with(cache)) {
             return self.folders.first().map(|folder| record_beside(&folder.join(&model.name).join(file)));
@@ -92,7 +91,7 @@ impl WeightFolders {
             return None;
         };
         let folder = cache.join(format!("models--{}", repository.replace('/', "--")));
-        // A revision without a reference is a commit itself.
+        // A revision without a reference is itself a commit.
         let commit = tileforge_files::read_text(&folder.join("refs").join(revision), TEXT_MAXIMUM_BYTES);
         let commit = commit.as_ref().map_or(revision.as_str(), |commit| commit.trim());
         Some(folder.join("snapshots").join(commit).join(file))
@@ -110,7 +109,7 @@ impl WeightFolders {
     }
 }
 
-/// Compares the digest of the file that is or will be at `path` with the published one, or with the one that was
+/// Compares the digest of the file that is or will be at `path` with the published digest, or with the digest that was
 /// recorded on first use in `record`.
 ///
 /// # Errors
@@ -128,7 +127,7 @@ pub(crate) fn check_digest(path: &Path, record: Option<&Path>, facts: &FileFacts
         return Ok(());
     };
     match tileforge_files::read_text(record, TEXT_MAXIMUM_BYTES) {
-        // As `sha256sum` writes it.
+        // The format of `sha256sum`.
         Ok(text) if text.split_whitespace().next() == Some(found) => Ok(()),
         Ok(text) => wrong(text.split_whitespace().next().unwrap_or_default(), Some(record)),
         Err(error) if error.kind() == ErrorKind::NotFound => write_record(record, path, found),
@@ -142,7 +141,7 @@ fn write_record(record: &Path, path: &Path, found: &str) -> Result<()> {
     let written =
         fs::create_dir_all(folder).and_then(|()| unfinished::write(record, format!("{found}  {name}\n").as_bytes()));
     match written {
-        // A folder that others keep: there the digest cannot be recorded, and the weights are used all the same.
+        // In a read-only folder, such as another user's, the digest cannot be recorded. The weights are used anyway.
         Err(error) if matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem) => {
             tracing::warn!("{}: the digest cannot be recorded: {error}", record.display());
             Ok(())

@@ -1,4 +1,4 @@
-//! Strict reading of YAML files. Only this module knows the YAML library.
+//! Strict reading of YAML files. No other module uses the YAML library.
 
 use crate::{Error, Result};
 use serde::de::DeserializeOwned;
@@ -27,7 +27,7 @@ fn describe(error: &YamlError) -> String {
     }
 }
 
-/// The valid name that was probably meant, if one is near enough.
+/// The valid name that was probably meant, if one is close enough.
 fn nearest<'n>(found: &str, expected: &[&'n str]) -> Option<&'n str> {
     let similar = |name: &&'n str| (strsim::damerau_levenshtein(found, name), *name);
     let (distance, name) = expected.iter().map(similar).min()?;

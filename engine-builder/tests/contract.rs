@@ -1,4 +1,4 @@
-//! The contract of an architecture stands in its graph, and an engine's manifest accepts it.
+//! A graph contains the contract of its architecture, and an engine's manifest accepts it.
 #![allow(clippy::unwrap_used, clippy::panic)] // a test's way to fail
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -44,7 +44,7 @@ fn every_contract_survives_its_graph_and_holds_for_its_shapes() {
             tasks.insert(contract.task);
         }
     }
-    // Of files from elsewhere alone: no architecture is for it.
+    // This task is for files of other programs only: no architecture has it.
     tasks.insert(Task::Tensors);
     assert_eq!(tasks, Task::ALL.iter().copied().collect());
 }

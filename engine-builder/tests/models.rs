@@ -20,7 +20,7 @@ fn contains(found: &Value, expected: &Value) -> bool {
     }
 }
 
-/// The presets of the exporter that a graph describes. The demo model is not among them.
+/// The exporter's presets that a graph describes. The demo model is not one of them.
 fn presets(graph: &GraphFile) -> Vec<&'static str> {
     let entry = registry().iter().find(|entry| entry.name == graph.architecture && entry.task == graph.task).unwrap();
     let expected = Value::Object(graph.hyperparameters.clone().into_iter().collect());
@@ -75,7 +75,8 @@ fn every_graph_of_a_model_file_is_a_published_network() {
             assert!(presets.iter().any(|preset| !preset.starts_with("tiny")), "{name}/{graph}: {presets:?}");
             assert!(presets.iter().all(|preset| !preset.starts_with("tiny")), "{name}/{graph}: {presets:?}");
         }
-        // What can be downloaded without a digest is recorded on first use; a page for people needs no size.
+        // A file that can be downloaded but has no published digest is recorded on first use; a web page needs no
+        // size.
         if let Some(Origin::Folder(address)) = &model.source {
             assert!(
                 address.starts_with("https://") && model.files.values().all(|facts| facts.sha256.is_some()),
@@ -93,7 +94,7 @@ fn the_documentation_names_licence_and_source_of_every_model() {
         let model = ModelFile::find(&name, &[folder()]).unwrap();
         let row = documentation.lines().find(|line| line.starts_with(&format!("| {name} |")));
         let cells: Vec<&str> = row.unwrap_or_else(|| panic!("no row of {name}")).split('|').map(str::trim).collect();
-        // A remark in the file may be longer than the table's.
+        // The file's remark may be longer than the table's.
         assert!(cells[3].split(')').next().is_some_and(|licence| model.licence.starts_with(licence)), "{cells:?}");
         let source = match &model.source {
             None => "this repository".to_owned(),
@@ -142,7 +143,7 @@ fn a_model_file_says_what_is_wrong_with_it() {
     assert!(error.contains("expected set, precision in each of its `graphs`, found beside them"), "{error}");
     let error = ModelFile::find("realesrgan", &[self::folder()]).unwrap_err().to_string();
     assert!(error.contains("known are animesharp-v4-x2, aniscale2"), "{error}");
-    // A name stays a name: nothing leads out of the folders.
+    // A name stays a name: no path leads out of the folders.
     let folders = [self::folder()];
     for name in ["../models/compact-x4", "models/compact-x4", "/compact-x4", "", ".", "compact-x4/"] {
         let error = ModelFile::path_of(Path::new(name), &folders).map(drop);

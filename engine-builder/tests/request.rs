@@ -1,4 +1,4 @@
-//! Builds and rebuilds as a program of somebody else's asks for them, without a command line.
+//! Builds and rebuilds from another program, without a command line.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::fs;
@@ -27,7 +27,7 @@ fn repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
 }
 
-/// A build of a checkpoint that is in `folder`.
+/// A request for a checkpoint in `folder`.
 fn request(folder: &Path) -> BuildRequest {
     let model = folder.join("compact-x4.safetensors");
     if !model.exists() {
@@ -41,7 +41,7 @@ fn request(folder: &Path) -> BuildRequest {
     }
 }
 
-/// The notes that it was given.
+/// The received notes.
 #[derive(Default)]
 struct Notes(Mutex<Vec<String>>);
 
@@ -72,7 +72,7 @@ fn an_engine_is_built_and_made_again_by_functions() {
     let rebuilt = rebuild(&again, &environment, &PLANS, &Silent).unwrap();
     assert_eq!((rebuilt.name.as_str(), rebuilt.engine.directory()), ("compact-x4", output.as_path()));
     assert_eq!(rebuilt.differences, ["all files are the same as before"]);
-    // Another file under the name that the engine was made of.
+    // Another file with the name of the engine's checkpoint.
     let mut weights = fs::read(work.path().join("compact-x4.safetensors")).unwrap();
     let last = weights.len() - 1;
     weights[last] ^= 1;
@@ -85,7 +85,7 @@ fn an_engine_is_built_and_made_again_by_functions() {
     let rebuilt = rebuild(&allowed, &environment, &PLANS, &notes).unwrap();
     assert!(rebuilt.differences.iter().any(|line| line.starts_with("SHA-256 of the checkpoint: ")));
     assert!(notes.0.lock().unwrap()[0].contains("compact-x4.safetensors: expected SHA-256"));
-    // Nothing of it is here.
+    // The checkpoint is missing.
     fs::remove_file(work.path().join("compact-x4.safetensors")).unwrap();
     let missing = rebuild(&again, &environment, &PLANS, &Silent).unwrap_err();
     let is_model = matches!(&missing, Error::Ingredient { ingredient: Ingredient::Model, .. });
@@ -94,7 +94,7 @@ fn an_engine_is_built_and_made_again_by_functions() {
 
 #[test]
 fn the_fastest_precision_is_measured_once() {
-    // What is faster on a small tile depends on the machine, so the floor of speed decides.
+    // The speed on a small tile depends on the machine, so the test sets the speed floor.
     for (speed, chosen, said) in
         [(0, Precision::Int8, "times as fast as fp32"), (1000, Precision::Fp32, "a gate is missed")]
     {
@@ -104,7 +104,7 @@ fn the_fastest_precision_is_measured_once() {
         let stated = fs::read_to_string(repository("tests/profiles/small-tiles.yaml")).unwrap();
         fs::write(&profile, stated.replace("floors:", &format!("floors:\n  speed: {speed}"))).unwrap();
         let profile = profile.to_str().unwrap().to_owned();
-        // INT8 alone has a layer that is left out by default, and is calibrated.
+        // Only INT8 has a layer that is left out by default, and is calibrated.
         let pictures = work.path().join("pictures");
         fs::create_dir(&pictures).unwrap();
         fs::copy(repository("tests/images/coffee.png"), pictures.join("coffee.png")).unwrap();
@@ -170,7 +170,7 @@ fn options_that_do_not_go_together_are_refused_before_anything_is_built() {
         request.calibration = CalibrationRequest { folder, ..Default::default() };
     });
     assert!(matches!(error, Error::File { .. }), "{error}");
-    // What is built of a manifest without a recipe has to be said.
+    // A manifest without a recipe lacks facts that the caller must give.
     let old = work.path().join("old");
     fs::create_dir(&old).unwrap();
     fs::write(old.join("manifest.json"), r#"{ "schema": 1, "precision": "fp32" }"#).unwrap();

@@ -32,7 +32,7 @@ pub enum Error {
         /// What was expected, what was found, and what to do next.
         reason: String,
     },
-    /// A file is no checkpoint.
+    /// A file is not a checkpoint.
     #[error("{}: {found}", path.display())]
     OtherFormat {
         /// The file.
@@ -181,7 +181,7 @@ pub enum Error {
         expected: String,
         /// The sizes that were asked for.
         found: String,
-        /// Why these sizes do not fit, where that is not plain.
+        /// Why these sizes do not fit, if that is not obvious.
         reason: Option<String>,
     },
     /// The network's graph depends on the size of an input, and none was asked for.
@@ -246,9 +246,9 @@ pub enum Error {
 pub struct Candidate {
     /// Its name.
     pub architecture: &'static str,
-    /// How many names it is detected by.
+    /// How many names its signature has.
     pub names: usize,
-    /// Those of them that the checkpoint lacks.
+    /// The names of the signature that the checkpoint lacks.
     pub missing: Vec<&'static str>,
 }
 
@@ -273,7 +273,7 @@ pub struct MissingHyperparameter {
 }
 
 impl Error {
-    /// What few readers of the message want to know, a line for each fact.
+    /// Details that few readers need, one line for each fact.
     pub fn details(&self) -> Option<String> {
         let Error::UnknownArchitecture { candidates, found, .. } = self else { return None };
         let found: Vec<String> = found.iter().map(|name| bounded_to(name.clone(), 200)).collect();
@@ -282,7 +282,7 @@ impl Error {
         Some(lines.join("\n"))
     }
 
-    /// The same error about a file of the folder `from`, which is gone or has got the name `to`.
+    /// The same error with paths in `to` instead of `from`, a folder that was removed or renamed.
     #[must_use]
     pub(crate) fn relocated(self, from: &Path, to: &Path) -> Self {
         match self {

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use tileforge_contract::{ARCHITECTURE_KEY, Axis, CONTRACT_KEY, Contract, Extent, HYPERPARAMETERS_KEY, PARAMETERS_KEY};
 use tileforge_graph::{Dim, Model, Trace};
 
-/// The operator set of our graphs: the lowest one with the operators that we emit (Gelu came with 20), since TensorRT's
-/// parsers lag behind. The IR version is that of its file format.
+/// The operator set of our graphs: the lowest one with the operators that we emit (Gelu came with 20), because
+/// TensorRT's parsers support new sets late. The IR version is the file format of that set.
 pub(crate) const OPSET: i64 = 20;
 pub(crate) const IR_VERSION: i64 = 9;
 /// The versions for graphs with the operator Attention.
@@ -46,7 +46,7 @@ pub fn export_task(
     let parameters = Parameters::new(checkpoint);
     let trace = Trace::new(network.architecture(), IR_VERSION, OPSET);
     network.build(&Scope::root(&trace, &parameters), shapes)?;
-    // A wrong tensor can cause errors in later layers, so it is reported first.
+    // Wrong tensors can cause errors in later layers, so they are reported first.
     if let Some(problems) = parameters.problems(|name| network.ignores(name)) {
         return Err(Error::Tensors {
             path: checkpoint.path().to_owned(),
@@ -105,7 +105,7 @@ fn check_ports(architecture: &str, contract: &Contract, model: &Model) -> Result
     Ok(())
 }
 
-/// Whether a dimension of the graph is the axis of the contract.
+/// Whether a dimension of the graph matches an axis of the contract.
 ///
 /// A fixed length may be one that the axis does not allow, because such a graph pads inside. A dynamic length must grow
 /// with the axis. The graph may count in smaller units than the contract: its `height` may be two units of height in

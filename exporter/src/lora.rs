@@ -1,9 +1,9 @@
-//! Low-rank adaptations of networks (LoRA, <https://arxiv.org/abs/2106.09685>), merged into the weights while these are
+//! Merges low-rank adaptations (LoRA, <https://arxiv.org/abs/2106.09685>) into a network's weights while these are
 //! written.
 //!
 //! For a layer's weight `W` `[outputs, inputs…]`, a file holds `down` `[rank, inputs…]`, `up` `[outputs, rank]` and
 //! `alpha`: the merged weight is `W + scale · alpha / rank · up · down`, rounded to the type of `W`. Files name layers
-//! in one of two ways: kohya's (<https://github.com/kohya-ss/sd-scripts>, `networks/lora.py`), has underscores instead
+//! in one of two ways: kohya's (<https://github.com/kohya-ss/sd-scripts>, `networks/lora.py`) has underscores instead
 //! of dots and a prefix for each network; diffusers and PEFT keep the dots.
 
 use crate::checkpoint::single_file::original_unet_layer;
@@ -19,7 +19,7 @@ use tileforge_graph::Weight;
 pub struct Lora {
     /// A safetensors file.
     pub path: PathBuf,
-    /// 1 is as trained.
+    /// Factor of the adaptation: 1 is its strength in training.
     pub scale: f64,
 }
 
@@ -176,7 +176,7 @@ fn apply(checkpoint: &mut Checkpoint, name: &str, factors: &Factors<'_>, lora: &
     let rank = down.dims().first().copied().unwrap_or_default().max(1);
     let alpha = match factors.alpha {
         None => rank as f32,
-        // Of another length, it could be as large as the file.
+        // A tensor with more elements could be as large as the file.
         Some(alpha) if alpha.elements() == 1 => alpha.to_f32s()?.first().copied().unwrap_or(f32::NAN),
         Some(alpha) => return Err(fail(format!("expected one number for `alpha`, found {}", alpha.elements()))),
     };

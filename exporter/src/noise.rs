@@ -8,7 +8,7 @@ pub struct Noise(u64);
 impl Noise {
     /// The sequence that belongs to a seed.
     pub fn new(seed: u64) -> Self {
-        // From the state 0, the sequence would never leave 0.
+        // From the state 0, the sequence would stay 0.
         Noise((seed ^ 0x9e37_79b9_7f4a_7c15).max(1))
     }
 

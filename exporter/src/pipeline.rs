@@ -22,7 +22,7 @@ use tileforge_graph::{SaveReport, WeightStorage, Written, save_with_progress};
 /// The file that makes a folder a pipeline.
 const INDEX: &str = "model_index.json";
 const CONFIG: &str = "config.json";
-/// The safety checker is optional in every pipeline, and does not change the picture.
+/// The class of the safety checker. It is optional in every pipeline, and does not change the picture.
 const LEFT_OUT: &str = "StableDiffusionSafetyChecker";
 
 /// The scaling factor of SDXL's autoencoder, from its configuration; single files do not hold it.
@@ -111,8 +111,8 @@ impl Pipeline {
     }
 
     /// The pipeline in a single file with the tensor names of its authors' code; `None` if the file is not a pipeline.
-    /// `wanted` is as in [`Pipeline::open`]. `described` is the folder of a pipeline whose configurations are those of
-    /// the file's components, too.
+    /// `wanted` is as in [`Pipeline::open`]. `described` is the folder of a pipeline whose configurations also apply
+    /// to the file's components.
     ///
     /// # Errors
     /// A wanted name does not exist, the file holds tensors of no supported component, or a configuration cannot be
@@ -226,7 +226,7 @@ impl Pipeline {
         &self.parts
     }
 
-    /// Writes the only graph of a pipeline to one file. `progress` gets how far the writing of its weights is.
+    /// Writes the only graph of a pipeline to one file. `progress` receives the progress of writing its weights.
     ///
     /// # Errors
     /// There are more graphs than one, the network cannot be exported, or a file cannot be written. Nothing is left
@@ -255,9 +255,9 @@ impl Pipeline {
         &self.left_out
     }
 
-    /// Writes every graph into a folder of its own below `folder`, which must not exist yet, and copies everything else
-    /// of the pipeline. `progress` gets the name of the graph that is being written, and how far the writing of its
-    /// weights is.
+    /// Writes every graph into a folder of its own below `folder`, which must not exist yet, and copies everything
+    /// else of the pipeline. `progress` receives the name of the graph that is being written, and the progress of
+    /// writing its weights.
     ///
     /// # Errors
     /// `folder` exists, a network cannot be exported, or a file cannot be written. Nothing is left behind then.
@@ -277,11 +277,11 @@ impl Pipeline {
         }
         let parent = folder.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let staging = unfinished::folder_in(parent).map_err(failed(parent, "create a folder in"))?;
-        // A folder inside, because the temporary folder itself is private to its owner.
+        // A folder inside, because the temporary folder itself is accessible to its owner only.
         let staged = staging.path().join("pipeline");
         fs::create_dir(&staged).map_err(failed(&staged, "create"))?;
         let written = self.write(&staged, folder, &|part| part.export(shapes, hints), storage, digests, progress);
-        // The temporary folder is gone when somebody reads the message.
+        // When the user reads the message, the temporary folder no longer exists.
         let reports = written.map_err(|error| error.relocated(&staged, folder))?;
         let _finishing = unfinished::finishing();
         fs::rename(&staged, folder).map_err(failed(folder, "rename"))?;
@@ -330,7 +330,7 @@ impl Pipeline {
 }
 
 impl Part {
-    /// Makes the part's graph. `hints` take precedence over what other components determine.
+    /// Makes the part's graph. `hints` take precedence over hyperparameters that other components determine.
     ///
     /// # Errors
     /// As [`export_task`].
@@ -367,14 +367,14 @@ fn hints(folder: &Path, task: Task) -> Result<BTreeMap<String, String>> {
     Ok(width.into_iter().map(|width| ("text_embeds_width".into(), width)).collect())
 }
 
-/// Checks that a component's own configuration says the class that the pipeline says.
+/// Checks that a component's own configuration has the class that the pipeline states.
 fn check_class(folder: &Path, name: &str, expected: &str) -> Result<()> {
     let path = folder.join(CONFIG);
     if !path.is_file() {
         return Ok(());
     }
     let config = read_object(&path)?;
-    // Transformers has another key than diffusers.
+    // The key in transformers differs from diffusers'.
     let of_diffusers = config.get("_class_name").and_then(Value::as_str);
     let found = of_diffusers.or_else(|| config.get("architectures")?.get(0)?.as_str());
     match found.filter(|found| *found != expected && CLASSES.iter().any(|(known, _)| known == found)) {
@@ -406,7 +406,7 @@ pub fn weights_in(folder: &Path, variant: Option<&str>) -> Result<PathBuf> {
         ));
     }
     let variant = variant.map_or_else(String::new, |variant| format!(".{variant}"));
-    // Where both are there, safetensors are taken: their weights are the same.
+    // If both exist, safetensors are taken: the weights are the same.
     let files = [
         ("diffusion_pytorch_model", "safetensors"),
         ("model", "safetensors"),

@@ -25,7 +25,8 @@ pub fn synthesise(network: &dyn Network, data_type: DataType, seed: u64, path: &
 /// As [`synthesise`], with the matrices and kernels multiplied by `gain`.
 ///
 /// Networks that add up many branches, or have layers without an activation between them, amplify from layer to layer
-/// with the usual scale. A gain below 1 keeps their activations, and so their rounding, in the range of trained ones.
+/// with the usual scale. A gain below 1 keeps their activations, and so their rounding, in the range of trained
+/// networks.
 ///
 /// # Errors
 /// As for [`synthesise`].

@@ -115,7 +115,7 @@ fn published(architecture: &str, preset: &str) -> u64 {
     parameters(network.as_ref()).unwrap()
 }
 
-/// A graph changes only on purpose: `cargo insta review` shows how.
+/// A graph changes only on purpose: `cargo insta review` shows the changes.
 #[test]
 fn graphs_are_as_reviewed() {
     let folder = tempfile::tempdir().unwrap();

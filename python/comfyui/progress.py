@@ -1,4 +1,4 @@
-"""Requests with the server's progress bar, which its interrupt ends."""
+"""Requests with the server's progress bar; the server's interrupt cancels them."""
 
 import concurrent.futures
 import time
@@ -75,7 +75,7 @@ class _Bar:
         previews = [picture for future in pending for _, picture in future.previews()]
         parts = [total for _, total in looks if total is not None]
         if self._parts is None and (parts or finished):
-            # What is finished at the first look has no more to tell: a part each.
+            # Requests that are finished at the first look have no parts to report: each counts as one part.
             self._parts = max(parts, default=1)
         if self._parts is None:
             return

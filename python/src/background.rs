@@ -14,7 +14,7 @@ thread_local! {
     static IS_OWN: Cell<bool> = const { Cell::new(false) };
 }
 
-/// A thread that does one job after the other.
+/// A thread that runs jobs one after the other.
 struct Worker {
     name: &'static str,
     running: Mutex<Option<(Sender<Job>, JoinHandle<()>)>>,
@@ -24,7 +24,7 @@ static CALLS: Worker = Worker { name: "tileforge-calls", running: Mutex::new(Non
 static DROPS: Worker = Worker { name: "tileforge-drops", running: Mutex::new(None) };
 
 impl Worker {
-    /// Gives it a job. Where no thread can be started, the job is done here and now.
+    /// Passes a job to the thread. If no thread can be started, the job runs here.
     fn give(&self, job: Job) {
         let mut running = self.running.lock();
         if running.is_none() {
@@ -62,17 +62,17 @@ pub(crate) fn is_own_thread() -> bool {
     IS_OWN.get()
 }
 
-/// Calls Python, on a thread that waits for nothing else.
+/// Runs a job that calls Python, on the thread for such calls.
 pub(crate) fn call(job: impl FnOnce() + Send + 'static) {
     CALLS.give(Box::new(job));
 }
 
-/// Drops something, on a thread that nothing waits for.
+/// Runs a job that drops a value, on the thread for such jobs.
 pub(crate) fn later(job: impl FnOnce() + Send + 'static) {
     DROPS.give(Box::new(job));
 }
 
-/// Waits until everything is called and dropped.
+/// Waits until all jobs of both threads are done.
 pub(crate) fn end() {
     CALLS.end();
     DROPS.end();

@@ -1,4 +1,4 @@
-//! An engine and what it opens as.
+//! An engine and its services.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -21,10 +21,10 @@ use crate::request::{Output, Request, previews};
 use crate::stream::Stream;
 use crate::values::{GivenLatent, GivenMap, GivenPicture, GivenTensor, latent, map, picture, tensor};
 
-/// A tensor's name, its element type and its lengths, None where they are open.
+/// A tensor's name, its element type and its lengths; None for a length that requests choose.
 type Described = (String, Option<&'static str>, Vec<Option<usize>>);
 
-/// A part or None, how it fits this machine, and the provider that it runs on, if one can run it.
+/// The name of a part or None, how the part fits this machine, and its provider, if one can run it.
 type PartVerdict = (Option<String>, String, Option<&'static str>);
 
 /// An opened engine.
@@ -37,7 +37,7 @@ impl Engine {
         self.0.get().ok_or_else(|| failed(py, "the engine is closed"))
     }
 
-    /// What it opens as, opened now if it is not.
+    /// A service of the engine, opened now if it is not open yet.
     fn service<S: Send + Sync>(
         &self,
         py: Python<'_>,
@@ -69,7 +69,7 @@ impl Engine {
         self.service(py, |services| &mut services.generator, open)
     }
 
-    /// Submits a request, with the interpreter's lock free.
+    /// Submits a request without the interpreter's lock.
     fn submit(
         &self,
         py: Python<'_>,
@@ -84,11 +84,11 @@ impl Engine {
     }
 }
 
-/// Terms with a time that ends so many seconds from now. The Python code waits where the queue is full, so that Ctrl-C
-/// is heard.
+/// Terms with a deadline `seconds` from now. If the queue is full, the Python code waits, so that it can react to
+/// Ctrl-C.
 fn terms(py: Python<'_>, cancel: &Cancel, seconds: Option<f64>) -> PyResult<Terms> {
     let deadline = match seconds {
-        // After thirty years there is no reason to end it, and clocks hold no more.
+        // Times above thirty years count as no limit: clocks cannot represent much more.
         None | Some(1e9..) => None,
         Some(seconds) => {
             let refused = || invalid_input(py, &format!("timeout: expected seconds, found {seconds}"));
@@ -152,7 +152,7 @@ impl Engine {
         Ok(Self(Arc::new(Owned::new(opened))))
     }
 
-    /// What it is for; None for one of several parts, unless they restore.
+    /// The engine's task; None for an engine of several parts, unless they restore.
     fn task(&self, py: Python<'_>) -> PyResult<Option<&'static str>> {
         let engine = &self.opened(py)?.engine;
         Ok(engine.task().map(tileforge::Task::name).or(engine.is_restorer().then_some("restore")))
@@ -169,7 +169,7 @@ impl Engine {
         apart(py, || opened.engine.manifest_json()).map_err(|error| exception(py, &error))
     }
 
-    /// For each part its name or None, the verdict as a text, and the provider that it runs on, if one can run it.
+    /// For each part its name or None, the verdict as a text, and its provider, if one can run it.
     fn verdicts(&self, py: Python<'_>) -> PyResult<Vec<PartVerdict>> {
         let opened = self.opened(py)?;
         let verdicts = apart(py, || {
@@ -308,7 +308,7 @@ impl Engine {
         Ok(service.sizes().into_iter().map(|size| (size.width, size.height)).collect())
     }
 
-    /// Makes pictures. `settings` is an object in JSON with what is not as in diffusers.
+    /// Makes pictures. `settings` is a JSON object with the settings that differ from diffusers' defaults.
     #[pyo3(signature = (prompt, settings, image, mask, preview_every, timeout))]
     #[allow(clippy::too_many_arguments)] // what `Engine.generate` sends
     fn generate(
@@ -342,7 +342,7 @@ impl Engine {
         let mut taken = None;
         if let Some(every) = preview_every {
             let (sender, receiver) = previews();
-            // Where the request was dropped, no caller looks at previews.
+            // If the request was dropped, no caller reads previews.
             request = request.with_previews(every, move |steps, picture| drop(sender.send((steps, picture))));
             taken = Some(receiver);
         }

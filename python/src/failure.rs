@@ -17,12 +17,12 @@ pub(crate) fn exception(py: Python<'_>, error: &Error) -> PyErr {
     raised(py, class, &causes.map(ToString::to_string).collect::<Vec<_>>().join(": "))
 }
 
-/// What was given is not as it should be.
+/// The exception for invalid input.
 pub(crate) fn invalid_input(py: Python<'_>, text: &str) -> PyErr {
     raised(py, "InvalidInput", text)
 }
 
-/// It should have worked.
+/// The exception for an internal failure.
 pub(crate) fn failed(py: Python<'_>, text: &str) -> PyErr {
     raised(py, "Failed", text)
 }

@@ -4,7 +4,7 @@
 use pyo3::ffi::{PyInterpreterState_Get, PyInterpreterState_GetID};
 use pyo3::prelude::*;
 
-/// Whether it is the process's main interpreter. The threads of this package call that one alone.
+/// Whether it is the process's main interpreter. The threads of this package call only the main interpreter.
 pub(crate) fn is_main(_py: Python<'_>) -> bool {
     // SAFETY: this thread is attached to the interpreter that is asked for its number, as `_py` says.
     unsafe { PyInterpreterState_GetID(PyInterpreterState_Get()) == 0 }

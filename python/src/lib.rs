@@ -1,12 +1,12 @@
-//! The compiled part of the Python package `tileforge`: engines and requests of the facade, for the Python code around
-//! it, which has the public names, the conversions of arrays and the documentation.
+//! The compiled part of the Python package `tileforge`: engines and requests of the facade. The Python code around it
+//! has the public names, the conversion of arrays and the documentation.
 //!
 //! | module | holds |
 //! |---|---|
-//! | `process` | the hosts of this process, what ends with it, and what a forked one may not use |
+//! | `process` | the hosts of this process, its shutdown, and the check for forked processes |
 //! | `background` | threads that call Python and that close engines |
-//! | `engine`, `opened` | an engine as an object of Python, and what it opens as |
-//! | `request` | a submitted request and its result as objects of Python |
+//! | `engine`, `opened` | an engine as a Python object, and its services |
+//! | `request` | a submitted request and its result as Python objects |
 //! | `stream` | frames, one after the other |
 //! | `values` | samples and tensors from and to arrays |
 //! | `failure` | errors as exceptions |

@@ -1,4 +1,4 @@
-//! An engine with what it was used as, as far as Python has nothing to do with it.
+//! An engine with its opened services, independent of Python.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use tileforge::{
     Decoder, DepthEstimator, Encoder, Generator, Inpainter, Placement, Player, Restorer, Tensors, Upscaler,
 };
 
-/// An opened engine with what it was used as.
+/// An opened engine with its opened services.
 pub(crate) struct OpenedEngine {
     pub(crate) engine: tileforge::Engine,
     pub(crate) placement: Placement,
@@ -15,7 +15,7 @@ pub(crate) struct OpenedEngine {
     services: Mutex<Option<Services>>,
 }
 
-/// Each is opened when it is first asked for.
+/// The services. Each is opened on first use.
 #[derive(Default)]
 pub(crate) struct Services {
     pub(crate) upscaler: Option<Arc<Upscaler>>,
@@ -34,16 +34,16 @@ impl OpenedEngine {
         Self { engine, placement, services: Mutex::new(Some(Services::default())) }
     }
 
-    /// Closes what it was used as, and waits for what runs.
+    /// Closes the services, and waits for running requests.
     pub(crate) fn close(&self) {
         let services = self.services.lock().take();
         drop(services);
     }
 
-    /// What it is used as, opened now if it is not; `None` once it is closed.
+    /// A service, opened now if it is not open yet; `None` once the engine is closed.
     ///
     /// # Errors
-    /// It is not for that.
+    /// The engine does not have this service.
     pub(crate) fn service<S>(
         &self,
         place: impl FnOnce(&mut Services) -> &mut Option<Arc<S>>,

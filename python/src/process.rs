@@ -1,7 +1,7 @@
-//! What belongs to the process: its hosts, what ends before it ends, and what a forked one may not use.
+//! State of the process: its hosts, its shutdown, and the check that a forked process uses none of it.
 //!
-//! A forked process has none of the threads of the one that it was forked from, and may have its locks in any state. So
-//! nothing here is locked before [`check`] has found that this is the process that loaded ONNX Runtime.
+//! A forked process has none of its parent's threads, and its locks may be in any state. So no lock is taken here
+//! before [`check`] has confirmed that this process loaded ONNX Runtime itself.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -18,13 +18,13 @@ use crate::background;
 use crate::failure::failed;
 use crate::opened::OpenedEngine;
 
-/// The process that loads ONNX Runtime; 0 before.
+/// The id of the process that loads ONNX Runtime; 0 before.
 static LOADED_IN: AtomicU32 = AtomicU32::new(0);
 
 /// Set when the interpreter ends, after [`ENDED_BY`]. Its order with [`RETURNING`] matters.
 static ENDING: AtomicBool = AtomicBool::new(false);
 
-/// The thread that ends it.
+/// The thread that ends the interpreter.
 static ENDED_BY: OnceLock<ThreadId> = OnceLock::new();
 
 /// Threads that are on their way back to the interpreter.
@@ -32,12 +32,12 @@ static RETURNING: AtomicUsize = AtomicUsize::new(0);
 
 static STATE: LazyLock<Mutex<State>> = LazyLock::new(Mutex::default);
 
-/// What is set when the interpreter ends: the origin of the flags of all requests.
+/// The parent of the cancel flags of all requests; it is set when the interpreter ends.
 static EVERYTHING: LazyLock<Cancel> = LazyLock::new(Cancel::new);
 
 #[derive(Default)]
 struct State {
-    /// By the cache folder.
+    /// The hosts by their cache folder.
     hosts: BTreeMap<Option<PathBuf>, Host>,
     engines: Vec<Weak<OpenedEngine>>,
 }
@@ -76,11 +76,11 @@ pub(crate) fn check(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
-/// Works without the interpreter's lock.
+/// Runs `work` without the interpreter's lock.
 ///
-/// Once the interpreter ends, only the thread that ends it comes back, and those of this package, for which it waits.
-/// Python would end the others where they take the lock, by unwinding their stacks, and frames of Rust abort the process
-/// at that.
+/// Once the interpreter ends, only two kinds of threads return from here: the thread that ends it, and this package's
+/// own threads, for which it waits. Python would end other threads when they take the lock, by unwinding their stacks,
+/// and Rust's frames abort the process in that case.
 pub(crate) fn apart<R: Send>(py: Python<'_>, work: impl FnOnce() -> R + Send) -> R {
     let made = py.detach(|| {
         let made = work();
@@ -105,14 +105,14 @@ pub(crate) fn apart<R: Send>(py: Python<'_>, work: impl FnOnce() -> R + Send) ->
 pub(crate) fn host(onnxruntime: PathBuf, folders: Vec<PathBuf>, cache: Option<PathBuf>) -> tileforge::Result<Host> {
     LOADED_IN.store(std::process::id(), Ordering::SeqCst);
     let mut state = STATE.lock();
-    // With a host that is there, too, so that another library is refused.
+    // Loaded even if the host exists already, so that another library is refused.
     let setup =
         Setup { onnxruntime: Some(onnxruntime), library_folders: folders, cache: cache.clone(), ..Setup::default() };
     let host = setup.host()?;
     Ok(state.hosts.entry(cache).or_insert(host).clone())
 }
 
-/// Keeps an engine in mind, to close it before the interpreter ends.
+/// Registers an engine, to close it before the interpreter ends.
 pub(crate) fn remember(engine: &Arc<OpenedEngine>) {
     let mut state = STATE.lock();
     state.engines.retain(|engine| engine.strong_count() > 0);
@@ -130,7 +130,7 @@ pub(crate) fn shutdown(py: Python<'_>) {
     ENDING.store(true, Ordering::SeqCst);
     py.detach(|| {
         EVERYTHING.cancel();
-        // Those that have not seen it yet come back before the interpreter is gone.
+        // Threads that have not seen the flag yet return before the interpreter is destroyed.
         while RETURNING.load(Ordering::SeqCst) > 0 {
             thread::sleep(Duration::from_millis(1));
         }
@@ -145,8 +145,8 @@ pub(crate) fn shutdown(py: Python<'_>) {
     });
 }
 
-/// A value that other processes forget: dropping it would wait for threads that are not there. Where it belongs,
-/// another thread drops it, because that can take as long as a run of a network.
+/// A value that a forked process leaks: dropping it would wait for threads that do not exist there. In its own
+/// process, another thread drops it, because that can take as long as a run of a network.
 pub(crate) struct Owned<T: Send + 'static> {
     process: u32,
     /// Until it is dropped.

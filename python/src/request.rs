@@ -1,4 +1,4 @@
-//! A submitted request and its result as objects of Python.
+//! A submitted request and its result as Python objects.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -29,18 +29,18 @@ pub(crate) enum Output {
     Generated(Box<Generated>),
 }
 
-/// Steps with the picture as the network sees it then.
+/// The number of finished steps, with the picture as the network sees it at that step.
 type Preview = (usize, Picture);
 
 /// A submitted request.
 #[pyclass(frozen, module = "tileforge._native")]
 pub(crate) struct Request {
     state: Mutex<State>,
-    /// Parts that are done, and all parts, when they were last looked at.
+    /// The finished parts and all parts, as last read.
     progress: Mutex<(u64, Option<u64>)>,
     cancel: Cancel,
     previews: Mutex<Option<Receiver<Preview>>>,
-    /// The engine goes on as long as its requests.
+    /// Keeps the engine open as long as its requests.
     _engine: Arc<Owned<Arc<OpenedEngine>>>,
 }
 
@@ -53,7 +53,7 @@ struct State {
 }
 
 impl State {
-    /// Keeps the result, if there is one within this time. `progress` becomes how far it has come.
+    /// Waits up to `patience`, and stores the result if there is one. Updates `progress`.
     fn wait(&mut self, patience: Duration, progress: &Mutex<(u64, Option<u64>)>) -> bool {
         if let Some(request) = &mut self.request {
             let result = request.wait_for(patience);
@@ -72,7 +72,7 @@ fn look(request: &tileforge::Request<Output>, progress: &Mutex<(u64, Option<u64>
     *progress.lock() = (seen.done, seen.total);
 }
 
-/// Where previews go; and where they are taken.
+/// The sending and the receiving end for previews.
 pub(crate) fn previews() -> (Sender<Preview>, Receiver<Preview>) {
     channel()
 }
@@ -92,7 +92,7 @@ impl Request {
 impl Drop for Request {
     fn drop(&mut self) {
         if is_foreign() {
-            // Dropping it would lock what a thread of the other process may have locked.
+            // Dropping it would take locks that a thread of the parent process may hold.
             std::mem::forget(std::mem::take(self.state.get_mut()));
         }
     }
@@ -100,7 +100,7 @@ impl Drop for Request {
 
 #[pymethods]
 impl Request {
-    /// Waits for the result, no longer than so many seconds; whether there is one.
+    /// Waits up to `seconds` for the result, and returns whether there is one.
     fn wait(&self, py: Python<'_>, seconds: f64) -> PyResult<bool> {
         check_process(py)?;
         let patience = Duration::try_from_secs_f64(seconds).unwrap_or_default();
@@ -119,7 +119,7 @@ impl Request {
         converted(py, result.map_err(|error| exception(py, &error))?)
     }
 
-    /// Calls `call` with the request, on a thread of this package, when there is a result.
+    /// Calls `call` with the request on a thread of this package, as soon as there is a result.
     fn then(this: Bound<'_, Self>, call: Py<PyAny>) -> PyResult<()> {
         check_process(this.py())?;
         let py = this.py();
@@ -147,7 +147,7 @@ impl Request {
 
     /// Ends the request.
     fn cancel(&self, py: Python<'_>) {
-        // Where it runs, this process has no part in it.
+        // In a forked process, the request belongs to the parent.
         if !is_foreign() {
             apart(py, || self.cancel.cancel());
         }
@@ -155,7 +155,7 @@ impl Request {
 
     /// Parts that are done, and all parts or None: tiles, steps, frames.
     fn progress(&self) -> (u64, Option<u64>) {
-        // Where another thread waits for it, that one has looked a moment ago.
+        // If another thread waits for the request, that thread has updated the progress a moment ago.
         if let Some(request) = self.state.try_lock().as_ref().and_then(|state| state.request.as_ref()) {
             look(request, &self.progress);
         }
@@ -170,7 +170,7 @@ impl Request {
     }
 }
 
-/// A request in a forked process has nothing that would answer it.
+/// Refuses a forked process: no thread there would finish the request.
 fn check_process(py: Python<'_>) -> PyResult<()> {
     if is_foreign() { check(py) } else { Ok(()) }
 }
@@ -184,7 +184,7 @@ struct Waiter {
 impl Wake for Waiter {
     fn wake(self: Arc<Self>) {
         background::call(move || {
-            // None where the interpreter has ended: then nothing waits for it.
+            // `None` if the interpreter has ended: then nothing waits for the request.
             let _ = Python::try_attach(|py| {
                 if let Err(error) = self.call.call1(py, (&self.request,)) {
                     error.write_unraisable(py, Some(self.call.bind(py)));

@@ -31,11 +31,11 @@ impl Stream {
     }
 }
 
-/// How often the stream looks whether it is cancelled, while no frame comes.
+/// The interval at which the stream checks whether it is cancelled, while no frame comes.
 const PATIENCE: Duration = Duration::from_millis(50);
 
-/// The frames, until no more come or the stream is cancelled: its thread does not wait for frames of a caller who has
-/// forgotten the stream.
+/// The frames, until no more come or the stream is cancelled: its thread must not wait for the frames of a caller that
+/// has dropped the stream.
 struct Frames {
     frames: Receiver<Picture>,
     cancel: Cancel,
@@ -58,12 +58,12 @@ impl Iterator for Frames {
 
 #[pymethods]
 impl Stream {
-    /// Gives a frame.
+    /// Passes a frame to the stream.
     fn give(&self, py: Python<'_>, frame: GivenPicture<'_>) -> PyResult<()> {
         check(py)?;
         let frame = picture(py, &frame)?;
         match &*self.frames.lock() {
-            // A stream that has ended says why with its next result.
+            // If the stream has ended, its next result has the reason.
             Some(frames) => frames.send(frame).or(Ok(())),
             None => Err(failed(py, "the stream takes no more frames")),
         }
@@ -74,8 +74,8 @@ impl Stream {
         *self.frames.lock() = None;
     }
 
-    /// The next result, if it comes within so many seconds: whether there is an answer, and the frame, which is None
-    /// after the last one.
+    /// Waits up to `seconds` for the next result: whether there is one, and the frame, which is None after the last
+    /// one.
     fn take<'py>(&self, py: Python<'py>, seconds: f64) -> PyResult<(bool, Option<Bound<'py, PyAny>>)> {
         check(py)?;
         let results = self.results.get().ok_or_else(|| failed(py, "the stream is closed"))?;

@@ -1,5 +1,5 @@
-//! Samples and tensors, from and to arrays. The Python code gives arrays of one axis that nothing else can change, and
-//! gives results their shapes.
+//! Conversion of samples and tensors from and to arrays. The Python code passes one-dimensional arrays that no other
+//! code can change, and reshapes the results.
 
 use numpy::{PyArray1, PyReadonlyArray1};
 use pyo3::prelude::*;
@@ -19,16 +19,16 @@ pub(crate) enum SampleArray<'py> {
     Float(PyReadonlyArray1<'py, f32>),
 }
 
-/// A picture as Python gives it: samples, height, width, channels.
+/// A picture as Python passes it: samples, height, width, channels.
 pub(crate) type GivenPicture<'py> = (SampleArray<'py>, u32, u32, usize);
 
-/// A picture as Python gets it.
+/// A picture as Python receives it.
 pub(crate) type MadePicture<'py> = (Bound<'py, PyAny>, u32, u32, usize);
 
 /// Copies a picture.
 ///
 /// # Errors
-/// It has no pixels, other channels than 1 to 4, or NaN.
+/// It has no pixels, not 1 to 4 channels, or NaN.
 pub(crate) fn picture(py: Python<'_>, given: &GivenPicture<'_>) -> PyResult<Picture> {
     let (samples, height, width, channels) = given;
     let colour = match channels {
@@ -59,7 +59,7 @@ pub(crate) fn made_picture(py: Python<'_>, picture: Picture) -> MadePicture<'_> 
     (samples, height, width, channels)
 }
 
-/// A sensor's map as Python gives it: metres, height, width.
+/// A sensor's map as Python passes it: metres, height, width.
 pub(crate) type GivenMap<'py> = (PyReadonlyArray1<'py, f32>, u32, u32);
 
 /// Copies a sensor's map.
@@ -75,8 +75,8 @@ pub(crate) fn map(py: Python<'_>, given: &GivenMap<'_>) -> PyResult<DepthMap> {
     Ok(DepthMap { size, metres })
 }
 
-/// A latent as Python gives it: values, channels, frames, height, width; width and height of the pixels, and frames of
-/// the clip.
+/// A latent as Python passes it: values, channels, frames, height, width; width and height of the pixels, and frames
+/// of the clip.
 pub(crate) type GivenLatent<'py> =
     (PyReadonlyArray1<'py, f32>, usize, Option<usize>, u32, u32, Option<(u32, u32)>, Option<usize>);
 
@@ -96,13 +96,13 @@ pub(crate) fn latent(py: Python<'_>, given: &GivenLatent<'_>) -> PyResult<Latent
     Ok(Latent { channels: *channels, frames: *frames, size, values, pixels, clip_frames: *clip_frames })
 }
 
-/// A tensor as Python gives it: name, element type, shape, bytes.
+/// A tensor as Python passes it: name, element type, shape, bytes.
 pub(crate) type GivenTensor<'py> = (String, String, Vec<usize>, PyReadonlyArray1<'py, u8>);
 
 /// Copies a tensor.
 ///
 /// # Errors
-/// The element type is not one of graphs, or the bytes are not those of the shape.
+/// Graphs do not have the element type, or the number of bytes does not fit the shape.
 pub(crate) fn tensor(py: Python<'_>, given: &GivenTensor<'_>) -> PyResult<(String, Tensor)> {
     let (name, data_type, shape, bytes) = given;
     let refused = |problem: &str| invalid_input(py, &format!("{name}: {problem}"));

@@ -1,4 +1,4 @@
-"""Pictures and tensors, from and to what users have."""
+"""Conversion of pictures and tensors from and to users' objects."""
 
 import sys
 from collections.abc import Callable

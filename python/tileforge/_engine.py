@@ -31,19 +31,19 @@ _LOOK_WITH_PROGRESS = 0.01
 # Seconds between two tries where the queue is full.
 _TRY_AGAIN = 0.005
 
-# Threads that compute must not meet libraries that are being unloaded.
+# Ends computing threads before their libraries are unloaded.
 atexit.register(_native.shutdown)
 
 
 @dataclass(frozen=True)
 class Step:
-    """An evaluation of the network that is done. Some schedulers have more of them than steps, such as PNDM."""
+    """A finished evaluation of the network. Some schedulers, such as PNDM, have more evaluations than steps."""
 
     #: Evaluations that are done, from 1.
     done: int
     #: All evaluations.
     total: int
-    #: The first picture as the network sees it then, `[height, width, 3]`, where previews are asked for.
+    #: The first picture as the network sees it at that point, `[height, width, 3]`, if previews are requested.
     picture: "NDArray[np.uint8] | None" = None
 
 
@@ -265,7 +265,7 @@ class Engine:
         on_step: Callable[[Step], object] | None = None,
         timeout: float | None = None,
     ) -> "NDArray[np.uint8]":
-        """Makes a picture of a text. What is not given is as in diffusers.
+        """Makes a picture from a text. Arguments that are not given have diffusers' defaults.
 
         Args:
             prompt: What is to be seen.
@@ -683,7 +683,7 @@ _END = object()
 def _in_order(
     submit: "Callable[[Any], Future[Any]]", source: "Iterator[Any]", ahead: int
 ) -> "Iterator[Any]":
-    """The results of requests, in their order. What runs when the caller goes away is cancelled."""
+    """The results of requests, in their order. If the caller stops iterating, running requests are cancelled."""
     futures: "deque[Future[Any]]" = deque()
     is_over = False
     try:
@@ -706,7 +706,7 @@ def _in_order(
 def _submitted(
     send: "Callable[[float | None], _native.Request]", timeout: float | None, wait: bool
 ) -> "_native.Request":
-    """A request that was sent. Where the queue is full it waits here, where Ctrl-C is heard."""
+    """Sends a request. If the queue is full, waits here, where Ctrl-C is handled."""
     until = None if timeout is None else time.monotonic() + timeout
     while True:
         left = None if until is None else until - time.monotonic()
@@ -721,7 +721,7 @@ def _submitted(
 
 
 def _finished(request: "_native.Request", report: "Callable[[int, int], object] | None") -> Any:
-    """The result of a request, which is cancelled where anything is raised meanwhile, such as by Ctrl-C."""
+    """The result of a request. If anything is raised meanwhile, such as by Ctrl-C, the request is cancelled."""
     try:
         last = None
         while not request.wait(_LOOK if report is None else _LOOK_WITH_PROGRESS):
@@ -748,7 +748,7 @@ class _StepReport:
         self._request = request
         self._on_step = on_step
         self._reported = 0
-        # Previews of steps that are not reported yet: they may come after the look at how far it is.
+        # Previews of steps that are not reported yet: a preview may arrive after its progress was read.
         self._previews: "dict[int, NDArray[np.uint8]]" = {}
 
     def __call__(self, done: int, total: int) -> None:

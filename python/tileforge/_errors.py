@@ -6,11 +6,11 @@ class TileforgeError(Exception):
 
 
 class InvalidInput(TileforgeError, ValueError):
-    """What was given is not as it should be: give something else."""
+    """The input is invalid: give something else."""
 
 
 class DoesNotFit(TileforgeError):
-    """No device, or its memory, holds it: take another engine or device."""
+    """The engine or request fits no device or its memory: take another engine or device."""
 
 
 class Busy(TileforgeError):
@@ -26,4 +26,4 @@ class DeadlineExceeded(TileforgeError, TimeoutError):
 
 
 class Failed(TileforgeError):
-    """It should have worked: the text says where it failed."""
+    """An internal failure: the text says where it failed."""

@@ -1,4 +1,4 @@
-"""Results that are not there yet."""
+"""Results of requests that are not finished yet."""
 
 import asyncio
 import concurrent.futures
@@ -30,7 +30,7 @@ class Future(concurrent.futures.Future[Result], Generic[Result]):
         request.then(self._finish)
 
     def cancel(self) -> bool:
-        """Ends the request, also while it runs: what runs for it ends after the node that is being computed.
+        """Cancels the request, also while it runs: its run ends after the node that is being computed.
 
         Returns:
             Whether it is cancelled; `False` if there was a result before. `result()` of a cancelled request raises
@@ -41,7 +41,7 @@ class Future(concurrent.futures.Future[Result], Generic[Result]):
             return False
         if not was:
             self._request.cancel()
-            # Tells those that wait for several.
+            # Notifies callers that wait for several futures.
             self.set_running_or_notify_cancel()
         return True
 

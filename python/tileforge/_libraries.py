@@ -1,4 +1,4 @@
-"""Where the libraries are that engines run on: in the packages `onnxruntime` or `onnxruntime-gpu`, and `openvino`.
+"""Finds the libraries that engines run on: in the packages `onnxruntime` or `onnxruntime-gpu`, and `openvino`.
 
 The packages are found, not imported, and nothing is set in the environment.
 """

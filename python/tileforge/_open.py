@@ -10,7 +10,7 @@ from tileforge import _libraries, _native, _system
 if TYPE_CHECKING:
     from tileforge._engine import Engine
 
-# Engines that were unpickled and are still used, by source and options: the tasks of a worker share one.
+# Unpickled engines that are still in use, by source and options: the tasks of a worker share one.
 _unpickled: "weakref.WeakValueDictionary[tuple[Any, ...], Engine]" = weakref.WeakValueDictionary()
 
 
@@ -32,28 +32,28 @@ def open(
 
     Args:
         source: A folder of `engine-builder build`, a `.tar` of `engine-builder pack`, or `oci://HOST/NAME:TAG`, the one
-            in a registry that fits this machine best. What comes from an archive or a registry is kept in `cache`.
-        verify_key: The file of the public key that must have signed it. Signed by another key or by none, it is
-            refused before anything of it is parsed.
-        part: The part that is meant of an engine of several, such as `"decoder"`; by default all of it.
+            in a registry that fits this machine best. Engines from archives and registries are kept in `cache`.
+        verify_key: The file of the public key that must have signed it. An engine without this
+            signature is refused before anything of it is parsed.
+        part: The part of an engine of several parts, such as `"decoder"`; by default the whole engine.
         provider: `"tensorrt-rtx"`, `"tensorrt"`, `"cuda"`, `"openvino"` or `"cpu"`; by default the best that fits, from
             the one that the engine was built for down to the CPU.
-        strict: Take no step down: raise `DoesNotFit` where the first provider does not fit or does not take every node.
+        strict: Take no step down: raise `DoesNotFit` if the first provider does not fit or does not take every node.
         threads: Threads of each session on the CPU; by default one for each physical core that this process may use.
         streams: Sessions that run at the same time; by default as the engine's profile says, one on the CPU.
         devices: Numbers of the GPUs to use; by default the first.
         waiting: How many requests wait for their turn, at least 1.
-        cache: The folder for what can be made again; by default `tileforge` in the user's cache folder.
+        cache: The folder for data that can be made again; by default `tileforge` in the user's cache folder.
         onnxruntime: ONNX Runtime's library; by default that of the package `onnxruntime` or `onnxruntime-gpu`. A
             process loads one.
 
     Returns:
-        The engine. It can be used from any number of threads, and pickled: what is pickled is the source and these
-        options, and it is opened again where it is unpickled.
+        The engine. It can be used from any number of threads, and pickled: a pickle has the source and these
+        options, and the engine is opened again where it is unpickled.
 
     Raises:
-        InvalidInput: There is no engine there, it is not whole, or not signed by the key; an option is not as it should
-            be.
+        InvalidInput: There is no engine there, it is not whole, or not signed by the key; an option is
+            invalid.
         DoesNotFit: The engine cannot run on this machine.
         Failed: ONNX Runtime is not installed; the registry cannot be reached; this process was forked from one that had
             opened an engine.

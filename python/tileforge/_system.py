@@ -1,4 +1,4 @@
-"""What systems do differently: names of libraries and programs, caches, and how a script starts a program."""
+"""Differences between systems: names of libraries and programs, caches, and how a script starts a program."""
 
 import os
 import subprocess
@@ -17,14 +17,14 @@ if sys.platform == "win32":
     PROGRAM = ".exe"
 
     def caches() -> str | None:
-        """The folder for what can be made again; None where Windows names none."""
+        """The folder for data that can be made again; None if Windows names none."""
         folder = os.environ.get("LOCALAPPDATA", "")
         return folder if os.path.isabs(folder) else None
 
     def become(program: str, arguments: Sequence[str], environment: Mapping[str, str]) -> NoReturn:
         """Runs a program to its end, and ends as it does: a process of Windows cannot become another program."""
         for event in (signal.SIGINT, signal.SIGBREAK):
-            # The program hears it, too, and decides.
+            # The program receives Ctrl-C, too, and decides.
             signal.signal(event, signal.SIG_IGN)
         sys.exit(subprocess.run([program, *arguments], env=environment, check=False).returncode)
 
@@ -34,7 +34,7 @@ else:
     PROGRAM = ""
 
     def caches() -> str | None:
-        """The user's folder for what can be made again; None where the user has no home."""
+        """The user's folder for data that can be made again; None if the user has no home."""
         base = os.environ.get("XDG_CACHE_HOME", "")
         if not os.path.isabs(base):
             home = os.path.expanduser("~")

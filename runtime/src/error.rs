@@ -1,4 +1,4 @@
-//! What can go wrong between an engine and its pixels.
+//! The errors of this crate.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,19 +16,19 @@ pub enum Error {
     /// A picture cannot be read, cut, joined or written.
     #[error(transparent)]
     Image(#[from] tileforge_image::Error),
-    /// The engine is not whole, or its manifest breaks a rule.
+    /// The engine is incomplete, or its manifest breaks a rule.
     #[error(transparent)]
     Engine(#[from] tileforge_engine::Error),
     /// The engine does not run here.
     #[error(transparent)]
     Session(tileforge_session::Error),
-    /// The engine is one of another task.
+    /// The engine is for another task.
     #[error(transparent)]
     Contract(#[from] tileforge_contract::Error),
-    /// A diffusion pipeline, or what is asked of it, is not as it should be.
+    /// A diffusion pipeline, or a request to it, is invalid.
     #[error(transparent)]
     Diffusion(#[from] crate::diffusion::Error),
-    /// The operating system refused something on a file or folder.
+    /// The operating system refused an operation on a file or folder.
     #[error("{}: cannot {action}", path.display())]
     File {
         /// The file or folder.
@@ -84,7 +84,7 @@ pub enum Error {
         /// Frames of the first chunk.
         frames: usize,
     },
-    /// An engine of several parts has no part for some work, or several.
+    /// An engine of several parts has no part, or several parts, for some work.
     #[error("{}: expected one {wanted} among its parts, found {}; its parts are {}", path.display(),
         if found.is_empty() { "none".into() } else { found.join(", ") }, parts.join(", "))]
     NoPart {
@@ -173,7 +173,7 @@ pub enum Error {
     TileTooLarge {
         /// The size that was asked for.
         wanted: Size,
-        /// One of the largest that it takes.
+        /// One of the largest sizes that it takes.
         largest: Size,
     },
     /// The engine has no graph for as many images as were asked for.
@@ -194,22 +194,22 @@ pub enum Error {
     /// The caller asked to stop.
     #[error("stopped before the end; no unfinished output is left")]
     Cancelled,
-    /// As many requests wait as the queue holds.
+    /// The queue is full.
     #[error("the queue is full: {capacity} requests wait already; try again later")]
     QueueFull {
         /// How many may wait.
         capacity: usize,
     },
-    /// No more requests are taken.
+    /// The service is closed.
     #[error("no more requests are taken")]
     Closed,
     /// A stream or a clip has no frame.
     #[error("expected at least one frame, found none")]
     NoFrames,
-    /// The request's time was over.
+    /// The request's deadline has passed.
     #[error("the deadline has passed; no unfinished output is left")]
     Deadline,
-    /// The result was taken before.
+    /// The result was already taken.
     #[error("the result was taken before")]
     Taken,
     /// The host's budget does not hold an engine.
@@ -225,10 +225,10 @@ pub enum Error {
         /// Bytes of the budget.
         budget: u64,
     },
-    /// The system gives no thread.
+    /// The system cannot start a thread.
     #[error("cannot start the {name} thread")]
     Thread {
-        /// What it was for.
+        /// The thread's name.
         name: &'static str,
         /// The system's reason.
         source: io::Error,
@@ -236,7 +236,7 @@ pub enum Error {
     /// An error that ended several requests.
     #[error(transparent)]
     Shared(Arc<Error>),
-    /// A thread of this program panicked: a defect of ours.
+    /// A thread of this program panicked: a bug.
     #[error("internal: the {0} stage stopped without an error; please report this")]
     Internal(String),
 }
@@ -265,7 +265,7 @@ impl Error {
         Self::TensorFile { path: path.to_owned(), problem: tileforge_files::bounded(problem.into()) }
     }
 
-    /// The error itself, where it ended several requests.
+    /// The underlying error, without the wrapper of an error that ended several requests.
     pub fn root(&self) -> &Self {
         if let Self::Shared(error) = self { error.root() } else { self }
     }
@@ -274,7 +274,7 @@ impl Error {
         Self::Internal(stage.to_owned())
     }
 
-    /// An error that ended several requests, for one of them.
+    /// Copies or wraps an error that ended several requests, for one of them.
     pub(crate) fn shared(error: &Arc<Self>) -> Self {
         match **error {
             Self::Cancelled => Self::Cancelled,
@@ -282,7 +282,7 @@ impl Error {
         }
     }
 
-    /// Whether memory, of this machine or of a GPU, or the host's budget did not suffice.
+    /// Whether the memory of this machine or a GPU, or the host's budget, did not suffice.
     pub fn is_out_of_memory(&self) -> bool {
         match self.root() {
             Self::Session(error) => error.is_out_of_memory(),

@@ -9,8 +9,8 @@ pub type FrameAndPlace = (Box<dyn RowSource>, Box<dyn RowSink>);
 
 /// A stream of frames, and where its results go.
 pub trait FrameStream: Send {
-    /// The next frame and the place of its result, which has the size that the task gives frames; `None` after the last
-    /// one.
+    /// The next frame and the sink of its result; `None` after the last one. The sink has the size of the task's
+    /// results.
     ///
     /// # Errors
     /// The stream is damaged, or cannot be read.
@@ -21,7 +21,7 @@ pub trait FrameStream: Send {
         None
     }
 
-    /// Completes the results, after all of them have been written.
+    /// Completes the output after all results have been written.
     ///
     /// # Errors
     /// They cannot be written.

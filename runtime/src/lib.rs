@@ -11,12 +11,12 @@
 //! | [`frames`] | streams of frames, and where their results go |
 //! | [`pixels`] | pictures and frames in memory, and as values of tensors |
 //! | [`random`] | PyTorch's normal numbers on the CPU and on CUDA |
-//! | [`realtime`] | frames through a network that sees what it made before |
+//! | [`realtime`] | frames through a network that takes its previous output |
 //! | [`run`] | tensors through any engine |
 //! | [`percentiles`] | of measurements |
 //! | [`tensor_file`] | safetensors, `.npz` and `.npy` |
 //! | [`diffusion`] | pictures from texts: pipelines, their random numbers, schedulers and tokenizers |
-//! | [`throughput`] | what was measured of an engine's tiles on this box |
+//! | [`throughput`] | measured times of an engine's tiles on this machine |
 //! | [`tiling`] | pictures that are held whole, cut into tiles and blended |
 //!
 //! ```no_run

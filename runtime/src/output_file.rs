@@ -1,4 +1,4 @@
-//! Files that get their name when they are finished.
+//! Output files that appear under their name only when they are complete.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -7,14 +7,14 @@ use tileforge_files::unfinished;
 
 use crate::error::{Error, Result};
 
-/// A file that gets its name when it is finished. If it is dropped before, nothing is left behind.
+/// A file that gets its name when it is finished. Dropped unfinished, it leaves nothing behind.
 pub(crate) struct OutputFile {
     path: PathBuf,
     file: unfinished::File,
 }
 
 impl OutputFile {
-    /// Starts a file beside the place where it will be.
+    /// Creates the temporary file in the folder of `path`.
     pub(crate) fn create(path: &Path) -> Result<Self> {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let file = unfinished::file_in(folder, 0o666);
@@ -22,7 +22,7 @@ impl OutputFile {
         Ok(Self { path: path.to_owned(), file })
     }
 
-    /// Where to write.
+    /// The file to write to.
     pub(crate) fn file(&self) -> &File {
         self.file.as_file()
     }

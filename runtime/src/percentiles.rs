@@ -1,6 +1,6 @@
 //! Percentiles of measurements.
 
-/// Of sorted values, interpolated between the two next to it; 0 for none.
+/// The percentile `part`, 0 to 1, of sorted values, interpolated between its two neighbours; 0 without values.
 pub fn percentile(sorted: &[f64], part: f64) -> f64 {
     let at = part * sorted.len().saturating_sub(1) as f64;
     let (low, high) = (at.floor() as usize, at.ceil() as usize);

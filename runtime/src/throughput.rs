@@ -1,4 +1,4 @@
-//! What was measured of an engine's tiles, for [`TilePlan::best`](tileforge_image::tile::TilePlan::best) to choose by.
+//! Measured times of an engine's tiles. [`TilePlan::best`](tileforge_image::tile::TilePlan::best) chooses by them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,10 +14,10 @@ use tileforge_session::Environment;
 
 use crate::error::Result;
 
-/// Seconds of each tile, by its size, for each place where it was measured.
+/// For each place of measurement, the seconds of each tile size.
 type Measured = BTreeMap<String, BTreeMap<String, f64>>;
 
-/// Seconds that a tile of an engine takes on this box, the least of all settings that were tried.
+/// Seconds that a tile of an engine takes on this machine: the minimum over all settings that were tried.
 ///
 /// A measurement holds for one provider, one processor or GPU and one version of ONNX Runtime.
 #[derive(Clone, Debug)]
@@ -31,13 +31,13 @@ pub struct Throughput {
 }
 
 impl Throughput {
-    /// No measurement of an engine yet, on the GPU of this number where it runs on one.
+    /// An empty set of measurements of an engine. `device` is the number of the GPU, for GPU providers.
     pub fn new(environment: &Environment, engine: &Engine, device: u32) -> Self {
         let file = environment.cache().map(|cache| cache.join("throughput").join(file_name(engine)));
         Self { environment: environment.clone(), file, device, measured: Measured::new() }
     }
 
-    /// What was measured of an engine before and kept in the environment's cache; nothing where that cannot be read.
+    /// Loads the measurements of an engine from the environment's cache; empty if they cannot be read.
     pub fn load(environment: &Environment, engine: &Engine, device: u32) -> Self {
         let empty = Self::new(environment, engine, device);
         Self { measured: empty.kept(), ..empty }
@@ -58,11 +58,11 @@ impl Throughput {
 
     /// Seconds of each of these tiles on a provider; `None` unless all were measured.
     pub fn of(&self, tiles: &[Size], provider: Provider) -> Option<Vec<f64>> {
-        // Most engines were never measured, and then the GPU need not be asked for its name.
+        // Most engines were never measured; then the GPU's name is not needed.
         if self.measured.is_empty() { None } else { of_place(&self.measured, tiles, &self.place(provider)) }
     }
 
-    /// Keeps this in the environment's cache, in place of what was measured in the same places before.
+    /// Saves the measurements to the environment's cache. Replaces earlier measurements of the same places.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -77,7 +77,7 @@ impl Throughput {
         Ok(unfinished::write(path, &text).map_err(failed)?)
     }
 
-    /// Where a measurement holds.
+    /// The key of a measurement: provider, device and library version.
     fn place(&self, provider: Provider) -> String {
         let library = self.environment.library();
         // A CPU's name needs no driver.
@@ -85,7 +85,7 @@ impl Throughput {
             on_processor if on_processor.is_on_processor() => tileforge_session::provider::processor(),
             gpu => self.environment.probe().device_name(gpu, self.device),
         };
-        // Asking for the release loads OpenVINO, which only its own runs need.
+        // Reading the release loads OpenVINO, which only the OpenVINO provider needs.
         let openvino = (provider == Provider::OpenVino).then(|| library.openvino_release());
         match openvino {
             Some(Ok(release)) => format!("{provider} on {device}, OpenVINO {release}"),
@@ -100,13 +100,13 @@ fn of_place(measured: &Measured, tiles: &[Size], place: &str) -> Option<Vec<f64>
     tiles.iter().map(|tile| measured.get(&tile.to_string()).copied().filter(sound)).collect()
 }
 
-/// Older measurements with newer ones in the places that those have.
+/// Older measurements, replaced by newer ones of the same places.
 fn beside(mut older: Measured, newer: &Measured) -> Measured {
     older.extend(newer.clone());
     older
 }
 
-/// By the digests of the engine's graphs: another engine of the same name has its own.
+/// Named by the digests of the engine's graphs, so that another engine of the same name has its own file.
 fn file_name(engine: &Engine) -> String {
     let manifest = engine.manifest();
     let mut digest = Sha256::new();

@@ -1,4 +1,4 @@
-//! Pictures that are held whole, cut into tiles, and tiles blended into one picture.
+//! Cuts pictures that are held whole in memory into tiles, and blends tiles into one picture.
 
 use tileforge_image::Size;
 use tileforge_image::tile::{Axis, Blend, Tile, TilePlan};
@@ -12,13 +12,13 @@ pub struct Tiling {
 }
 
 impl Tiling {
-    /// The tiles of a plan, each of which hands over to the next one by `blend`.
+    /// The tiles of a plan; `blend` is the transition between neighbours.
     pub fn new(plan: TilePlan, blend: Blend) -> Self {
         let windows = |axis: &Axis| (0..axis.count()).map(|index| axis.window(index, plan.scale(), blend)).collect();
         Self { columns: windows(plan.columns()), rows: windows(plan.rows()), plan }
     }
 
-    /// Where the tiles are.
+    /// The plan of the tiles.
     pub fn plan(&self) -> &TilePlan {
         &self.plan
     }
@@ -38,7 +38,7 @@ impl Tiling {
         vec![0.0; planes * width * height]
     }
 
-    /// Adds what the network made of a tile, `[planes, height, width]` of a whole tile's output, with its weights.
+    /// Adds the network's output of a tile, `[planes, height, width]` of a whole tile, with the tile's weights.
     pub fn add(&self, tile: Tile, values: &[f32], canvas: &mut [f32]) {
         let [width, height] = self.output();
         let (columns, rows) = (&self.columns[tile.column as usize], &self.rows[tile.row as usize]);
@@ -56,7 +56,7 @@ impl Tiling {
     }
 }
 
-/// A part of planes `[planes, height, width]` that begins at (`x`, `y`), with the edge repeated beyond it.
+/// Copies the part at (`x`, `y`) of planes `[planes, height, width]` to `into`. The edge repeats beyond the picture.
 pub fn cut(planes: &[f32], size: Size, x: usize, y: usize, part: Size, into: &mut [f32]) {
     let (width, height) = (size.width as usize, size.height as usize);
     let (part_width, part_height) = (part.width as usize, part.height as usize);

@@ -1,4 +1,4 @@
-//! How long stages take.
+//! Measures stages.
 
 use std::time::Instant;
 

@@ -23,7 +23,7 @@ use tileforge_session::{Environment, Placement, SessionOptions};
 fn order_batches_streams_and_neighbours_change_no_byte() {
     let pictures: Vec<Made> = (0..12).map(|seed| Made::new(10 + seed * 9, 40 - seed * 2, seed)).collect();
     let settings = [(&[1][..], 1), (&[1, 4], 1), (&[1, 4], 3), (&[3], 2)];
-    // Whatever the machine has.
+    // Independent of the machine's number of cores.
     for ((batches, streams), threads) in
         settings.into_iter().flat_map(|each| [1, 2, 4, 8].map(|threads| (each, threads)))
     {
@@ -32,7 +32,7 @@ fn order_batches_streams_and_neighbours_change_no_byte() {
         let placement = Placement { streams: Some(streams), session, ..Placement::default() };
         let service = service_of(&host(), &engine, placement, 2);
         let one = Mutex::new(pictures.iter());
-        // From several callers at once, as a server's.
+        // From several callers at once, as on a server.
         std::thread::scope(|scope| {
             let caller = || {
                 while let Some(made) = { one.lock().next() } {
@@ -92,7 +92,7 @@ fn a_picture_that_fails_in_a_batch_leaves_its_neighbours_alone() {
 fn a_cancelled_picture_ends_alone() {
     let (_folder, engine) = engine(&[1, 4]);
     let service = service(&engine, 1, 4);
-    // Far more tiles than are made before it is cancelled.
+    // Far more tiles than can run before it is cancelled.
     let large = Made::new(6000, 6000, 1);
     let (long, kept) = submit(&service, &large);
     let small = Made::new(100, 90, 2);
@@ -195,7 +195,7 @@ fn two_engines_share_a_budget_that_holds_one_and_a_half() {
     assert!(metrics.runs.values().sum::<u64>() >= 200, "{metrics:?}");
     let requests = &metrics.requests["upscale"];
     assert_eq!((requests.waiting, requests.serving, requests.served), (0, 0, 200), "{metrics:?}");
-    // Requests were served on several threads, so that their times add up to more than passed.
+    // Requests were served on several threads, so their times add up to more than the elapsed time.
     let within = metrics.waiting_seconds + metrics.run_seconds + metrics.opening_seconds;
     assert!(requests.serving_seconds > 0.0 && within > 0.0 && metrics.opening_seconds > 0.0, "{metrics:?}");
     services.into_iter().for_each(Service::shutdown);
@@ -280,7 +280,7 @@ fn closing_finishes_what_waits() {
     }
 }
 
-/// Waits until so many samples run together.
+/// Waits until a run is in progress.
 fn running(host: &Host) {
     let started = Instant::now();
     while host.metrics().running == 0 {
@@ -307,7 +307,7 @@ fn a_run_that_would_never_end_is_cancelled_at_once_and_the_device_is_free() {
         assert!(asked.elapsed() < Duration::from_secs(1), "{:?}", asked.elapsed());
         check(&service, &Made::new(16, 16, 3));
 
-        // Of two in one run, the other one still wants it.
+        // A run of two requests goes on until both are cancelled.
         let (several, kept): (Vec<_>, Vec<_>) = (0..2).map(|seed| submit(&service, &white(seed))).unzip();
         running(&host);
         several.iter().for_each(|handle| handle.cancel());

@@ -1,5 +1,5 @@
-//! A host that has served many requests holds as much memory as before. A program of its own, because the other tests
-//! of a program take memory, too.
+//! A host that has served many requests holds as much memory as before. This is a test program of its own, because
+//! other tests in one process take memory, too.
 #![allow(clippy::unwrap_used)] // a test's way to fail
 
 mod repeat;

@@ -1,4 +1,4 @@
-//! Which requests for work are taken, and waiting for those that were.
+//! Which requests for work are accepted, and waiting for their end.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,7 +7,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use crate::failure::{Failure, FailureKind, Result};
 
-/// Which requests for work are taken.
+/// Decides which requests for work are accepted.
 #[derive(Debug)]
 pub(crate) struct Admission {
     room: Arc<Semaphore>,
@@ -15,11 +15,11 @@ pub(crate) struct Admission {
     ready: AtomicBool,
     ending: AtomicBool,
     closed: AtomicBool,
-    /// How many are in the server.
+    /// The number of accepted requests.
     count: watch::Sender<usize>,
 }
 
-/// A request that was taken. It is in the server until this is dropped.
+/// An accepted request, which is counted until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Accepted {
     admission: Arc<Admission>,
@@ -39,14 +39,15 @@ impl Admission {
         }
     }
 
-    /// Takes a request for work.
+    /// Accepts a request for work.
     pub(crate) fn enter(self: &Arc<Self>) -> Result<Accepted> {
         let permit = self.room.clone().try_acquire_owned().map_err(|_| {
             let message =
                 format!("{} requests are in the server, and no more are taken; send it again later", self.most);
             Failure::new(FailureKind::Busy, message)
         })?;
-        // Counted before it is asked whether the server ends: whoever waits for all sees it, or it sees the end.
+        // Counted before the check for the server's end: so either the shutdown sees this request, or the request sees
+        // the shutdown.
         self.count.send_modify(|count| *count += 1);
         let accepted = Accepted { admission: self.clone(), _permit: permit };
         if self.closed.load(Ordering::SeqCst) {
@@ -74,13 +75,13 @@ impl Admission {
         self.ending.load(Ordering::SeqCst)
     }
 
-    /// Takes no more requests.
+    /// Accepts no more requests.
     pub(crate) fn close(&self) {
         self.set_ready(false);
         self.closed.store(true, Ordering::SeqCst);
     }
 
-    /// How many are in the server.
+    /// The number of accepted requests.
     pub(crate) fn count(&self) -> usize {
         *self.count.borrow()
     }

@@ -1,4 +1,4 @@
-//! What all requests share.
+//! State that all requests share.
 
 use std::sync::Arc;
 
@@ -23,16 +23,16 @@ pub(crate) const NAME: &str = "tileforge-server";
 /// Its version in its metadata.
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// The one version of each model.
+/// The only version of each model.
 pub(crate) const MODEL_VERSION: &str = "1";
 
 /// The parts of the protocol beyond its core.
 pub(crate) const EXTENSIONS: [&str; 2] = ["binary_tensor_data", "model_repository"];
 
-/// What clients read as the kind of a model.
+/// The platform of a model in its metadata.
 pub(crate) const PLATFORM: &str = "tileforge";
 
-/// What all requests share.
+/// State that all requests share.
 #[derive(Debug)]
 pub(crate) struct App {
     pub(crate) host: Host,
@@ -41,13 +41,13 @@ pub(crate) struct App {
     pub(crate) limits: Limits,
     pub(crate) budget: Budget,
     pub(crate) coding: Coding,
-    /// `None`: everybody may ask.
+    /// `None`: clients need no key.
     pub(crate) keys: RwLock<Option<Arc<Keys>>>,
     pub(crate) tls: Option<Tls>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) jobs: Jobs,
     pub(crate) sdapi: State,
     pub(crate) names: Names,
-    /// Ends all requests, when the time to end them in peace is over.
+    /// Cancels all requests when the grace time is over.
     pub(crate) cancel: Cancel,
 }

@@ -1,4 +1,4 @@
-//! Bodies that keep within limits.
+//! Bodies with limits.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub(crate) struct Limited {
     until: Pin<Box<Sleep>>,
 }
 
-/// A failure as the error of a body; as its source, the same for gRPC.
+/// A failure as the error of a body; its source is the same failure for gRPC.
 #[derive(Debug, thiserror::Error)]
 #[error("{}", .failure.message)]
 struct Refused {
@@ -105,7 +105,7 @@ pub(crate) async fn read(body: Body) -> Result<Bytes> {
             None => all.extend_from_slice(&data),
             Some(begin) => {
                 let begin: Bytes = begin;
-                // What is announced was compared with the limit before.
+                // The announced length was already compared with the limit.
                 let announced = usize::try_from(http_body::Body::size_hint(&body).lower()).unwrap_or(0);
                 all.reserve(begin.len() + data.len() + announced.min(1 << 20));
                 all.extend_from_slice(&begin);
@@ -116,7 +116,7 @@ pub(crate) async fn read(body: Body) -> Result<Bytes> {
     Ok(first.unwrap_or_else(|| all.freeze()))
 }
 
-/// A body that keeps something until it was sent, or nobody wants it any more.
+/// A body that keeps a value alive until the body was sent or dropped.
 pub(crate) struct Keeping<T> {
     body: Body,
     _kept: T,

@@ -7,18 +7,18 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::failure::{Failure, FailureKind, Result};
 
-/// Bytes of a unit in which memory is given.
+/// The unit of memory, in bytes.
 const UNIT: u64 = 4096;
 
 /// Memory for the bodies of all requests together.
 #[derive(Clone, Debug)]
 pub(crate) struct Budget {
     room: Arc<Semaphore>,
-    /// All that there is.
+    /// The number of all units.
     units: u64,
 }
 
-/// Memory that one request has, until this is dropped.
+/// Memory that one request holds, until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Held {
     budget: Budget,
@@ -37,19 +37,19 @@ impl Budget {
         Self { room: Arc::new(Semaphore::new(units)), units: units as u64 }
     }
 
-    /// Nothing yet.
+    /// A share without memory yet.
     pub(crate) fn open(&self) -> Arc<Held> {
         Arc::new(Held { budget: self.clone(), held: Mutex::default() })
     }
 }
 
 impl Held {
-    /// Takes so many bytes more for each of so many pixels.
+    /// Takes `bytes_per_pixel` more bytes for each of `pixels`.
     pub(crate) fn add_pixels(&self, pixels: u64, bytes_per_pixel: u64) -> Result<()> {
         self.add(usize::try_from(pixels.saturating_mul(bytes_per_pixel)).unwrap_or(usize::MAX))
     }
 
-    /// Takes so many bytes more.
+    /// Takes `bytes` more.
     pub(crate) fn add(&self, bytes: usize) -> Result<()> {
         let mut state = self.held.lock();
         let before = state.bytes.div_ceil(UNIT);

@@ -1,5 +1,5 @@
-//! Who asks.
+//! Callers.
 
-/// Who asks. Callers share the devices in equal parts.
+/// The sender of a request. Callers share the devices in equal parts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Caller(pub(crate) u64);

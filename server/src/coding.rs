@@ -12,7 +12,7 @@ use crate::budget::Held;
 use crate::failure::{Failure, Result};
 use crate::traces;
 
-/// Bytes of a decoded picture for each of its pixels at most: four channels of 16 bits.
+/// The most bytes for each pixel of a decoded picture: four channels of 16 bits.
 const BYTES_PER_PIXEL: u64 = 8;
 
 /// Decodes and encodes pictures.
@@ -23,7 +23,7 @@ pub(crate) struct Coding {
 }
 
 impl Coding {
-    /// Pictures of at most so many millions of pixels come in.
+    /// Accepts pictures of at most `megapixels` million pixels.
     pub(crate) fn new(megapixels: u32) -> Self {
         let threads = thread::available_parallelism().map_or(1, usize::from);
         let decoded_bytes = u64::from(megapixels) * 1_000_000 * BYTES_PER_PIXEL;
@@ -44,7 +44,7 @@ impl Coding {
         Ok(self.work(move || picture.encode(format)).instrument(traces::part("encode")).await??)
     }
 
-    /// Does something with a picture that takes its time.
+    /// Runs long work on a picture, outside of the threads of connections.
     pub(crate) async fn work<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
         let failed = || Failure::internal("the picture cannot be worked on");
         let permit = self.at_once.clone().acquire_owned().await.map_err(|_| failed())?;

@@ -1,4 +1,4 @@
-//! Sockets: which connections are taken, and what they may do.
+//! Sockets: which connections are accepted, and their limits.
 
 use std::future::Future;
 use std::io;
@@ -21,44 +21,44 @@ use crate::app::App;
 use crate::protocol::Protocol;
 use crate::watched::Watched;
 
-/// Most bytes of the head of a request.
+/// The largest size of the head of a request in bytes.
 const HEAD_MAXIMUM: usize = 64 << 10;
 
-/// How often a connection of gRPC is asked whether its peer is there.
+/// The interval of pings that check whether the peer of a gRPC connection is alive.
 const PING: Duration = Duration::from_secs(20);
 
 /// Calls at the same time on a connection of gRPC.
 const CALLS_MAXIMUM: u32 = 256;
 
-/// How long a connection may still send the request that it was opened for when the server ends.
+/// How long a new connection may still send its first request when the server ends.
 const LATECOMERS: Duration = Duration::from_millis(100);
 
-/// How long nothing is accepted after the system had no more sockets.
+/// The pause in accepting after the system had no more sockets.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// What a connection that is one too many reads in HTTP/1.
+/// The answer in HTTP/1 to a connection above the limit.
 const TOO_MANY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\n\
     Content-Length: 0\r\n\r\n";
 
-/// A socket that connections come to.
+/// A listening socket.
 pub(crate) struct Door {
     listener: TcpListener,
     inside: Inside,
 }
 
-/// Where connections come to.
+/// The shared state of accepted connections.
 struct Inside {
     protocol: Protocol,
     router: Router,
     app: Arc<App>,
 }
 
-/// How far the end of the server is.
+/// The stage of the server's shutdown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Stage {
     /// It serves.
     Serving,
-    /// It takes no more connections, and no more requests on those that there are.
+    /// It takes no more connections, and ends open ones with their next answer.
     Closing,
     /// It ends connections whatever they do.
     Ended,
@@ -90,8 +90,8 @@ impl Door {
                 Some(_) = connections.join_next() => {}
             }
         }
-        // Those that the system has accepted already are served, too. The system itself is asked, because tokio may not
-        // have heard of the last of them.
+        // Connections that the system has accepted already are served, too. The system's own listener is used, because
+        // tokio may not have been notified of the last ones.
         if let Ok(listener) = listener.into_std() {
             while let Ok((socket, address)) = listener.accept() {
                 let socket = socket.set_nonblocking(true).and_then(|()| TcpStream::from_std(socket));
@@ -107,7 +107,7 @@ impl Door {
 }
 
 impl Inside {
-    /// Serves a connection on a task of its own.
+    /// Serves a connection on its own task.
     async fn accepted(
         &self,
         accepted: io::Result<(TcpStream, SocketAddr)>,
@@ -122,11 +122,11 @@ impl Inside {
                 return tokio::time::sleep(PAUSE).await;
             }
         };
-        // Where it fails, small answers wait a little.
+        // If this fails, small answers are delayed a little.
         let _ = socket.set_nodelay(true);
         let Ok(permit) = room.clone().try_acquire_owned() else {
             if self.protocol == Protocol::Http {
-                // Its buffer is empty, so this does not wait.
+                // The socket's buffer is empty, so this does not block.
                 let _ = socket.try_write(TOO_MANY);
                 let _ = socket.shutdown().await;
             }
@@ -164,9 +164,9 @@ impl Inside {
     }
 }
 
-/// Waits until the server is so far.
+/// Waits until the server has reached a stage.
 async fn reached(stage: &mut watch::Receiver<Stage>, wanted: Stage) {
-    // The other end lives as long as the server.
+    // The sender lives as long as the server.
     let _ = stage.wait_for(|stage| *stage >= wanted).await;
 }
 
@@ -182,7 +182,7 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         hyper::service::service_fn(move |request: http::Request<hyper::body::Incoming>| router.clone().call(request));
     let io = TokioIo::new(socket);
     let closing = reached(&mut stage, Stage::Closing);
-    // What a client does to its connection is no failure of the server.
+    // Errors that a client causes on its connection are not failures of the server.
     let _ = match protocol {
         Protocol::Http => {
             let mut builder = http1::Builder::new();
@@ -206,13 +206,14 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     };
 }
 
-/// Waits for a connection; asks it to end when the server does.
+/// Serves a connection, and asks it to end when the server ends.
 async fn until<C: Future>(
     closing: impl Future<Output = ()>,
     mut connection: std::pin::Pin<&mut C>,
     close: impl FnOnce(std::pin::Pin<&mut C>),
 ) -> C::Output {
-    // What has come already is read first: hyper closes a connection at once of which it has read nothing yet.
+    // Data that has arrived is read first: on shutdown, hyper closes a connection at once if it has read nothing from
+    // it yet.
     tokio::select! {
         biased;
         output = connection.as_mut() => return output,

@@ -1,4 +1,4 @@
-//! What is done with each request: its id, its limits, its log line, its figures.
+//! The handling that all requests share: id, limits, log line, metrics.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::failure::{Failure, FailureKind, Result};
 use crate::protocol::Protocol;
 use crate::{openai, page, sdapi, traces};
 
-/// The index of all models, which is a POST that is no work.
+/// The index of all models, a POST path that does not count as work.
 pub(crate) const INDEX: &str = "/v2/repository/index";
 
 /// The header with the id of a request, in both directions.
@@ -32,13 +32,13 @@ const REQUEST_ID: &str = "x-request-id";
 /// The longest id that a client may give, and the longest path in the log.
 const TEXT_MAXIMUM: usize = 128;
 
-/// The end of a request that was not answered.
+/// The log's reason for a request that was not answered.
 const GONE: &str = "the client went before the answer";
 
-/// Calls of gRPC that are work. All others answer at once.
+/// gRPC calls that count as work. All others are answered at once.
 const WORK: [&str; 3] = ["/ModelInfer", "/RepositoryModelLoad", "/RepositoryModelUnload"];
 
-/// When a call of gRPC is over, as its client says.
+/// The deadline of a gRPC call, as its client states it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CallTimeout(pub(crate) Duration);
 
@@ -84,7 +84,7 @@ pub(crate) async fn handle(
         request.extensions_mut().insert(held.clone());
         let limits = &app.limits;
         let limited = |body| Body::new(Limited::new(body, limits.body_bytes, limits.body_time, held.clone()));
-        // A panic ends this request alone, also where others share its connection.
+        // A panic ends only this request, even if others share its connection.
         let served =
             AssertUnwindSafe(next.run(request.map(limited))).catch_unwind().instrument(line.span.clone()).await;
         served.unwrap_or_else(|_| refused(protocol, Failure::internal("the request failed here")))
@@ -98,11 +98,11 @@ pub(crate) async fn handle(
     if app.admission.is_closing() && protocol == Protocol::Http {
         parts.headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
-    // The request is in the server until its answer was sent.
+    // The server counts the request until its answer was sent.
     Response::from_parts(parts, Keeping::body(body, (held, accepted)))
 }
 
-/// Who asks: the number of the key that the client shows. Health is answered to everybody.
+/// The caller: the number of the key that the client shows. Health needs no key.
 fn caller(app: &App, protocol: Protocol, request: &Request) -> Result<Caller> {
     let Some(keys) = app.keys.read().clone() else { return Ok(Caller(0)) };
     let path = request.uri().path();
@@ -121,7 +121,8 @@ fn caller(app: &App, protocol: Protocol, request: &Request) -> Result<Caller> {
     }
 }
 
-/// The key that a client shows: as it is, or as the password of any user, as clients of AUTOMATIC1111 do.
+/// The key that a client shows: as a bearer token, or as the password of any user, as clients of AUTOMATIC1111 send
+/// it.
 fn key_of(scheme: &str, token: &str) -> Option<String> {
     if scheme.eq_ignore_ascii_case("bearer") {
         return Some(token.to_owned());
@@ -130,7 +131,7 @@ fn key_of(scheme: &str, token: &str) -> Option<String> {
     String::from_utf8(decoded).ok()?.split_once(':').map(|(_, password)| password.to_owned())
 }
 
-/// Whether a request is work, of which only so much is taken.
+/// Whether a request counts as work, which is limited.
 fn is_work(protocol: Protocol, request: &Request) -> bool {
     let path = request.uri().path();
     match protocol {
@@ -139,7 +140,7 @@ fn is_work(protocol: Protocol, request: &Request) -> bool {
     }
 }
 
-/// The answer, with its error as clients of the path read errors.
+/// The answer, with its error in the form that clients of the path expect.
 fn in_form_of(path: &str, response: Response) -> Response {
     let mut response = response;
     let Some(failure) = response.extensions_mut().remove::<Failure>() else { return response };
@@ -159,7 +160,7 @@ fn refused(protocol: Protocol, failure: Failure) -> Response {
     }
 }
 
-/// What a client says in `grpc-timeout`: up to eight digits and a unit.
+/// The time in `grpc-timeout`: up to eight digits and a unit.
 fn timeout_of(text: &str) -> Option<Duration> {
     let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
     let number: u64 =
@@ -238,7 +239,7 @@ fn given_id(headers: &HeaderMap) -> Option<HeaderValue> {
 
 fn new_id() -> HeaderValue {
     let mut bytes = [0; 16];
-    // Ids only tell requests apart: where there are no random numbers, they are less good at that.
+    // Ids only distinguish requests: without random numbers, they do so less reliably.
     if getrandom::fill(&mut bytes).is_err() {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         bytes = now.as_nanos().to_le_bytes();

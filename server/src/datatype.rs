@@ -6,16 +6,16 @@ use tileforge::DataType;
 
 use crate::failure::{Failure, Result};
 
-/// Elements as a request has them.
+/// The elements of a tensor in a request.
 #[derive(Clone, Debug)]
 pub(crate) enum Elements {
     /// Little-endian bytes, in row-major order.
     Bytes(Bytes),
-    /// Whole numbers of a text, or of a protocol buffer.
+    /// Integers of a text or a protocol buffer.
     Integers(Vec<i64>),
-    /// Numbers of a text.
+    /// Floats of a text.
     Doubles(Vec<f64>),
-    /// Numbers of a protocol buffer.
+    /// Floats of a protocol buffer.
     Floats(Vec<f32>),
 }
 
@@ -60,7 +60,7 @@ pub(crate) fn named(name: &str) -> Option<DataType> {
     KNOWN.into_iter().find(|known| name_of(*known) == name)
 }
 
-/// Whether elements of a type are taken where a network wants those of another: the same, or narrower floats.
+/// Whether a network that wants one type accepts another: the same type, or narrower floats.
 pub(crate) fn is_taken(given: DataType, wanted: DataType) -> bool {
     given == wanted || (wanted == DataType::F32 && matches!(given, DataType::F16 | DataType::Bf16))
 }
@@ -68,7 +68,7 @@ pub(crate) fn is_taken(given: DataType, wanted: DataType) -> bool {
 /// `count` elements as little-endian bytes of the wanted type.
 ///
 /// # Errors
-/// There is another number of them, or one that the type cannot hold.
+/// The number of elements differs, or the type cannot represent one of them.
 pub(crate) fn to_bytes(elements: Elements, given: DataType, wanted: DataType, count: usize) -> Result<Bytes> {
     match elements {
         Elements::Bytes(bytes) => {
@@ -137,7 +137,7 @@ fn gathered<T: Copy, const N: usize>(values: Vec<T>, write: impl Fn(T) -> Option
     Ok(bytes.into())
 }
 
-/// 32-bit floats as 16-bit ones, which round to the nearest.
+/// 32-bit floats as 16-bit floats, rounded to the nearest.
 pub(crate) fn narrowed(bytes: &[u8]) -> Vec<u8> {
     let mut narrow = vec![0; bytes.len() / 2];
     for (to, from) in narrow.as_chunks_mut::<2>().0.iter_mut().zip(bytes.as_chunks::<4>().0) {

@@ -14,17 +14,17 @@ use tracing::Instrument;
 
 use crate::traces;
 
-/// Events that wait for a slow reader. The next one waits for room.
+/// The number of events that are buffered for a slow reader. The next one waits for room.
 const AHEAD: usize = 1;
 
-/// How long a stream may be silent: proxies close those that are silent for long.
+/// How long a stream may be silent: proxies close streams that are silent for long.
 const SILENCE: Duration = Duration::from_secs(15);
 
-/// What writes events. They go to the client in this order.
+/// The writer of events. The client gets them in the same order.
 #[derive(Debug)]
 pub(crate) struct Events(mpsc::Sender<Bytes>);
 
-/// The client is gone.
+/// The client has disconnected.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Gone;
 
@@ -37,7 +37,8 @@ impl Events {
     }
 }
 
-/// An answer whose events `produce` sends. When the client goes, `produce` is dropped, and with it what it waits for.
+/// An answer whose events `produce` sends. If the client disconnects, `produce` is dropped, and with it the work that
+/// it waits for.
 pub(crate) fn answer<F>(produce: impl FnOnce(Events) -> F) -> Response
 where
     F: Future<Output = Result<(), Gone>> + Send + 'static,
@@ -55,7 +56,7 @@ where
             }
         };
         tokio::select! {
-            // The stream ends with its last event, or because the client has gone.
+            // The stream ends with its last event, or because the client has disconnected.
             _ = produced => {}
             () = comments => {}
             () = gone.closed() => {}
@@ -69,7 +70,7 @@ where
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    // Proxies such as nginx keep events back otherwise.
+    // Without this header, proxies such as nginx buffer events.
     headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
     response
 }

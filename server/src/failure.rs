@@ -10,35 +10,35 @@ use tonic::{Code, Status};
 /// What a client can do about a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FailureKind {
-    /// The request is not as it should be.
+    /// The request is invalid.
     Invalid,
-    /// The client shows no key that is known.
+    /// The client shows no known key.
     Unauthenticated,
     /// The client may not do this.
     Forbidden,
-    /// There is no such thing.
+    /// The object does not exist.
     NotFound,
-    /// The thing is there, but not for this.
+    /// The path exists, but does not allow this method.
     Method,
-    /// The thing is in a state that does not go with this.
+    /// The object's state does not allow this.
     Conflict,
     /// The body is too large.
     TooLarge,
-    /// The body, or the wanted answer, is of a kind that is not known.
+    /// The media type or the encoding of the body is not supported.
     MediaType,
-    /// The answer cannot have a kind that the client takes.
+    /// The answer cannot have a media type that the client accepts.
     NotAcceptable,
     /// The body came too slowly.
     SlowClient,
-    /// Too much is asked for at the moment.
+    /// The server has too much work at the moment.
     Busy,
     /// The server or the model takes no requests now.
     NotReady,
     /// The request's time is over.
     Deadline,
-    /// No device holds it.
+    /// No device has enough memory.
     DoesNotFit,
-    /// It should have worked.
+    /// An internal failure.
     Internal,
 }
 
@@ -52,7 +52,7 @@ pub(crate) struct Failure {
 
 pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;
 
-/// When a request that was refused may be sent again.
+/// When a refused request may be sent again.
 pub(crate) const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 impl Failure {
@@ -124,12 +124,12 @@ impl From<tileforge::Error> for Failure {
             ErrorKind::DoesNotFit => FailureKind::DoesNotFit,
             ErrorKind::Busy => FailureKind::Busy,
             ErrorKind::Deadline => FailureKind::Deadline,
-            // Clients that are gone cancel, and the end of the server.
+            // Either the client has disconnected, or the server is ending.
             ErrorKind::Cancelled => FailureKind::NotReady,
             _ => FailureKind::Internal,
         };
         if kind == FailureKind::Internal {
-            // It may name files of this machine.
+            // The text may name files of this machine.
             tracing::error!(error = text, "a request failed");
             return Self::internal("the request failed here; the server's log says why");
         }
@@ -147,10 +147,10 @@ impl From<Failure> for Status {
     }
 }
 
-/// The longest message, in bytes. Errors of JSON say the values that they are about, whatever their length.
+/// The longest message, in bytes. JSON errors quote the values that they are about, whatever their length.
 const MESSAGE_MAXIMUM: usize = 2000;
 
-/// What is kept of a longer message at its end, which says where the error is.
+/// Bytes that are kept of a longer message's end, which states the place of the error.
 const MESSAGE_END: usize = 100;
 
 fn bounded(message: String) -> String {
@@ -165,7 +165,7 @@ fn bounded(message: String) -> String {
 /// The longest word of a client in an error, such as the name of a tensor.
 pub(crate) const WORD_MAXIMUM: usize = 64;
 
-/// A client's word in an error: at most so many characters, and none that controls a terminal.
+/// A client's word for an error message: at most `most` characters, without control characters.
 pub(crate) fn shown(word: &str, most: usize) -> String {
     word.chars().take(most).flat_map(char::escape_debug).collect()
 }

@@ -1,6 +1,6 @@
 //! JSON that stays small in memory, whatever a client sends.
 //!
-//! Elements of an array and what an enum without a tag buffers take many times as much memory as their text: 64 MiB of
+//! Elements of an array, and the buffers of untagged enums, take many times as much memory as their text: 64 MiB of
 //! `"",` would become gigabytes.
 
 use std::fmt;
@@ -10,7 +10,7 @@ use serde::de::{self, Deserialize, DeserializeOwned, Deserializer, IgnoredAny, M
 
 use crate::failure::{Failure, Result};
 
-/// What a body says, which is a JSON object. An array of the values in their order is none.
+/// The value of a body, which must be a JSON object. An array of the values in their order is refused.
 pub(crate) fn object<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
     if bytes.trim_ascii_start().first() != Some(&b'{') {
         return Err(Failure::invalid("the body: expected a JSON object"));
@@ -18,12 +18,12 @@ pub(crate) fn object<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
     serde_json::from_slice(bytes).map_err(|error| Failure::invalid(format!("the body: {error}")))
 }
 
-/// The same of a body that may be empty.
+/// As [`object`], for a body that may be empty.
 pub(crate) fn object_or_nothing<T: DeserializeOwned + Default>(bytes: &[u8]) -> Result<T> {
     if bytes.is_empty() { Ok(T::default()) } else { object(bytes) }
 }
 
-/// The same of a part of a body: code that is derived would also take an array of the values in their order.
+/// As [`object`], for a part of a body: derived code would also accept an array of the values in their order.
 #[derive(Debug, Default)]
 pub(crate) struct Object<T>(pub(crate) T);
 
@@ -45,10 +45,10 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
     }
 }
 
-/// Most elements of an array.
+/// The largest number of elements of an array.
 const MOST: usize = 16;
 
-/// An array of at most 16 elements, or one element in the place of an array.
+/// An array of at most 16 elements, or one element in place of an array.
 #[derive(Debug)]
 pub(crate) struct Few<T>(pub(crate) Vec<T>);
 

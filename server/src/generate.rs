@@ -1,4 +1,4 @@
-//! Pictures from texts, whatever interface they were asked for by.
+//! Pictures from texts, for every interface.
 
 use std::sync::Arc;
 
@@ -13,13 +13,13 @@ use crate::model::Model;
 use crate::size::shown;
 use crate::watcher::Watcher;
 
-/// Most bytes of a text.
+/// The largest length of a text in bytes.
 const TEXT_MAXIMUM: usize = 32 << 10;
 
 /// Bytes that a picture takes for each of its pixels: as floats, as samples, and as a file.
 const BYTES_PER_PIXEL: u64 = 20;
 
-/// What a client asks of a pipeline. What is not given is as in diffusers, but for the seed, which is drawn.
+/// A client's request to a pipeline. Missing values have diffusers' defaults, except the seed, which is drawn.
 #[derive(Debug, Default)]
 pub(crate) struct Wanted {
     pub(crate) prompt: String,
@@ -32,11 +32,11 @@ pub(crate) struct Wanted {
     pub(crate) strength: Option<f64>,
     pub(crate) scheduler: Option<String>,
     pub(crate) fit: Option<Fit>,
-    /// What the pictures are made from.
+    /// The picture to start from.
     pub(crate) picture: Option<Picture>,
     /// White where the picture is made anew.
     pub(crate) mask: Option<Picture>,
-    /// How many previews there are at most.
+    /// The largest number of previews.
     pub(crate) previews: usize,
 }
 
@@ -49,7 +49,7 @@ pub(crate) struct Made {
     pub(crate) steps: usize,
 }
 
-/// Makes pictures. They are counted to what the request holds before the first step.
+/// Makes pictures. Their memory is counted towards the request's before the first step.
 pub(crate) async fn generate(
     app: &App,
     model: &Model,
@@ -72,7 +72,7 @@ pub(crate) async fn generate(
         request = request.with_mask(mask);
     }
     if wanted.previews > 0 {
-        // Some schedulers evaluate the network more often than there are steps.
+        // Some schedulers evaluate the network more than once in a step.
         let (watcher, mut left) = (watcher.clone(), wanted.previews);
         request = request.with_previews(every, move |steps, picture| {
             if left > 0 {
@@ -122,7 +122,7 @@ fn settings(app: &App, generator: &Generator, wanted: &Wanted) -> Result<Setting
         size: Some(size(generator, wanted)?),
         fit: wanted.fit.or(Some(Fit::Crop)),
         long_prompt: true,
-        // What was not painted stays as it was.
+        // Pixels outside of the mask do not change.
         keep_unmasked: wanted.mask.is_some(),
         ..default
     };
@@ -134,7 +134,7 @@ fn settings(app: &App, generator: &Generator, wanted: &Wanted) -> Result<Setting
     Ok(settings)
 }
 
-/// The size that is wanted; else the one that is most like the picture's; else the largest.
+/// The requested size; else the engine's size that is nearest to the picture's; else the largest.
 fn size(generator: &Generator, wanted: &Wanted) -> Result<Size> {
     let sizes = generator.sizes();
     if let Some(size) = wanted.size {
@@ -159,19 +159,19 @@ fn size(generator: &Generator, wanted: &Wanted) -> Result<Size> {
     size.ok_or_else(|| Failure::internal("the pipeline makes no pictures"))
 }
 
-/// A seed that clients in JavaScript can hold, too.
+/// A seed that JavaScript's numbers can represent exactly.
 fn new_seed() -> Result<u64> {
     let mut bytes = [0; 4];
     getrandom::fill(&mut bytes).map_err(|error| Failure::internal(format!("no random numbers: {error}")))?;
     Ok(u32::from_le_bytes(bytes).into())
 }
 
-/// How a mask says what is made anew.
+/// How a mask marks the part to make anew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MaskOf {
-    /// Where it is transparent, as OpenAI has it. A mask without transparency is white there.
+    /// The part is transparent, as in OpenAI's API. In a mask without transparency, it is white.
     Alpha,
-    /// Where it is white.
+    /// The part is white.
     White,
 }
 
@@ -208,7 +208,7 @@ fn brightness(pixel: &[u8]) -> u8 {
     }
 }
 
-/// Decodes a picture that came as a text: base64, alone or in a data URL.
+/// Decodes a picture in a text: base64, alone or in a data URL.
 pub(crate) async fn decode_text(app: &App, name: &str, text: &str, held: &Arc<Held>) -> Result<Picture> {
     use base64::Engine as _;
     let coded = match text.strip_prefix("data:") {

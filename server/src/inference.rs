@@ -1,4 +1,4 @@
-//! A request for tensors, whatever protocol it came by.
+//! A request for tensors, for every protocol.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -14,19 +14,19 @@ use crate::failure::{Failure, Result, WORD_MAXIMUM, shown};
 use crate::model::Model;
 use crate::traces;
 
-/// Most axes of a tensor.
+/// The largest number of axes of a tensor.
 const AXES_MAXIMUM: usize = 8;
 
-/// Bytes of tensors that are converted beside other connections, and not on the thread of one.
+/// From this number of bytes on, tensors are converted on a separate thread, not on that of a connection.
 const LARGE: usize = 1 << 18;
 
 /// A request for tensors.
 #[derive(Debug, Default)]
 pub(crate) struct InferRequest {
     pub(crate) inputs: Vec<Input>,
-    /// The outputs that are wanted, in this order; none: all of them.
+    /// The requested outputs, in this order; empty for all of them.
     pub(crate) outputs: Vec<String>,
-    /// Outputs of 32-bit floats are given as 16-bit ones.
+    /// Whether outputs of 32-bit floats are converted to 16 bits.
     pub(crate) half: bool,
     pub(crate) options: RequestOptions,
 }
@@ -35,7 +35,7 @@ pub(crate) struct InferRequest {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RequestOptions {
     pub(crate) caller: Caller,
-    /// How long it may take; the server's limit without it.
+    /// The time limit; without it, the server's.
     pub(crate) timeout: Option<Duration>,
     pub(crate) priority: Priority,
 }
@@ -50,14 +50,14 @@ impl RequestOptions {
         }
     }
 
-    /// What a client says in seconds; 0 is the server's limit, as in the Open Inference Protocol.
+    /// A client's time limit in seconds; 0 stands for the server's limit, as in the Open Inference Protocol.
     pub(crate) fn timeout_of(seconds: f64) -> Result<Option<Duration>> {
         let wrong = |_| Failure::invalid("timeout: expected seconds");
         let timeout = Duration::try_from_secs_f64(seconds).map_err(wrong)?;
         Ok((seconds > 0.0).then_some(timeout))
     }
 
-    /// What the settings of a form say: `timeout` in seconds, and `priority`.
+    /// The terms in the settings of a form: `timeout` in seconds, and `priority`.
     pub(crate) fn of_texts<'t>(caller: Caller, text: impl Fn(&str) -> Option<&'t str>) -> Result<Self> {
         let timeout = match text("timeout") {
             Some(text) => Self::timeout_of(text.parse().unwrap_or(f64::NAN))?,
@@ -68,7 +68,7 @@ impl RequestOptions {
         Ok(Self { caller, timeout, priority: Self::priority_of(number.transpose()?.unwrap_or(0)) })
     }
 
-    /// The terms for the host, and what ends the request when it is dropped.
+    /// The terms for the host, and a guard that cancels the request when it is dropped.
     pub(crate) fn terms(self, app: &App) -> (Terms, CancelOnDrop) {
         let cancel = app.cancel.child();
         let most = app.limits.request_time;
@@ -85,7 +85,7 @@ impl RequestOptions {
     }
 }
 
-/// Ends a request whose client is gone.
+/// Cancels a request whose client has disconnected.
 #[derive(Debug)]
 pub(crate) struct CancelOnDrop(Cancel);
 
@@ -150,7 +150,7 @@ fn bytes_of(elements: &Elements) -> usize {
     }
 }
 
-/// Does work that takes as long as so many bytes do, beside other connections if they are many.
+/// Runs work whose time grows with `bytes`; from [`LARGE`] on, on a separate thread.
 pub(crate) async fn beside<T: Send + 'static>(bytes: usize, work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
     if bytes < LARGE {
         return Ok(work());
@@ -158,7 +158,7 @@ pub(crate) async fn beside<T: Send + 'static>(bytes: usize, work: impl FnOnce() 
     tokio::task::spawn_blocking(work).await.map_err(|_| Failure::internal("the request failed here"))
 }
 
-/// The outputs that are wanted.
+/// The names of the requested outputs.
 fn wanted(known: &[TensorInfo], wanted: Vec<String>) -> Result<Vec<String>> {
     if wanted.is_empty() {
         return Ok(known.iter().map(|info| info.name.clone()).collect());
@@ -262,7 +262,7 @@ mod tests {
             assert_eq!(of(text), Ok(None), "{text}");
         }
         assert_eq!(of("1.5"), Ok(Some(Duration::from_millis(1500))));
-        // Less than there are parts of a second is over at once.
+        // A time below the resolution is over at once.
         assert_eq!(of("1e-300"), Ok(Some(Duration::ZERO)));
         for text in ["-1", "x", "NaN", "inf", "1e300", "1 s"] {
             assert_eq!(of(text), Err("timeout: expected seconds".into()), "{text}");

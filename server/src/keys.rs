@@ -1,7 +1,7 @@
 //! Keys that clients show.
 //!
 //! A file of keys has a line for each: a name, a space, and the SHA-256 of the key in hexadecimal. The keys themselves
-//! are nowhere.
+//! are not stored.
 
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
@@ -17,10 +17,10 @@ const KEYS_MAXIMUM: usize = 10_000;
 pub(crate) struct Keys(Vec<(String, [u8; 32])>);
 
 impl Keys {
-    /// Reads a file's text. Lines that begin with `#` say nothing.
+    /// Parses a file's text. Lines that begin with `#` are comments.
     ///
     /// # Errors
-    /// The number of the line that is no key, with what was expected.
+    /// The number of the first invalid line, with what was expected.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let mut keys = Vec::new();
         for (number, line) in (1..).zip(text.lines()) {
@@ -42,7 +42,7 @@ impl Keys {
         Ok(Self(keys))
     }
 
-    /// The number of the key that a client shows. It takes the same time whichever it is, and if it is none.
+    /// The number of the key that a client shows. The time does not depend on which key matches, or whether any does.
     pub(crate) fn number_of(&self, shown: &str) -> Option<u64> {
         let digest: [u8; 32] = Sha256::digest(shown.as_bytes()).into();
         let mut found = None;

@@ -1,33 +1,33 @@
 //! Engines of image models behind HTTP and gRPC.
 //!
-//! A [`Server`] holds the engines of a folder, and others that are named, on one [`Host`](tileforge::Host). Clients
-//! speak the Open Inference Protocol, version 2, to it, over REST and gRPC. Scheduling, batches and the memory of
-//! sessions are the host's; what is here is protocols, limits, and a shutdown that loses nothing.
+//! A [`Server`] holds the engines of a folder, and named ones, on one [`Host`](tileforge::Host). Clients use the Open
+//! Inference Protocol, version 2, over REST and gRPC. The host is responsible for scheduling, batches and the memory
+//! of sessions; this crate is responsible for protocols, limits, and a shutdown that loses no request.
 //!
 //! | module | holds |
 //! |---|---|
-//! | `server`, `settings` | [`Server`]: from settings to its end |
-//! | `repository`, `model`, `fingerprint` | the engines by name, what one is opened as, and when it was exchanged |
+//! | `server`, `settings` | [`Server`]: from its settings to its end |
+//! | `repository`, `model`, `fingerprint` | the engines by name, an engine's services, and noticing an exchange |
 //! | `rest`, `grpc` | the Open Inference Protocol over HTTP and gRPC |
-//! | `routes` | everything over HTTP |
+//! | `routes` | all HTTP routes |
 //! | `pictures`, `coding` | pictures in and out |
-//! | `openai` | pictures as OpenAI's clients ask for them |
-//! | `jobs` | long work that is looked at while it runs, and fetched when it is done |
+//! | `openai` | pictures by OpenAI's image API |
+//! | `jobs` | long work that is observed while it runs, and fetched when it is done |
 //! | `worker` | the same work as jobs of a broker, with pictures in object stores |
 //! | `sdapi` | the part of AUTOMATIC1111's API that other programs call |
 //! | `page` | the web page |
-//! | `caller`, `size` | who asks, and sizes as clients write them |
-//! | `generate` | pictures from texts, whatever interface they were asked for by |
-//! | `watcher`, `events` | how far a request has come, and server-sent events |
-//! | `inference`, `datatype` | a request for tensors, whatever protocol it came by |
-//! | `keys`, `tls`, `origin` | who may ask, certificates, and which web pages may ask |
+//! | `caller`, `size` | callers, and sizes as clients write them |
+//! | `generate` | pictures from texts, for every interface |
+//! | `watcher`, `events` | the progress of a request, and server-sent events |
+//! | `inference`, `datatype` | a request for tensors, for every protocol |
+//! | `keys`, `tls`, `origin` | keys of clients, certificates, and allowed web pages |
 //! | `trust` | TLS of this program's own requests |
-//! | `connections`, `protocol`, `watched` | sockets with their limits, and what is spoken on them |
-//! | `admission`, `body`, `budget` | which requests are taken, and how much memory their bodies get |
-//! | `context` | what is done with each request: its id, its log line, its figures |
+//! | `connections`, `protocol`, `watched` | sockets with their limits and protocols |
+//! | `admission`, `body`, `budget` | which requests are accepted, and how much memory their bodies get |
+//! | `context` | the handling that all requests share: id, log line, metrics |
 //! | `few` | JSON that stays small in memory |
 //! | `failure` | why a request failed, as a status of each protocol |
-//! | `metrics`, `traces` | what is counted, and where the time of a request goes |
+//! | `metrics`, `traces` | metrics, and spans that show where the time of a request goes |
 
 /// The examples of the README are compiled with the tests.
 #[cfg(doctest)]

@@ -1,4 +1,4 @@
-//! What is counted, for Prometheus.
+//! Metrics for Prometheus.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use tileforge::Host;
 
 use crate::failure::{Failure, Result};
 
-/// What is counted. Names are those of Triton's metrics where one exists.
+/// The metrics. They have the names of Triton's metrics where these exist.
 pub(crate) struct Metrics {
     registry: Registry,
     success: IntCounterVec,
@@ -27,7 +27,7 @@ pub(crate) struct Metrics {
     host: HostGauges,
 }
 
-/// What the host says when it is asked.
+/// Gauges of the host's state.
 struct HostGauges {
     queued: IntGauge,
     running: IntGauge,
@@ -104,12 +104,12 @@ impl Metrics {
         })
     }
 
-    /// Where more is counted.
+    /// The registry, for further metrics.
     pub(crate) fn registry(&self) -> &Registry {
         &self.registry
     }
 
-    /// A request to a model has ended.
+    /// Counts an ended request to a model.
     pub(crate) fn ended(&self, model: &str, samples: usize, took: Duration, failure: Option<&Failure>) {
         let labels = &[model];
         match failure {
@@ -126,7 +126,7 @@ impl Metrics {
         }
     }
 
-    /// The result of work by a model, which is counted.
+    /// Runs work of a model, and counts its result.
     pub(crate) async fn counted<T>(
         &self,
         model: &str,
@@ -139,17 +139,17 @@ impl Metrics {
         result
     }
 
-    /// An answer was made.
+    /// Counts an answer.
     pub(crate) fn answered(&self, protocol: &str, status: u16) {
         self.requests.with_label_values(&[protocol, &status.to_string()]).inc();
     }
 
-    /// An engine was opened.
+    /// Counts an opened engine.
     pub(crate) fn loaded(&self, model: &str) {
         self.loads.with_label_values(&[model]).inc();
     }
 
-    /// All figures as text, with those of the host and this number of requests in the server.
+    /// All metrics as text, with the host's and the number of accepted requests.
     pub(crate) fn text(&self, host: &Host, in_flight: usize) -> Result<Vec<u8>> {
         let number = |value: usize| i64::try_from(value).unwrap_or(i64::MAX);
         let now = host.metrics();

@@ -51,7 +51,7 @@ pub(crate) struct Model {
     opened: Option<Services>,
 }
 
-/// What an engine is opened as. Each thing opens when it is asked for first, and its sessions with its first request.
+/// The services of an engine. Each opens on first use, and its sessions open with its first request.
 #[derive(Debug)]
 struct Services {
     engine: Engine,
@@ -60,19 +60,19 @@ struct Services {
     upscaler: OnceLock<Upscaler>,
     depth: OnceLock<DepthEstimator>,
     inpainter: OnceLock<Inpainter>,
-    /// Of a pipeline; else why it makes no pictures of texts.
+    /// The generator of a pipeline, or why the engine makes no pictures from texts.
     generator: std::result::Result<Generator, String>,
-    /// Of a pipeline that restores.
+    /// The restorer of a pipeline that restores.
     restorer: Option<Restorer>,
 }
 
 impl Model {
-    /// Opens an engine, which checks its files. This takes as long as reading them does.
+    /// Opens an engine, which checks its files. This takes as long as reading them.
     pub(crate) fn open(host: &Host, named: &NamedModel, options: &OpenOptions) -> tileforge::Result<Self> {
         let engine = Engine::open(host, &named.source, options)?;
         let placement = named.placement.clone();
         let purpose = Purpose::of(&engine);
-        // Whether the engine fits this machine is known now, not at the first request.
+        // Checks now, not at the first request, whether the engine fits this machine.
         let tensors = OnceLock::new();
         if let Purpose::Network(_) = purpose {
             let opened = engine.tensors(placement.clone())?;
@@ -102,14 +102,14 @@ impl Model {
         self.opened.as_ref().ok_or_else(|| Failure::internal("the model is closed"))
     }
 
-    /// It takes tensors.
+    /// The service that takes tensors.
     pub(crate) fn tensors(&self) -> Result<&Tensors> {
         let wrong =
             || Failure::invalid(format!("{} is a pipeline of several networks, and takes no tensors", self.name));
         self.opened()?.tensors.get().ok_or_else(wrong)
     }
 
-    /// It takes pictures, and gives larger or better ones.
+    /// The service that makes larger or better pictures.
     pub(crate) fn upscaler(&self) -> Result<&Upscaler> {
         let opened = self.opened()?;
         once(&opened.upscaler, || {
@@ -117,53 +117,53 @@ impl Model {
         })
     }
 
-    /// It takes pictures, and gives their depth.
+    /// The service that gives the depth of pictures.
     pub(crate) fn depth(&self) -> Result<&DepthEstimator> {
         let opened = self.opened()?;
         once(&opened.depth, || opened.engine.depth(opened.placement.clone()))
     }
 
-    /// It takes pictures with masks, and fills in what the masks cover.
+    /// The service that fills in the masked parts of pictures.
     pub(crate) fn inpainter(&self) -> Result<&Inpainter> {
         let opened = self.opened()?;
         once(&opened.inpainter, || opened.engine.inpainter(opened.placement.clone()))
     }
 
-    /// It takes pictures, and gives what they looked like.
+    /// The service that restores pictures.
     pub(crate) fn restorer(&self) -> Result<&Restorer> {
         let wrong = || Failure::invalid(format!("{} restores no pictures", self.name));
         self.opened()?.restorer.as_ref().ok_or_else(wrong)
     }
 
-    /// It takes texts, and gives pictures.
+    /// The service that makes pictures from texts.
     pub(crate) fn generator(&self) -> Result<&Generator> {
         let wrong = |reason| Failure::invalid(format!("{} makes no pictures of texts: {reason}", self.name));
         self.opened()?.generator.as_ref().map_err(wrong)
     }
 
-    /// Its inputs and outputs; none of a pipeline.
+    /// Its inputs and outputs; empty for a pipeline.
     pub(crate) fn interface(&self) -> [Vec<TensorInfo>; 2] {
         let tensors = self.opened.as_ref().and_then(|opened| opened.tensors.get());
         tensors.map(|tensors| [tensors.inputs(), tensors.outputs()]).unwrap_or_default()
     }
 }
 
-/// What a place holds, which `open` fills the first time.
+/// The value of a cell, which `open` initialises on first use.
 fn once<T>(place: &OnceLock<T>, open: impl FnOnce() -> tileforge::Result<T>) -> Result<&T> {
     if let Some(there) = place.get() {
         return Ok(there);
     }
-    // Where two open it at the same time, one of them is kept.
+    // If two threads open it at the same time, one of the values is kept.
     let opened = open()?;
     Ok(place.get_or_init(|| opened))
 }
 
 impl Drop for Model {
-    /// Its last requests may be on their way, and its sessions take a while to close: not on the thread of a
+    /// Closing may wait for the last requests, and closing sessions takes time, so it does not run on the thread of a
     /// connection.
     fn drop(&mut self) {
         let opened = self.opened.take();
-        // Where there is no thread, it closes here.
+        // If no thread can be started, it closes here.
         let _ = std::thread::Builder::new().name("close".into()).spawn(move || drop(opened));
     }
 }

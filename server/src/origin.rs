@@ -1,8 +1,8 @@
-//! Which web pages may ask.
+//! Checks which web pages may send requests.
 //!
-//! A browser sends what any page of the web tells it to send, also to this machine. Two checks keep other pages out:
-//! `Origin` has to be the server itself, and on a loopback address without keys, `Host` has to be a name of this
-//! machine. The second one stops pages whose name is resolved to this machine (DNS rebinding).
+//! A browser sends the requests of any web page, also to this machine. Two checks keep other pages out: `Origin` has
+//! to be the server itself, and on a loopback address without keys, `Host` has to be a name of this machine. The
+//! second check stops pages whose name resolves to this machine (DNS rebinding).
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -25,7 +25,7 @@ impl Names {
         Self { is_local, more }
     }
 
-    /// Refuses requests of other pages. `has_keys`: the client has shown a key, which no other page has.
+    /// Refuses requests of other pages. `has_keys`: the client has shown a key, which no other page knows.
     pub(crate) fn check(&self, headers: &HeaderMap, has_keys: bool) -> Result<()> {
         let text = |name| headers.get(name).map(|value: &http::HeaderValue| value.to_str().unwrap_or("?"));
         let host = text(header::HOST);
@@ -91,7 +91,7 @@ mod tests {
             assert!(!allowed(&local, "localhost:8000", Some(origin)), "{origin}");
             assert!(!allowed(&open, "localhost:8000", Some(origin)), "{origin}");
         }
-        // With keys, the name says nothing.
+        // With keys, the name is not checked.
         let headers = [(header::HOST, "any.example".parse().unwrap())].into_iter().collect();
         assert!(local.check(&headers, true).is_ok());
         assert!(local.check(&HeaderMap::new(), false).is_ok());

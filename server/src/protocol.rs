@@ -1,6 +1,6 @@
-//! What is spoken on a socket.
+//! The protocol of a socket.
 
-/// What is spoken on a socket.
+/// The protocol of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Protocol {
     /// HTTP/1.0 and 1.1.
@@ -17,8 +17,8 @@ impl Protocol {
         }
     }
 
-    /// Bytes with which a client shows that it speaks it: of HTTP/2, its preface (RFC 9113, 3.4). What follows has
-    /// limits of its own.
+    /// The number of bytes by which a client shows that it uses the protocol: for HTTP/2, its preface (RFC 9113, 3.4).
+    /// Everything after them has its own limits.
     pub(crate) fn first_bytes(self) -> usize {
         match self {
             Self::Http => 1,

@@ -1,4 +1,4 @@
-//! The engines that are served, by name.
+//! The served engines, by name.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ const MANIFEST: &str = "manifest.json";
 /// The longest name of a model.
 const NAME_MAXIMUM: usize = 128;
 
-/// The engines that are served, by name.
+/// The served engines, by name.
 pub(crate) struct Repository {
     host: Host,
     options: OpenOptions,
@@ -28,7 +28,7 @@ pub(crate) struct Repository {
     placement: Placement,
     named: RwLock<Vec<NamedModel>>,
     entries: RwLock<BTreeMap<String, Entry>>,
-    /// One change after the other, so that an engine is not opened twice.
+    /// Serialises changes, so that an engine is not opened twice.
     changing: Mutex<()>,
     metrics: Arc<Metrics>,
 }
@@ -40,9 +40,9 @@ impl std::fmt::Debug for Repository {
 }
 
 struct Entry {
-    /// What it was opened from.
+    /// The source that it was opened from.
     model: NamedModel,
-    /// Of the files that it was opened from, or that could not be opened.
+    /// The fingerprint of the files that it was opened from, or that could not be opened.
     fingerprint: Option<Fingerprint>,
     state: State,
 }
@@ -56,7 +56,7 @@ enum State {
     },
 }
 
-/// What the index says of a model.
+/// The index's entry for a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Listed {
     pub(crate) name: String,
@@ -65,19 +65,20 @@ pub(crate) struct Listed {
     pub(crate) reason: String,
 }
 
-/// What changes when an engine is exchanged: its folder and its manifest.
+/// The fingerprint of an engine: its folder and its manifest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Fingerprint([Stamp; 2]);
 
 impl Fingerprint {
-    /// `None` where there is no engine in a folder, or no archive.
+    /// `None` if a folder has no engine, or there is no archive.
     fn of(source: &Path) -> Option<Self> {
         let own = Stamp::of(source)?;
         if source.is_file() {
             return Some(Self([own, own]));
         }
         let manifest = Stamp::of(&source.join(MANIFEST))?;
-        // What is written beside the manifest later, such as compiled graphs, changes the folder's time alone.
+        // Only the folder's identity: files that are added beside the manifest later, such as compiled graphs, change
+        // the folder's time.
         Some(Self([own.identity(), manifest]))
     }
 }
@@ -103,7 +104,7 @@ impl Repository {
         }
     }
 
-    /// The model of a name.
+    /// The model with this name.
     pub(crate) fn get(&self, name: &str) -> Result<Arc<Model>> {
         match self.entries.read().get(name).map(|entry| &entry.state) {
             Some(State::Ready(model)) => Ok(model.clone()),
@@ -115,7 +116,7 @@ impl Repository {
         }
     }
 
-    /// The model of a name; without one, the only one of such a purpose.
+    /// The model with this name; without a name, the only model with such a purpose.
     pub(crate) fn choose(
         &self,
         name: Option<&str>,
@@ -136,7 +137,7 @@ impl Repository {
         }
     }
 
-    /// The models that take requests, with what they are for.
+    /// The models that take requests, with their purposes.
     pub(crate) fn ready(&self) -> Vec<(String, Purpose)> {
         let of = |(name, entry): (&String, &Entry)| match &entry.state {
             State::Ready(model) => Some((name.clone(), model.purpose)),
@@ -166,15 +167,15 @@ impl Repository {
         self.entries.read().iter().map(listed).collect()
     }
 
-    /// Loads a model, also one that is loaded already. A model that is served goes on if its engine cannot be opened.
-    /// Opens files: not for the thread of a connection.
+    /// Loads a model, even if it is loaded already. If its engine cannot be opened, the served one stays. Opens files,
+    /// so do not call it on a connection's thread.
     pub(crate) fn load(&self, name: &str) -> Result<()> {
         let _changing = self.changing.lock();
         let model = self.models().remove(name).ok_or_else(|| unknown(name))?;
         self.open(&model).map_err(|reason| Failure::invalid(format!("{name} cannot be loaded: {reason}")))
     }
 
-    /// Unloads a model. Requests that it has taken are finished.
+    /// Unloads a model. Its accepted requests are finished.
     pub(crate) fn unload(&self, name: &str) -> Result<()> {
         let _changing = self.changing.lock();
         let mut entries = self.entries.write();
@@ -184,13 +185,13 @@ impl Repository {
         Ok(())
     }
 
-    /// Serves other engines under names of their own from the next scan on.
+    /// Replaces the named engines, from the next scan on.
     pub(crate) fn rename(&self, named: Vec<NamedModel>) {
         *self.named.write() = named;
     }
 
-    /// Looks what is there now: opens engines that are new or were exchanged, and closes those that are gone. With
-    /// `again`, those that could not be opened are tried again. Opens files: not for the thread of a connection.
+    /// Scans the sources: opens new and exchanged engines, and closes removed ones. With `again`, retries engines that
+    /// could not be opened. Opens files, so do not call it on a connection's thread.
     pub(crate) fn scan(&self, again: bool) {
         let _changing = self.changing.lock();
         let models = self.models();
@@ -217,7 +218,7 @@ impl Repository {
 
     fn open(&self, named: &NamedModel) -> std::result::Result<(), String> {
         let name = named.name.as_str();
-        // Before it is opened: what changes meanwhile is seen by the next scan.
+        // Taken before the engine is opened, so the next scan notices changes in between.
         let fingerprint = Fingerprint::of(Path::new(&named.source));
         let result = Model::open(&self.host, named, &self.options);
         let mut entries = self.entries.write();
@@ -231,7 +232,7 @@ impl Repository {
                 let reason = chain(&error);
                 tracing::error!(model = name, reason, "cannot be loaded");
                 let state = match entries.remove(name).map(|entry| entry.state) {
-                    // What is served goes on: its files are open.
+                    // The served engine stays: its files are open.
                     Some(State::Ready(model)) => State::Ready(model),
                     _ => State::Failed { reason: reason.clone() },
                 };
@@ -242,7 +243,7 @@ impl Repository {
         told
     }
 
-    /// The engines that there are, by name.
+    /// All configured engines and those in the folder, by name.
     fn models(&self) -> BTreeMap<String, NamedModel> {
         let mut models = BTreeMap::new();
         for path in self.folder.iter().filter_map(|folder| folder.read_dir().ok()).flatten().flatten() {

@@ -1,4 +1,4 @@
-//! Everything that is served over HTTP.
+//! All HTTP routes.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::failure::{Failure, FailureKind};
 use crate::protocol::Protocol;
 use crate::{context, jobs, openai, page, pictures, rest, sdapi};
 
-/// Everything that is served over HTTP.
+/// All HTTP routes of a server.
 pub(crate) fn http(app: &Arc<App>) -> Router {
     let routes = rest::routes()
         .merge(pictures::routes())
@@ -22,7 +22,7 @@ pub(crate) fn http(app: &Arc<App>) -> Router {
     finished(app, routes)
 }
 
-/// What a worker serves: its health and its figures.
+/// The HTTP routes of a worker: health and metrics.
 pub(crate) fn watching(app: &Arc<App>) -> Router {
     finished(app, rest::watching())
 }
@@ -31,7 +31,7 @@ fn finished(app: &Arc<App>, routes: Router<Arc<App>>) -> Router {
     routes
         .fallback(no_such_path)
         .method_not_allowed_fallback(no_such_method)
-        // Bodies have the limit of the settings, in every place.
+        // Bodies have the limit of the settings everywhere, not axum's default.
         .layer(DefaultBodyLimit::disable())
         .layer(from_fn_with_state((app.clone(), Protocol::Http), context::handle))
         .with_state(app.clone())

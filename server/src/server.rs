@@ -88,7 +88,7 @@ pub enum Error {
     Metrics(#[from] prometheus::Error),
 }
 
-/// How long what ends may take after the grace is over.
+/// How long ending requests may take after the grace time is over.
 const LAST: Duration = Duration::from_secs(2);
 
 /// A server whose sockets are open.
@@ -109,7 +109,7 @@ impl std::fmt::Debug for Door {
     }
 }
 
-/// Acts on a server that runs.
+/// A handle to a running server.
 #[derive(Clone, Debug)]
 pub struct Handle {
     app: Arc<App>,
@@ -117,11 +117,11 @@ pub struct Handle {
 }
 
 impl Handle {
-    /// Reads keys and certificates again, serves other named engines, and looks for engines again, also for those that
-    /// could not be opened.
+    /// Reads keys and certificates again, replaces the named engines, and scans for engines again; also retries
+    /// engines that could not be opened.
     ///
     /// # Errors
-    /// A name or a file is not as it should be: then it stays as it was, with what comes after it.
+    /// A name or a file is invalid: then it and everything after it in this order stays unchanged.
     pub async fn reload(&self, models: Vec<NamedModel>) -> Result<()> {
         check_names(&models)?;
         let keys = read_keys(self.keys.as_deref())?;
@@ -141,10 +141,10 @@ impl Handle {
 }
 
 impl Server {
-    /// Opens the sockets. Until [`Server::run`], connections wait.
+    /// Opens the sockets. Connections wait until [`Server::run`] is called.
     ///
     /// # Errors
-    /// An address is in use; the settings do not go together.
+    /// An address is in use, or the settings contradict each other.
     pub async fn open(host: &Host, settings: Settings) -> Result<Self> {
         let Settings { engines, placement, models, http, grpc, poll, tls, keys, hosts, work, limits } = settings;
         check_names(&models)?;
@@ -198,13 +198,14 @@ impl Server {
         self.addresses.iter().find(|(other, _)| *other == protocol).map(|(_, address)| *address)
     }
 
-    /// What acts on it while it runs.
+    /// A handle to use while the server runs.
     pub fn handle(&self) -> Handle {
         Handle { app: self.app.clone(), keys: self.keys.clone() }
     }
 
-    /// Serves until `end` comes, and then until what was accepted has ended, as long as [`Limits::grace`] says. Calls
-    /// `ready` when all engines are open, and `ending` when `end` has come. False if requests had to be ended.
+    /// Serves until `end` completes, and then until accepted requests have ended, for [`Limits::grace`] at most. Calls
+    /// `ready` when all engines are open, and `ending` when `end` has completed. Returns false if requests had to be
+    /// cancelled.
     ///
     /// [`Limits::grace`]: crate::Limits::grace
     pub async fn run(self, end: impl Future<Output = ()>, ready: impl FnOnce(), ending: impl FnOnce()) -> bool {
@@ -219,7 +220,7 @@ impl Server {
             app.admission.set_ready(true);
             health.set(true).await;
             ready();
-            // Jobs are taken when there are engines for them.
+            // Jobs are taken only when the engines are open.
             if let Some(lane) = lane {
                 serving.spawn(lane.serve(stages));
             }
@@ -235,10 +236,10 @@ impl Server {
         let limits = app.limits;
         tracing::info!(requests = app.admission.count(), "ending: not ready");
         tokio::time::sleep(limits.drain).await;
-        // Requests on connections that are open are still taken; each connection ends with its next answer.
+        // Requests on open connections are still taken; each connection ends with its next answer.
         stage.send_replace(Stage::Closing);
         let mut closed = pin!(async { while serving.join_next().await.is_some() {} });
-        // A connection whose client says nothing more keeps nobody waiting longer than that.
+        // Connections of silent clients delay the end only up to the grace time.
         let _ = tokio::time::timeout(limits.grace, closed.as_mut()).await;
         app.admission.close();
         let whole = app.admission.count() == 0;
@@ -246,7 +247,7 @@ impl Server {
             tracing::warn!(requests = app.admission.count(), "the grace time is over: ends what is left");
             app.admission.close();
             app.cancel.cancel();
-            // Their clients are told: an answer that is made is not yet one that is sent.
+            // Gives the answers time to reach their clients: a finished answer is not yet sent.
             let _ = tokio::time::timeout(LAST, closed).await;
         }
         stage.send_replace(Stage::Ended);
@@ -255,7 +256,7 @@ impl Server {
     }
 }
 
-/// Looks for engines and certificates again and again.
+/// Polls for changed engines and certificates.
 async fn look(app: &Arc<App>, poll: Duration) {
     loop {
         tokio::time::sleep(poll).await;
@@ -265,7 +266,7 @@ async fn look(app: &Arc<App>, poll: Duration) {
     }
 }
 
-/// Reads certificates again that have changed, as those do that are renewed.
+/// Reads changed certificates again, for example renewed ones.
 fn renew(app: &App) {
     let Some(tls) = app.tls.as_ref().filter(|tls| tls.has_changed()) else { return };
     match tls.read_again() {
@@ -285,7 +286,7 @@ fn read_keys(path: Option<&Path>) -> Result<Option<Arc<Keys>>> {
     Ok(Some(Arc::new(Keys::parse(&text).map_err(failed)?)))
 }
 
-/// Looks what engines there are.
+/// Scans for engines.
 async fn scan(app: &Arc<App>) {
     let app = app.clone();
     // A panic there has told so, and the server goes on.

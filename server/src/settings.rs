@@ -1,4 +1,4 @@
-//! What a server is told when it starts.
+//! The settings of a server.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use tileforge::Placement;
 
-/// An engine under a name, wherever it is.
+/// An engine with a name, from any kind of source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedModel {
-    /// What clients call it: one component of a path.
+    /// The name that clients use: one component of a path.
     pub name: String,
     /// A folder, an archive, or `oci://HOST/NAME:TAG`.
     pub source: String,
@@ -21,38 +21,37 @@ pub struct NamedModel {
 /// The files of a certificate, in PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// The certificate, with those between it and its authority.
+    /// The certificate, with the intermediate certificates.
     pub certificate: PathBuf,
     /// Its private key, without a password.
     pub key: PathBuf,
 }
 
-/// What a server serves, and where.
+/// The engines of a server, and its addresses.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The folder whose engines are served under the names of their folders.
     pub engines: Option<PathBuf>,
     /// Where those engines run.
     pub placement: Placement,
-    /// Engines of other places. A name of the folder that is named here, too, is this one.
+    /// Engines from other places. They take precedence over engines of the folder with the same name.
     pub models: Vec<NamedModel>,
     /// Where HTTP is served; `None`: not at all.
     pub http: Option<SocketAddr>,
     /// Where gRPC is served; `None`: not at all.
     pub grpc: Option<SocketAddr>,
-    /// How often the folders are looked at for new, exchanged and removed engines.
+    /// The interval at which the folders are scanned for new, exchanged and removed engines.
     pub poll: Duration,
     /// With these, both protocols are encrypted. The files are read again when they change.
     pub tls: Option<TlsFiles>,
-    /// A file of keys: then clients have to show one, but for health. [`Handle::reload`] reads it again.
+    /// A file of keys: with it, clients have to show one for everything except health. [`Handle::reload`] reads it
+    /// again.
     ///
     /// [`Handle::reload`]: crate::Handle::reload
     pub keys: Option<PathBuf>,
-    /// Names that clients may call the server by, beside those of this machine, where it listens on a loopback address
-    /// without keys.
+    /// Additional names by which clients may call the server, if it listens on a loopback address without keys.
     pub hosts: Vec<String>,
-    /// Where jobs come from; `None`: from clients of the protocols alone. With this, HTTP serves health and figures,
-    /// and nothing else.
+    /// Where a worker takes jobs from; `None` for a server. With this, HTTP serves only health and metrics.
     pub work: Option<WorkSettings>,
     /// How much clients may ask for.
     pub limits: Limits,
@@ -68,22 +67,22 @@ pub struct WorkSettings {
     pub queue: String,
     /// The URLs below which jobs may name objects.
     pub stores: Vec<String>,
-    /// Names and values as the environment of the stores' own tools has them, such as `AWS_ACCESS_KEY_ID`.
+    /// Names and values of the environment variables of the stores' own tools, such as `AWS_ACCESS_KEY_ID`.
     pub store_options: Vec<(String, String)>,
-    /// How long a store that fails is asked again.
+    /// How long requests to a failing store are repeated.
     pub store_patience: Duration,
     /// Jobs at the same time.
     pub at_once: usize,
     /// How often a job is delivered before it becomes a dead letter.
     pub tries: u64,
-    /// How long a worker may say nothing before its job goes to another one.
+    /// How long a worker may be silent before its job goes to another worker.
     pub lease: Duration,
-    /// The time until the second try; it doubles with each.
+    /// The time until the second try; it doubles with each further try.
     pub retry_delay: Duration,
 }
 
 impl fmt::Debug for WorkSettings {
-    /// Without what may be secret.
+    /// Leaves out values that may be secret.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
             .debug_struct("WorkSettings")
@@ -98,7 +97,7 @@ impl fmt::Debug for WorkSettings {
 pub struct Limits {
     /// Most bytes of a request's body.
     pub body_bytes: u64,
-    /// Most bytes of all bodies together. A request that would need more is refused as one that comes too early.
+    /// Most bytes of all bodies together. A request that would exceed this is refused for the moment (429).
     pub memory_bytes: u64,
     /// Most pixels of a picture, in millions.
     pub megapixels: u32,
@@ -128,8 +127,8 @@ pub struct Limits {
     pub request_time: Duration,
     /// How long requests may go on after the server was asked to end.
     pub grace: Duration,
-    /// How long requests are still taken after the server was asked to end, and says that it is not ready: as long as
-    /// what sends clients here needs to see that.
+    /// How long requests are still accepted after the server was asked to end and reports that it is not ready. A load
+    /// balancer has to notice that within this time.
     pub drain: Duration,
 }
 

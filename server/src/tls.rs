@@ -30,13 +30,13 @@ impl Tls {
     /// Reads the files.
     ///
     /// # Errors
-    /// The file that is not as it should be, with the reason.
+    /// The invalid file, with the reason.
     pub(crate) fn read(files: TlsFiles) -> Result<Self, (PathBuf, String)> {
         let state = RwLock::new(State::read(&files)?);
         Ok(Self { files, state })
     }
 
-    /// Reads the files again. Where that fails, everything stays as it was.
+    /// Reads the files again. If that fails, nothing changes.
     ///
     /// # Errors
     /// As [`Tls::read`].
@@ -46,7 +46,7 @@ impl Tls {
         Ok(())
     }
 
-    /// Whether a file is another one than that which was read, or tried, last.
+    /// Whether a file has changed since it was last read or tried.
     pub(crate) fn has_changed(&self) -> bool {
         let stamps = stamps(&self.files);
         let mut state = self.state.write();
@@ -55,12 +55,12 @@ impl Tls {
         has_changed
     }
 
-    /// For HTTP/1.
+    /// The configuration for HTTP/1.
     pub(crate) fn http(&self) -> Arc<ServerConfig> {
         self.state.read().http.clone()
     }
 
-    /// For HTTP/2.
+    /// The configuration for HTTP/2.
     pub(crate) fn grpc(&self) -> Arc<ServerConfig> {
         self.state.read().grpc.clone()
     }

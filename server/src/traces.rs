@@ -1,7 +1,7 @@
-//! Where the time of a request goes, as spans of OpenTelemetry.
+//! OpenTelemetry spans, which show where the time of a request goes.
 //!
-//! Spans are those of `tracing`, with the target [`TARGET`]: where nobody takes them, they cost nothing. Their names
-//! and attributes are those of OpenTelemetry's semantic conventions where these have one.
+//! These are spans of `tracing` with the target [`TARGET`]: without a subscriber for it, they cost nothing. Names and
+//! attributes follow OpenTelemetry's semantic conventions where these define them.
 
 use std::fmt::Display;
 
@@ -21,19 +21,19 @@ use crate::protocol::Protocol;
 /// The `tracing` target of spans.
 pub const TARGET: &str = "tileforge_trace";
 
-/// What asks every few seconds whether the server is well has no span.
+/// Paths without spans: monitoring requests them every few seconds.
 const WATCHING: [&str; 3] = ["/v2/health/", "/metrics", "/grpc.health.v1.Health/"];
 
-/// Methods that are named.
+/// Methods that spans name.
 const METHODS: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"];
 
-/// The span of a request, below that of a client which sends `traceparent`.
+/// The span of a request, below the client's span if it sends `traceparent`.
 pub(crate) fn request(protocol: Protocol, id: &str, request: &Request) -> Span {
     let path = request.uri().path();
     if WATCHING.iter().any(|watching| path.starts_with(watching)) {
         return Span::none();
     }
-    // Names have no parts that clients choose, because collectors count by them.
+    // Names have no parts that clients choose, because collectors group by name.
     let method = METHODS.into_iter().find(|known| request.method() == known);
     let route = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
     let called = method.unwrap_or("HTTP");
@@ -56,9 +56,9 @@ pub(crate) fn request(protocol: Protocol, id: &str, request: &Request) -> Span {
     span
 }
 
-/// The span of a delivery, below that of a client which sent `traceparent` with the message.
+/// The span of a delivery, below the client's span if it sent `traceparent` with the message.
 ///
-/// It is of a broker's queue, and has a job's id and kind.
+/// It names the broker's queue, and the job's id and kind.
 pub(crate) fn delivery(
     (system, queue): (&str, &str),
     (id, kind): (&str, &str),
@@ -75,11 +75,12 @@ pub(crate) fn delivery(
     span
 }
 
-/// The span of what goes on when its request has been answered: a job, or a stream of events.
+/// The span of work that goes on after its request was answered: a job, or a stream of events.
 pub(crate) fn apart(name: &'static str) -> Span {
     let span = tracing::info_span!(target: TARGET, parent: None, "apart", otel.name = name);
     if !span.is_disabled() {
-        // Below the request's context, and not below its span: that one would last as long as this one.
+        // Its parent is the request's context, not the request's span, which would otherwise last as long as this
+        // span.
         set_parent(&span, Span::current().context());
     }
     span
@@ -90,12 +91,12 @@ pub(crate) fn part(name: &'static str) -> Span {
     tracing::info_span!(target: TARGET, "part", otel.name = name)
 }
 
-/// The span of what an engine does for a request: waiting for its turn, and the runs of its networks.
+/// The span of an engine's work on a request: waiting for its turn, and the runs of its networks.
 pub(crate) fn infer(model: &str) -> Span {
     tracing::info_span!(target: TARGET, "infer", tileforge.model = model)
 }
 
-/// What a request was answered.
+/// Records the status of an answer.
 pub(crate) fn answered(span: &Span, protocol: Protocol, status: u16) {
     let (is_error, status) = match protocol {
         Protocol::Http => {
@@ -104,7 +105,7 @@ pub(crate) fn answered(span: &Span, protocol: Protocol, status: u16) {
         }
         Protocol::Grpc => {
             let code = Code::from_i32(i32::from(status));
-            // As the conventions have it: in these cases the server failed, and not its client.
+            // By the conventions, these codes are failures of the server, not of its client.
             let failed = [
                 Code::Unknown,
                 Code::DeadlineExceeded,
@@ -123,13 +124,13 @@ pub(crate) fn answered(span: &Span, protocol: Protocol, status: u16) {
     }
 }
 
-/// It came to no good end, for this reason.
+/// Records a failure with its reason.
 pub(crate) fn failed(span: &Span, reason: impl Display) {
     span.record("otel.status_code", "ERROR");
     span.record("error.type", tracing::field::display(reason));
 }
 
-/// The number of the trace that a span is in, for the log.
+/// The id of the trace that a span belongs to, for the log.
 pub(crate) fn trace_id(span: &Span) -> Option<String> {
     if span.is_disabled() {
         return None;
@@ -145,7 +146,7 @@ fn below(span: &Span, headers: &dyn Extractor) {
 }
 
 fn set_parent(span: &Span, context: Context) {
-    // Spans that another program takes than one for OpenTelemetry have no such parent.
+    // This fails for spans of subscribers without OpenTelemetry; they have no such parent.
     let _ = span.set_parent(context);
 }
 

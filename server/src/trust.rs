@@ -5,10 +5,10 @@ use std::sync::Arc;
 use rustls::crypto::ring;
 use rustls::{ClientConfig, RootCertStore};
 
-/// TLS that trusts the certificates that the system trusts. No provider of the whole process is chosen for it.
+/// A TLS configuration that trusts the system's certificates. It installs no crypto provider for the whole process.
 ///
 /// # Errors
-/// The library of cryptography has no version of TLS.
+/// The crypto library supports no version of TLS.
 pub fn client_tls() -> Result<ClientConfig, rustls::Error> {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);

@@ -1,4 +1,4 @@
-//! A socket whose peer has to keep reading and writing.
+//! A socket with time limits: its peer has to keep reading and writing.
 
 use std::io;
 use std::pin::Pin;
@@ -11,23 +11,23 @@ use tokio::time::{Instant, Sleep};
 /// A socket whose peer has to keep reading and writing.
 pub(crate) struct Watched<S> {
     socket: S,
-    /// Until the first bytes have come.
+    /// The time limit until the first bytes have arrived.
     first: Option<Pin<Box<Sleep>>>,
-    /// How many are missing until then.
+    /// The number of first bytes that are still missing.
     missing: usize,
     write_time: Duration,
-    /// While the peer reads nothing.
+    /// The time limit while the peer reads nothing.
     writing: Option<Pin<Box<Sleep>>>,
 }
 
 impl<S> Watched<S> {
-    /// The first `bytes` have to come within `first`; each time that the peer reads nothing ends within `write_time`.
+    /// The first `bytes` have to arrive within `first`; the peer may stop reading for at most `write_time`.
     pub(crate) fn new(socket: S, bytes: usize, first: Duration, write_time: Duration) -> Self {
         let first = Some(Box::pin(tokio::time::sleep(first)));
         Self { socket, first, missing: bytes, write_time, writing: None }
     }
 
-    /// What a write says, or that its time is over.
+    /// The result of a write, or an error if its time is over.
     fn written<T>(&mut self, context: &mut Context<'_>, result: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if result.is_ready() {
             self.writing = None;

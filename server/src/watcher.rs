@@ -1,4 +1,4 @@
-//! How far a request has come, for those who look at it while it runs.
+//! The progress of a request, for observers while it runs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,30 +14,30 @@ use crate::model::Model;
 use crate::size::shown;
 use crate::traces;
 
-/// How often the place in the queue and the progress are looked at.
+/// The interval at which the place in the queue and the progress are read.
 const PERIOD: Duration = Duration::from_millis(100);
 
-/// How far a request has come.
+/// The progress of a request.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Seen {
-    /// The queue of the engine has it.
+    /// Whether the request is in the engine's queue.
     pub(crate) submitted: bool,
     /// Requests in front of it; `None` once its turn has come.
     pub(crate) place: Option<usize>,
     /// Tiles or steps that are done.
     pub(crate) done: u64,
-    /// All of them; `None` until its turn comes.
+    /// The number of all tiles or steps; `None` until the request's turn comes.
     pub(crate) total: Option<u64>,
     /// The newest preview.
     pub(crate) preview: Option<Arc<Preview>>,
 }
 
-/// A picture on its way.
+/// A preview of a picture.
 pub(crate) struct Preview {
     /// Steps that are done.
     pub(crate) steps: usize,
     picture: Picture,
-    /// Encoded once for all who look.
+    /// The preview, encoded once for all observers.
     encoded: OnceCell<(Format, Bytes)>,
 }
 
@@ -53,7 +53,7 @@ impl Preview {
         shown(self.picture.size())
     }
 
-    /// Its file. The first caller's format is kept; a caller that wants another one pays for it.
+    /// The preview as a file. The first caller's format is cached; for another format, it is encoded again.
     pub(crate) async fn encoded(&self, coding: &Coding, format: Format) -> Result<Bytes> {
         let encode = || async { coding.encode(self.picture.clone(), format).await.map(Bytes::from) };
         let first = || async { Ok::<_, Failure>((format, encode().await?)) };
@@ -64,7 +64,7 @@ impl Preview {
     }
 }
 
-/// Tells how far a request has come. Only the newest state is kept, so a slow reader holds nothing up.
+/// Publishes the progress of a request. Only the newest state is kept, so a slow reader delays nothing.
 #[derive(Clone, Debug)]
 pub(crate) struct Watcher(Arc<watch::Sender<Seen>>);
 
@@ -79,13 +79,13 @@ impl Watcher {
         self.0.subscribe()
     }
 
-    /// There is a preview.
+    /// Publishes a preview.
     pub(crate) fn show(&self, steps: usize, picture: Picture) {
         let preview = Arc::new(Preview { steps, picture, encoded: OnceCell::new() });
         self.0.send_modify(|seen| seen.preview = Some(preview));
     }
 
-    /// Waits for a request, and tells how far it is.
+    /// Waits for a request, and publishes its progress.
     pub(crate) async fn follow<T: 'static>(&self, model: &Model, request: Request<T>) -> Result<T> {
         self.followed(request).instrument(traces::infer(&model.name)).await
     }

@@ -66,7 +66,7 @@ other = request()
 other.model_name = "../" + model
 refused("NOT_FOUND", "there is no model", other.SerializeToString())
 
-# What is no message, a message that is too large, and calls that there are not.
+# Invalid messages, a message that is too large, and methods that do not exist.
 refused("INTERNAL", "", b"\xff" * 100)
 for length in [most_bytes + 1, 4 * most_bytes]:
     try:

@@ -2,7 +2,8 @@
 
     call_until_unavailable.py ADDRESS MODEL CLIENTS
 
-Prints a line for each call that was answered. Fails where a call fails in another way than that it was not taken.
+Prints a line for each call that was answered. Fails if a call fails for any other reason than that the server did not
+accept it.
 """
 
 import sys

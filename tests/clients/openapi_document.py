@@ -24,7 +24,8 @@ from schemathesis.core.failures import ServerError
 
 ENGINES = {"upscale": "model", "depth": "depth", "generations": "sd", "edits": "sd", "txt2img": "sd", "img2img": "sd"}
 
-# What errors of the server say that requests ask for: an engine was unloaded by a request, or a request has a timeout.
+# Messages of server errors that requests cause on purpose: an engine was unloaded by a request, or a request has a
+# timeout.
 ASKED_FOR = {503: ["is unloaded", '"ready":false'], 504: ["the deadline has passed"]}
 
 

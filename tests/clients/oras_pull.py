@@ -1,4 +1,4 @@
-"""Pulls one engine with oras, a client of registries that is not ours.
+"""Pulls one engine with oras, a third-party client of registries.
 
     python3 -m venv target/oras-venv
     target/oras-venv/bin/pip install -r tests/clients/oras-requirements.txt

@@ -336,7 +336,7 @@ def passed_through() -> onnx.ModelProto:
 
 
 def quantised() -> onnx.ModelProto:
-    """With Q/DQ around its layers, which somebody calibrated."""
+    """With Q/DQ around its layers, calibrated by another program."""
     scale = lambda name, value: numpy_helper.from_array(numpy.float32(value), name)  # noqa: E731
     zero = numpy_helper.from_array(numpy.int8(0), "zero")
     random = numpy.random.Generator(numpy.random.PCG64(61))
@@ -354,7 +354,7 @@ def quantised() -> onnx.ModelProto:
 
 
 def tensors() -> onnx.ModelProto:
-    """Two inputs without a meaning to anybody else, and two outputs, one of whole numbers."""
+    """Two inputs without a known meaning, and two outputs, one of integers."""
     nodes = [
         helper.make_node("MatMul", ["features", "k"], ["m"], "product"),
         helper.make_node("Gather", ["table", "labels"], ["g"], "embedding", axis=0),

@@ -1,10 +1,10 @@
-//! Certificates for servers of tests, made by OpenSSL.
+//! Certificates for test servers, made by OpenSSL.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// An authority that signs certificates, and that nobody knows. Its files go with this value.
+/// A new authority that signs certificates. Its files are removed when this value is dropped.
 pub struct Authority {
     folder: tempfile::TempDir,
 }
@@ -25,7 +25,7 @@ impl Authority {
         Self { folder }
     }
 
-    /// Its own certificate, which whoever trusts it has to know.
+    /// Its own certificate, which clients need to trust it.
     pub fn certificate(&self) -> PathBuf {
         self.folder.path().join("authority.crt")
     }
@@ -36,7 +36,7 @@ impl Authority {
         make(self.folder.path(), "server", &extensions, &["ec", "-pkeyopt", CURVE], Some("authority"))
     }
 
-    /// Makes a key for signatures by RSA, whose certificate is signed by the key itself.
+    /// Makes a key for RSA signatures, with a self-signed certificate.
     pub fn signing_key(&self) -> Certificate {
         make(self.folder.path(), "signing", "basicConstraints = critical, CA:FALSE\n", &["rsa:2048"], None)
     }

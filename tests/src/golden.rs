@@ -126,13 +126,13 @@ impl GoldenComponent {
         named.map(|(name, array)| format!("{name}:{}", dims(array))).collect::<Vec<_>>().join(",").parse().unwrap()
     }
 
-    /// The largest error of a model's outputs for `inputs`, on each library for processors. The outputs must be exactly
-    /// the golden ones.
+    /// The largest error of a model's outputs for `inputs`, on each library for processors. The model must have
+    /// exactly the golden outputs' names.
     pub fn error_of(&self, model: &Model, storage: WeightStorage, inputs: &BTreeMap<String, ArrayD<f32>>) -> f32 {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("model.onnx");
         save(model, &path, storage).unwrap();
-        // The written graph can be read again, and has the same inferred types.
+        // The written graph can be loaded again, and has the same inferred types.
         load(&path).unwrap_or_else(|e| panic!("{}: {e}", self.name));
         let inputs: Vec<_> = inputs.iter().map(|(name, array)| (name.as_str(), array.view())).collect();
         let on = |provider: Provider| {
@@ -154,7 +154,7 @@ pub fn error_over_range(found: &ArrayD<f32>, expected: &ArrayD<f32>) -> f32 {
     largest(found.iter().zip(expected).map(|(a, b)| (a - b).abs())) / (high - low)
 }
 
-/// The largest of some numbers that are at least 0. NaN if one of them is NaN, which `f32::max` would drop.
+/// The largest of some non-negative numbers. NaN if one of them is NaN, which `f32::max` would drop.
 fn largest(numbers: impl Iterator<Item = f32>) -> f32 {
     numbers.fold(0.0, |largest, number| if largest.is_nan() || number <= largest { largest } else { number })
 }

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use tileforge_engine::MANIFEST_FILE;
 use tileforge_engine::digest::sha256_file;
 
-/// A profile for engines of a CPU in full precision. Its sizes count where none are asked for: latents for the network
-/// (`SIDE`), and pixels for the autoencoder.
+/// A profile for CPU engines in full precision. Its sizes are the default: in latent pixels for the network (`SIDE`),
+/// and in pixels for the autoencoder.
 const PROFILE: &str = "\
 name: small
 provider: cpu
@@ -30,7 +30,7 @@ pub struct GoldenPipelines {
     table: Value,
 }
 
-/// One picture or some, and the options that they are made with.
+/// One or several pictures, and the options that they are made with.
 #[derive(Debug)]
 pub struct GoldenRun {
     /// The run's name.
@@ -39,7 +39,7 @@ pub struct GoldenRun {
     pub pipeline: String,
     /// Options of `runtime generate`, where `{inputs}` and `{made}` stand for folders.
     pub options: Vec<String>,
-    /// The names of the reference's pictures; none for a run that gives a latent.
+    /// The names of the reference's pictures; empty for a run that gives a latent.
     pub pictures: Vec<String>,
     /// The name of the reference's latent.
     pub latent: Option<String>,
@@ -66,7 +66,7 @@ impl GoldenPipelines {
         folder().join("inputs")
     }
 
-    /// All runs, in an order in which each finds what it starts from.
+    /// All runs, in an order in which the inputs of each run exist.
     pub fn runs(&self) -> Vec<GoldenRun> {
         let texts = |value: &Value| -> Vec<String> {
             value.as_array().into_iter().flatten().map(|text| text.as_str().unwrap().to_owned()).collect()
@@ -81,7 +81,7 @@ impl GoldenPipelines {
         self.table["runs"].as_array().unwrap().iter().map(run).collect()
     }
 
-    /// Builds `work/NAME`, the engine of the pipeline of this name, unless it is there.
+    /// Builds `work/NAME`, the engine of the pipeline of this name, unless it exists.
     pub fn engine(&self, work: &Path, name: &str) -> PathBuf {
         self.engine_with(work, name, &[])
     }
@@ -98,7 +98,7 @@ impl GoldenPipelines {
         fs::write(&profile, PROFILE.replace("SIDE", &side.unwrap_or(8).to_string())).unwrap();
         let mut line = words(&[&"build", &source, &"--profile", &profile, &"-o", &engine]);
         if side.is_none() {
-            // A size that is asked for is the network's and the autoencoder's.
+            // A requested size applies to the network and the autoencoder.
             line.extend(words(&[&"--size", &"64x64"]));
         }
         if let Some(tokens) = row["tokens"].as_u64() {
@@ -142,7 +142,7 @@ impl GoldenPipelines {
     }
 }
 
-/// Writes the manifest of a pipeline engine anew, after a change of its files: what is missing is no longer listed.
+/// Writes the manifest of a pipeline engine again after a change of its files: missing files are no longer listed.
 pub fn list_again(directory: &Path) {
     let path = directory.join(MANIFEST_FILE);
     let mut manifest: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();

@@ -1,4 +1,4 @@
-//! Small engines that fill in what a mask covers.
+//! Small engines that fill in the masked part of a picture.
 
 use std::fs;
 use std::path::{Path, PathBuf};

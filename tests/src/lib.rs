@@ -1,6 +1,6 @@
 //! What the end-to-end tests share: the programs, golden data, and working folders.
 //!
-//! If something is missing, a test fails and says what to do. No test is skipped.
+//! If something is missing, a test fails and states what to do. No test is skipped.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test's way to fail
 
 mod certificates;
@@ -38,8 +38,8 @@ pub use weights::{Weight, copy_weights};
 
 use std::path::{Path, PathBuf};
 
-/// Threads of a session, for promises that no number of them changes a byte: whatever the machine has. ONNX Runtime
-/// divides the work of an operator by this number, and some of its kernels round the parts' ends in another way.
+/// The numbers of threads of a session in tests that require equal bytes, the same on every machine. ONNX Runtime
+/// divides an operator's work by this number, and some of its kernels round differently at the ends of the parts.
 pub const THREADS: [usize; 4] = [1, 2, 4, 8];
 
 /// A path in the repository.
@@ -47,7 +47,7 @@ pub fn repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
 }
 
-/// Copies a folder with all that is in it.
+/// Copies a folder with its content.
 pub fn copy_folder(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
     for entry in from.read_dir().unwrap() {
@@ -61,7 +61,7 @@ pub fn copy_folder(from: &Path, to: &Path) {
     }
 }
 
-/// Adds every file of Rust below `folder`.
+/// Adds every Rust file below `folder`.
 pub fn rust_files(folder: &Path, files: &mut Vec<PathBuf>) {
     for entry in folder.read_dir().unwrap() {
         let path = entry.unwrap().path();
@@ -77,7 +77,7 @@ pub fn rust_files(folder: &Path, files: &mut Vec<PathBuf>) {
 pub fn names_in(folder: &Path) -> Vec<String> {
     let mut names: Vec<String> =
         folder.read_dir().unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
-    // What the outputs in a folder were made of.
+    // The record of the inputs of the folder's outputs.
     names.retain(|name| name != ".tileforge-outputs.jsonl");
     names.sort();
     names

@@ -1,7 +1,7 @@
 //! ONNX Runtime's own API for model packages.
 //!
-//! The `ort` crate has no wrapper of it, and this product asks for an older version of the C API than the one that has
-//! it. So the library is asked for that version here. Its tables only grow: an entry keeps its position.
+//! The `ort` crate has no wrapper for it, and this product requests an older version of the C API than the one with
+//! model packages. So this module requests that version. The API's tables only grow: an entry keeps its position.
 #![allow(unsafe_code)] // calls of ONNX Runtime's C API, with pointers that are valid until the end of each function
 
 use crate::repository;
@@ -19,7 +19,7 @@ const VERSION: u32 = 31;
 /// The position of `GetModelPackageApi` in the table of that version.
 const GET_MODEL_PACKAGE_API: usize = 427;
 
-/// What ONNX Runtime found in a package, and what the variant that it chose for the CPU gave.
+/// What ONNX Runtime found in a package, and the output of the variant that it chose for the CPU.
 #[derive(Debug)]
 pub struct OpenedPackage {
     /// The components, with the names of their variants and the provider of each.
@@ -30,8 +30,8 @@ pub struct OpenedPackage {
     pub output: Vec<f32>,
 }
 
-/// Opens a package, selects a variant of a component with options that name no provider (the CPU then), and runs it
-/// with one input.
+/// Opens a package, selects a variant of a component with options that name no provider (so the CPU is chosen), and
+/// runs it with one input.
 ///
 /// # Errors
 /// ONNX Runtime's message.
@@ -42,8 +42,8 @@ pub fn open_and_run(
     output: &str,
 ) -> Result<OpenedPackage, String> {
     let library = repository(".onnxruntime/lib/libonnxruntime.so.1.31.1");
-    // SAFETY: each function is called as ONNX Runtime documents it, and every pointer outlives its last use. What is
-    // made is not released: the process ends soon.
+    // SAFETY: each function is called as ONNX Runtime documents it, and every pointer outlives its last use. The
+    // objects are not released: the process ends soon.
     unsafe {
         let library = Box::leak(Box::new(libloading::Library::new(library).map_err(|error| error.to_string())?));
         let base: libloading::Symbol<'_, unsafe extern "system" fn() -> *const OrtApiBase> =
@@ -138,16 +138,16 @@ pub fn open_and_run(
     }
 }
 
-/// A text of the library.
+/// A string of the library.
 unsafe fn text(pointer: *const c_char) -> String {
     if pointer.is_null() {
         return String::new();
     }
-    // SAFETY: the library's texts end with NUL and live as long as what they were asked of.
+    // SAFETY: the library's strings end with NUL and live as long as the object that returned them.
     unsafe { CStr::from_ptr(pointer) }.to_string_lossy().into_owned()
 }
 
-/// An array of texts of the library.
+/// An array of strings of the library.
 unsafe fn texts(pointer: *const *const c_char, count: usize) -> Vec<String> {
     // SAFETY: the library gave the array with its length.
     (0..count).map(|index| unsafe { text(*pointer.add(index)) }).collect()

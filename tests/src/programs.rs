@@ -1,4 +1,4 @@
-//! Running the three programs as a user does.
+//! Runs the three programs as a user does.
 
 use crate::{names_in, repository};
 use std::ffi::{OsStr, OsString};
@@ -48,7 +48,7 @@ impl Outcome {
     }
 }
 
-/// The folder of the programs, of the build profile of the tests: target/PROFILE.
+/// The folder of the programs in the build profile of the tests: target/PROFILE.
 pub fn binaries() -> PathBuf {
     // target/PROFILE/deps/test-HASH
     let folder = std::env::current_exe().unwrap().parent().unwrap().parent().unwrap().to_owned();
@@ -65,8 +65,8 @@ pub fn words(words: &[&dyn AsRef<OsStr>]) -> Vec<OsString> {
     words.iter().map(|word| (**word).as_ref().to_owned()).collect()
 }
 
-/// Programs that a shell starts in the background ignore Ctrl-C. Signals that this process hears are not ignored by
-/// those that it starts, so that tests can stop them however the tests were started.
+/// Programs that a shell starts in the background ignore Ctrl-C, and child processes inherit this. A signal with a
+/// handler in this process is not ignored by its children, so tests can stop them however the tests were started.
 fn hear_signals() {
     static HEARD: Once = Once::new();
     HEARD.call_once(|| ctrlc::set_handler(|| std::process::exit(130)).unwrap());
@@ -83,7 +83,7 @@ pub fn command<A: AsRef<OsStr>>(program: &str, arguments: impl IntoIterator<Item
     command
 }
 
-/// The same command on a machine that seems to have so many cores, for programs that have no `--threads`.
+/// The same command on a simulated machine with this many cores, for programs that have no `--threads`.
 pub fn on_cores(cores: usize, command: &Command) -> Command {
     let mut pretended = Command::new(repository("scripts/with_cores.sh"));
     pretended.arg(cores.to_string()).arg(command.get_program()).args(command.get_args());
@@ -101,7 +101,7 @@ pub fn run<A: AsRef<OsStr>>(program: &str, arguments: impl IntoIterator<Item = A
     Outcome::of(&mut command(program, arguments))
 }
 
-/// Runs it with a cache of its own in `work`.
+/// Runs it with its own cache in `work`.
 pub fn run_with_cache_in<A: AsRef<OsStr>>(
     work: &Path,
     program: &str,
@@ -110,7 +110,7 @@ pub fn run_with_cache_in<A: AsRef<OsStr>>(
     Outcome::of(command(program, arguments).env("XDG_CACHE_HOME", work.join("cache")))
 }
 
-/// Builds `work/engine`, calibrated on few tiles.
+/// Builds `work/engine`, calibrated with few tiles.
 pub fn build_engine(work: &Path, model: &Path, profile: &Path, more: &[&str]) -> Outcome {
     let arguments =
         words(&[&"build", &model, &"--profile", &profile, &"-o", &work.join("engine"), &"--calibration-tiles", &"4"]);

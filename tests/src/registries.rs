@@ -1,4 +1,4 @@
-//! A registry for tests: Debian's docker-registry on a free port of this machine, and a server before it that cuts
+//! A registry for tests: Debian's docker-registry on a free port of this machine, and a proxy in front of it that cuts
 //! connections.
 
 use crate::certificates::Certificate;
@@ -12,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// A registry that ends with this value.
+/// A registry that stops when this value is dropped.
 pub struct LocalRegistry {
     process: Child,
     folder: tempfile::TempDir,
@@ -20,19 +20,19 @@ pub struct LocalRegistry {
     pub address: String,
 }
 
-/// Who may use a registry, and how.
+/// Access to a registry.
 #[derive(Clone, Copy, Default)]
 pub struct RegistrySettings<'a> {
-    /// The user `me` with the password `secret` may use it, and nobody else.
+    /// Only the user `me` with the password `secret` may use it.
     pub password: bool,
-    /// It speaks HTTPS alone.
+    /// It accepts only HTTPS, with this certificate.
     pub certificate: Option<&'a Certificate>,
-    /// Who has a token of this server may use it.
+    /// A client with a token of this server may use it.
     pub tokens: Option<&'a TokenServer>,
 }
 
 impl LocalRegistry {
-    /// Starts an empty registry. `password`: the user `me` with the password `secret` may use it, and nobody else.
+    /// Starts an empty registry. `password`: only the user `me` with the password `secret` may use it.
     pub fn start(password: bool) -> Self {
         Self::start_with(RegistrySettings { password, ..RegistrySettings::default() })
     }
@@ -54,7 +54,7 @@ impl LocalRegistry {
         );
         settings += &tokens.map_or_else(String::new, TokenServer::settings);
         if password {
-            // "secret" by bcrypt, the only form that the registry takes.
+            // The bcrypt hash of "secret"; the registry takes no other form.
             let line = "me:$2b$05$Pb1HykwCoNY0gOF7pxcyE.HLPYIlnRvSYzdPFUKfMvYiorVrt7.YW\n";
             let passwords = folder.path().join("passwords");
             fs::write(&passwords, line).unwrap();
@@ -82,14 +82,14 @@ impl LocalRegistry {
         format!("oci://{}/{rest}", self.address)
     }
 
-    /// Where it keeps the bytes of a digest.
+    /// The path of the bytes of a digest.
     pub fn data(&self, digest: &str) -> PathBuf {
         let digits = digest.strip_prefix("sha256:").unwrap();
         let blobs = self.folder.path().join("root/docker/registry/v2/blobs/sha256");
         blobs.join(&digits[..2]).join(digits).join("data")
     }
 
-    /// Bytes that it keeps.
+    /// The number of bytes that it stores.
     pub fn bytes(&self) -> u64 {
         fn all(folder: &Path) -> u64 {
             let entries = folder.read_dir().unwrap().map(|entry| entry.unwrap().path());
@@ -138,7 +138,7 @@ impl Drop for LocalRegistry {
     }
 }
 
-/// A server before a registry that cuts answers.
+/// A proxy in front of a registry that cuts answers.
 pub struct CuttingServer {
     /// HOST:PORT.
     pub address: String,
@@ -147,14 +147,14 @@ pub struct CuttingServer {
 
 #[derive(Default)]
 struct Cuts {
-    /// Bytes after which the next answers with files are cut, one number for each.
+    /// The number of bytes after which each of the next answers with files is cut.
     next: Vec<usize>,
     /// The first lines of all requests.
     requests: Vec<String>,
 }
 
 impl CuttingServer {
-    /// A server before the registry on `address`.
+    /// Starts a proxy for the registry on `address`.
     pub fn start(address: &str) -> Self {
         let (listener, registry) = (TcpListener::bind("127.0.0.1:0").unwrap(), address.to_owned());
         let address = listener.local_addr().unwrap().to_string();
@@ -162,19 +162,19 @@ impl CuttingServer {
         let shared = state.clone();
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                // A client or a registry that goes away ends its own answer alone.
+                // A client or a registry that closes its connection ends only its own answer.
                 let _ = pass_on(stream, &registry, &shared);
             }
         });
         Self { address, state }
     }
 
-    /// Cuts the next answers with files after so many bytes of them.
+    /// Cuts the next answers with files after these numbers of bytes.
     pub fn cut(&self, next: &[usize]) {
         self.state.lock().unwrap().next = next.to_vec();
     }
 
-    /// The requests since the last call: method, path, and the range that was asked for.
+    /// The requests since the last call: method, path, and the requested range.
     pub fn requests(&self) -> Vec<String> {
         std::mem::take(&mut self.state.lock().unwrap().requests)
     }

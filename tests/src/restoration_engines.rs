@@ -43,7 +43,7 @@ pub fn restoration_model(work: &Path, transformer: &str, frames: usize, tiles: &
     path
 }
 
-/// The engine of such a model, `work/engine`.
+/// The engine of such a model at `work/engine`.
 pub fn restoration_engine(work: &Path, transformer: &str, frames: usize, tiles: &[[usize; 2]]) -> PathBuf {
     let model = restoration_model(work, transformer, frames, tiles);
     let (profile, engine) = (repository("tests/profiles/small-tiles.yaml"), work.join("engine"));

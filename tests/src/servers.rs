@@ -1,4 +1,4 @@
-//! Small HTTP servers for tests, which answer as a test says and tell what they were asked.
+//! Small HTTP servers for tests. They answer as a test defines, and record the requests.
 
 use crate::certificates::Certificate;
 use rustls::pki_types::pem::PemObject;
@@ -15,34 +15,34 @@ use std::time::Duration;
 /// A request.
 #[derive(Clone, Debug, Default)]
 pub struct Asked {
-    /// `GET` and the like.
+    /// The method, such as `GET`.
     pub method: String,
     /// The path with its query.
     pub path: String,
     /// The header with a password or a token.
     pub authorization: Option<String>,
-    /// What was sent.
+    /// The body.
     pub body: Vec<u8>,
 }
 
 /// An answer.
 #[derive(Clone, Debug)]
 pub struct Answer {
-    /// Such as `200 OK`.
+    /// The status line, such as `200 OK`.
     pub status: &'static str,
     /// Names and values.
     pub headers: Vec<(&'static str, String)>,
-    /// What is sent.
+    /// The body.
     pub body: Vec<u8>,
 }
 
 impl Answer {
-    /// An answer without anything but its status.
+    /// An answer with only a status.
     pub fn status(status: &'static str) -> Self {
         Self { status, headers: Vec::new(), body: Vec::new() }
     }
 
-    /// The answer with one header more.
+    /// The answer with one more header.
     #[must_use]
     pub fn with(mut self, name: &'static str, value: impl Into<String>) -> Self {
         self.headers.push((name, value.into()));
@@ -50,7 +50,7 @@ impl Answer {
     }
 }
 
-/// A server on a free port of this machine that lives as long as the test.
+/// A server on a free port of this machine that runs as long as the test.
 pub struct ScriptedServer {
     /// The port, at all addresses of this machine's loopback.
     pub port: u16,
@@ -58,7 +58,7 @@ pub struct ScriptedServer {
 }
 
 impl ScriptedServer {
-    /// Starts it. With a certificate it speaks HTTPS alone.
+    /// Starts the server. With a certificate it accepts only HTTPS.
     pub fn start(
         certificate: Option<&Certificate>,
         answer: impl Fn(&Asked, u16) -> Answer + Send + Sync + 'static,
@@ -69,7 +69,7 @@ impl ScriptedServer {
         let (known, tls) = (asked.clone(), certificate.map(server_settings));
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                // A client that goes away, or does not trust the certificate, ends its own connection alone.
+                // A client that disconnects or does not trust the certificate ends only its own connection.
                 let _ = match &tls {
                     None => serve(stream, &known, |asked| answer(asked, port)),
                     Some(tls) => encrypted(stream, tls, &known, |asked| answer(asked, port)),
@@ -137,7 +137,7 @@ fn header(head: &[String], name: &str) -> Option<String> {
     values.filter(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value.to_owned()).next()
 }
 
-/// A server before a registry, for which tokens expire at the worst times.
+/// A proxy in front of a registry whose tokens expire at the worst times.
 pub struct ExpiringServer {
     /// HOST:PORT.
     pub address: String,
@@ -145,8 +145,8 @@ pub struct ExpiringServer {
 }
 
 impl ExpiringServer {
-    /// Starts it before the registry on `address`. The question for the second file waits for this time. Files of at
-    /// least `bytes` are refused once each, before they have been sent, as a registry does whose token has expired.
+    /// Starts the proxy for the registry on `address`. The request about the second file is delayed by `wait`. Each
+    /// file of at least `bytes` is refused once before it is sent, as by a registry whose token has expired.
     pub fn start(address: &str, bytes: u64, wait: Duration) -> Self {
         let (listener, registry) = (TcpListener::bind("127.0.0.1:0").unwrap(), address.to_owned());
         let address = listener.local_addr().unwrap().to_string();
@@ -169,7 +169,7 @@ impl ExpiringServer {
                     }
                     Reaction::PassOn
                 };
-                // A client or a registry that goes away ends its own answer alone.
+                // A client or a registry that closes its connection ends only its own answer.
                 let _ = pass_on(stream, &registry, reaction);
             }
         });
@@ -188,7 +188,7 @@ enum Reaction {
     Refuse,
 }
 
-/// Passes one request on, and its answer back, if this is the reaction to it.
+/// Forwards one request and its answer, if this is the reaction to it.
 fn pass_on(mut client: TcpStream, registry: &str, reaction: impl FnOnce(&[String]) -> Reaction) -> io::Result<()> {
     let mut reader = BufReader::new(client.try_clone()?);
     let head = read_head(&mut reader)?;
@@ -205,7 +205,7 @@ fn pass_on(mut client: TcpStream, registry: &str, reaction: impl FnOnce(&[String
     let mut to_server = server.try_clone()?;
     let sending = thread::spawn(move || io::copy(&mut reader, &mut to_server));
     let answered = io::copy(&mut server, &mut client);
-    // The registry may answer before it has everything. Then nobody reads the rest.
+    // The registry may answer before it has the whole request. Then the rest is not read.
     client.shutdown(Shutdown::Both)?;
     let _ = sending.join();
     answered.map(drop)

@@ -1,4 +1,4 @@
-//! Engines of networks small enough for tests, of fixed shapes.
+//! Engines of small networks for tests, of fixed shapes.
 
 use crate::golden::GoldenComponent;
 use crate::programs::{run_with_cache_in, words};
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use tileforge_exporter::{Checkpoint, Shapes, export_task};
 use tileforge_graph::{WeightStorage, save};
 
-/// A profile for engines of a CPU in full precision. A graph of fixed sizes needs no tiles of it.
+/// A profile for CPU engines in full precision. A graph of fixed sizes needs no tiles.
 const PROFILE: &str = "\
 name: small
 provider: cpu

@@ -1,4 +1,4 @@
-//! A token server for registries, by Docker's specification of token authentication.
+//! A token server for registries, as Docker's specification of token authentication defines it.
 
 use crate::certificates::{Authority, Certificate};
 use crate::servers::{Answer, Asked, ScriptedServer};
@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::SystemTime;
 
-/// Gives the user `me` what he asks for, and the user `reader` the right to pull; the password of both is
-/// [`TokenServer::PASSWORD`]. Nobody else gets anything.
+/// Grants the user `me` every request, and the user `reader` the right to pull; the password of both is
+/// [`TokenServer::PASSWORD`]. Other users get nothing.
 pub struct TokenServer {
     server: ScriptedServer,
     scheme: &'static str,
@@ -24,10 +24,11 @@ pub struct TokenServer {
 impl TokenServer {
     /// The password of all users.
     pub const PASSWORD: &str = "s3cret-w0rd";
-    /// What stands for the user `me` and the password in a configuration that `docker login` has written.
+    /// The identity token in a configuration that `docker login` has written. It replaces the user `me` and the
+    /// password.
     pub const IDENTITY_TOKEN: &str = "1dentity-t0ken";
 
-    /// Starts it; with a certificate, it speaks HTTPS alone.
+    /// Starts the server; with a certificate, it accepts only HTTPS.
     pub fn start(authority: &Authority, certificate: Option<&Certificate>) -> Self {
         let (key, life) = (authority.signing_key(), Arc::new(AtomicI64::new(300)));
         let (certificate_text, private) = (fs::read_to_string(&key.certificate).unwrap(), key.key.clone());
@@ -47,7 +48,7 @@ impl TokenServer {
         Self { server, scheme: if certificate.is_some() { "https" } else { "http" }, key, life }
     }
 
-    /// How many seconds the next tokens live. Registries take a token for a minute longer.
+    /// Sets the lifetime of the next tokens in seconds. Registries accept a token for one more minute.
     pub fn live(&self, seconds: i64) {
         self.life.store(seconds, Ordering::Relaxed);
     }
@@ -67,7 +68,7 @@ impl TokenServer {
     }
 }
 
-/// What a request asks for.
+/// The value of a parameter in the query, or in the body of a POST.
 fn parameter(asked: &Asked, name: &str) -> String {
     let query = asked.path.split_once('?').map(|(_, query)| query.to_owned()).unwrap_or_default();
     let text = if asked.method == "POST" { String::from_utf8_lossy(&asked.body).into_owned() } else { query };
@@ -78,7 +79,7 @@ fn parameter(asked: &Asked, name: &str) -> String {
         .fold(value.to_owned(), |value, pair| value.replace(pair[0], pair[1]))
 }
 
-/// What this user may do; `None` for somebody unknown.
+/// The rights of the user; `None` for an unknown user.
 fn rights(asked: &Asked) -> Option<Vec<String>> {
     let scope = parameter(asked, "scope");
     let wanted = scope.rsplit(':').next()?.split(',').map(str::to_owned);
@@ -94,7 +95,7 @@ fn rights(asked: &Asked) -> Option<Vec<String>> {
     }
 }
 
-/// A JSON Web Token, signed by RSA.
+/// A JSON Web Token with an RSA signature.
 fn token(certificate: &str, asked: &Asked, actions: &[String], life: i64, sign: impl Fn(&str) -> Vec<u8>) -> String {
     let scope = parameter(asked, "scope");
     let name = scope.split(':').nth(1).unwrap();

@@ -1,4 +1,4 @@
-//! Checkpoints of tests, copied with changes.
+//! Checkpoints for tests, copied with changes.
 
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ pub struct Weight {
     pub data: Vec<u8>,
 }
 
-/// Copies a safetensors file, each of its weights changed by its name. The copy may take the place of the file.
+/// Copies a safetensors file and changes each weight by its name. The copy may replace the file itself.
 pub fn copy_weights(from: &Path, to: &Path, change: impl Fn(&str, &mut Weight)) {
     let bytes = fs::read(from).unwrap();
     let (_, metadata) = SafeTensors::read_metadata(&bytes).unwrap();

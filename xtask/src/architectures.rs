@@ -1,4 +1,4 @@
-//! Lists what the exporter knows, for scripts and tests that go through all architectures.
+//! Lists the exporter's architectures, for scripts and tests that iterate over them.
 
 use serde_json::{Value, json};
 use std::fmt::Write as _;
@@ -35,7 +35,7 @@ fn as_json() -> String {
 fn as_text() -> String {
     let mut text = String::new();
     for entry in registry() {
-        // Writing to a String cannot fail.
+        // Writing to a String never fails.
         let _ = writeln!(text, "{} ({})", entry.name, entry.task);
         for (name, network) in entry.presets() {
             let _ = writeln!(text, "{}", format!("    {name} {}", network.example_shapes()).trim_end());

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What code is generated from, and where it goes.
+/// The source and the target of generated code.
 struct Schema {
     /// The folder in the repository.
     folder: &'static str,
@@ -50,7 +50,7 @@ fn in_repository(path: &str) -> PathBuf {
 fn generate(Schema { folder, file, package, services, .. }: &Schema) -> Result<String, String> {
     let descriptors = protox::compile([file], [in_repository(folder)]).map_err(|e| format!("{e}"))?;
     let out = tempfile::tempdir().map_err(|e| format!("temporary folder: {e}"))?;
-    // Bytes stay a slice of the decoded buffer, without a copy.
+    // Bytes stay slices of the decoded buffer, without a copy.
     let made = if *services {
         let builder = tonic_prost_build::configure().build_client(false).build_transport(false);
         builder.bytes(".").out_dir(out.path()).compile_fds(descriptors)

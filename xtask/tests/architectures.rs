@@ -1,5 +1,5 @@
-//! Everything that `cargo xtask architectures` lists can be synthesised and exported. `make gpu-check` begins with
-//! that.
+//! Everything that `cargo xtask architectures` lists can be synthesised and exported. `make gpu-check` starts with
+//! these steps.
 #![allow(clippy::unwrap_used)] // a test's way to fail
 
 use serde_json::Value;

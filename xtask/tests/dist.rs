@@ -1,4 +1,4 @@
-//! `cargo xtask dist`: a release is taken apart, and its programs run from where it was unpacked.
+//! `cargo xtask dist`: the test unpacks a release, inspects it, and runs its programs from there.
 #![allow(clippy::unwrap_used, clippy::panic)] // a test's way to fail
 
 use flate2::read::GzDecoder;
@@ -33,7 +33,7 @@ fn success(command: &mut Command) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The folder of the programs that are tested.
+/// The folder of the tested programs.
 fn programs() -> PathBuf {
     let folder = Path::new(XTASK).parent().unwrap();
     assert!(folder.join("runtime").exists(), "runtime is not in {}; run `make test`", folder.display());
@@ -47,7 +47,7 @@ fn dist(output: &Path) -> Command {
     dist
 }
 
-/// Makes a release, signed with a new key, and returns its folder.
+/// Makes a release, signs it with a new key, and returns its folder.
 fn make(folder: &Path) -> PathBuf {
     let (output, key) = (folder.join("dist"), folder.join("release.key"));
     if !key.exists() {
@@ -77,13 +77,13 @@ fn debian() -> &'static str {
     if std::env::consts::ARCH == "aarch64" { "arm64" } else { "amd64" }
 }
 
-/// Names with bytes of the files in a folder.
+/// The names and contents of the files in a folder.
 fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     let entries = folder.read_dir().unwrap().map(|entry| entry.unwrap());
     entries.map(|entry| (entry.file_name().into_string().unwrap(), fs::read(entry.path()).unwrap())).collect()
 }
 
-/// An entry of a tar archive: its mode, and its content or where it leads.
+/// An entry of a tar archive: its mode, and its content or its link target.
 struct Entry {
     mode: u32,
     content: Vec<u8>,
@@ -119,7 +119,7 @@ fn two_runs_give_the_same_bytes() {
     for (name, bytes) in &one {
         assert!(two[name] == *bytes, "{name} differs");
     }
-    // A release without a key does not keep the signature of the one before.
+    // A release without a key removes an earlier release's signature.
     let output = folder.path().join("dist");
     success(&mut dist(&output));
     assert!(
@@ -178,7 +178,7 @@ fn the_archive_has_what_a_user_needs() {
         assert!(text(&format!("share/bash-completion/completions/{program}")).contains(program));
         assert!(text(&format!("share/fish/vendor_completions.d/{program}.fish")).contains(program));
         assert!(text(&format!("share/zsh/site-functions/_{program}")).starts_with(&format!("#compdef {program}")));
-        // Each command that help shows has a page.
+        // Each command in the help has a page.
         let help = success(Command::new(programs().join(program)).arg("--help"));
         let (_, commands) = help.split_once("Commands:\n").unwrap();
         let commands = commands.split("\n\n").next().unwrap().lines();
@@ -190,7 +190,7 @@ fn the_archive_has_what_a_user_needs() {
         assert!(text(&format!("share/man/man1/{program}.1")).contains(VERSION));
     }
     assert!(text("lib/tileforge/libonnxruntime.so").starts_with("libonnxruntime.so.1."));
-    // What `runtime setup` reads, so that it downloads nothing a second time.
+    // The record that `runtime setup` reads, so that it downloads nothing again.
     let record: Value = serde_json::from_str(&text("lib/tileforge/tileforge-setup.json")).unwrap();
     let (wheel, origin) = record["origins"].as_object().unwrap().iter().next().unwrap();
     assert!(wheel.starts_with("onnxruntime-1.") && origin["files"]["libonnxruntime.so"].is_string(), "{record}");
@@ -213,7 +213,7 @@ fn the_archive_has_what_a_user_needs() {
     assert_eq!(part("tileforge-runtime")["version"], VERSION);
     assert_eq!(part("onnxruntime")["components"][0]["type"], "file");
     assert!(!parts.iter().any(|part| part["name"] == "proptest" || part["name"] == "xtask"));
-    // Whatever a dependency refers to is in the list.
+    // Everything that a dependency refers to is in the list.
     let product = &list["metadata"]["component"]["bom-ref"];
     let known: Vec<&Value> = parts.iter().map(|part| &part["bom-ref"]).chain([product]).collect();
     for dependency in list["dependencies"].as_array().unwrap() {
@@ -297,7 +297,7 @@ fn the_container_file_fits_the_release() {
     let (_, package) = run.split_once("\"/release/").unwrap();
     let package = package.split('"').next().unwrap();
     assert!(files.contains_key(package), "{package}");
-    // The shell reads what it is told to run.
+    // The shell checks the syntax of its commands.
     let commands = run.split_once("/release").unwrap().1.to_owned();
     success(Command::new("sh").arg("-n").arg("-c").arg(commands));
 }

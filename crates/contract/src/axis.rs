@@ -31,7 +31,7 @@ pub enum Axis {
 pub struct Extent {
     /// Elements for each unit of the size.
     pub step: usize,
-    /// Elements in addition: −3 for the frames `4 · n − 3` of a clip.
+    /// Elements to add: −3 for the frames `4 · n − 3` of a clip.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub offset: isize,
     /// The least size, at least 1.
@@ -55,7 +55,7 @@ fn is_one(value: &usize) -> bool {
 }
 
 impl Extent {
-    /// This length and no other.
+    /// Exactly this length.
     pub const fn exactly(length: usize) -> Self {
         Self { step: length, offset: 0, minimum: 1, maximum: Some(1) }
     }
@@ -65,19 +65,19 @@ impl Extent {
         Self { step, offset: 0, minimum: 1, maximum: None }
     }
 
-    /// The same with another offset.
+    /// The same extent with another offset.
     #[must_use]
     pub const fn plus(self, offset: isize) -> Self {
         Self { offset, ..self }
     }
 
-    /// The same with a least length of `length`, rounded up to what the step allows.
+    /// The same extent with a least length of `length`, rounded up to what the step allows.
     #[must_use]
     pub fn at_least(self, length: usize) -> Self {
         Self { minimum: self.size_for(length).max(1), ..self }
     }
 
-    /// The same, with `factor` times as many elements.
+    /// The same extent with `factor` times as many elements.
     #[must_use]
     pub fn times(self, factor: usize) -> Self {
         let offset = self.offset.saturating_mul(isize::try_from(factor).unwrap_or(isize::MAX));
@@ -160,7 +160,7 @@ impl Default for Sizes {
 }
 
 impl Axis {
-    /// The length for some sizes; `None` if the axis does not allow them.
+    /// The length for the given sizes; `None` if the axis does not allow them.
     pub fn length(self, sizes: &Sizes) -> Option<usize> {
         match self {
             Self::Batch => Some(sizes.batch).filter(|batch| *batch > 0),

@@ -57,11 +57,11 @@ pub struct TensorSpec {
     pub meaning: Meaning,
 }
 
-/// How far the input pixels can be that an output pixel depends on, in each direction.
+/// The distance, in each direction, within which an output pixel depends on input pixels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReceptiveField {
-    /// At most this many pixels: tiles that overlap by twice this give the pixels of the whole picture.
+    /// At most this many pixels. Tiles that overlap by twice this number give the same pixels as the whole picture.
     Radius(u32),
     /// The whole picture, or unknown.
     Unbounded,
@@ -83,16 +83,16 @@ impl TensorSpec {
         Self { name: name.into(), data_type: DataType::F32, axes: axes.into(), meaning }
     }
 
-    /// The same with elements of another type.
+    /// The same tensor with elements of another type.
     #[must_use]
     pub fn of_type(self, data_type: DataType) -> Self {
         Self { data_type, ..self }
     }
 
-    /// Its shape for some sizes.
+    /// Its shape for the given sizes.
     ///
     /// # Errors
-    /// [`Error::Shape`] with the axis that does not allow the sizes.
+    /// [`Error::Shape`] with the first axis that does not allow the sizes.
     pub fn shape(&self, sizes: &Sizes) -> Result<Shape> {
         let length = |axis: &Axis| {
             axis.length(sizes).ok_or_else(|| Error::Shape {
@@ -114,17 +114,17 @@ impl TensorSpec {
         self.axis(|axis| if let Axis::Channels(count) = axis { Some(*count) } else { None })
     }
 
-    /// How its height grows.
+    /// The extent of its height.
     pub fn height(&self) -> Option<Extent> {
         self.axis(|axis| if let Axis::Height(extent) = axis { Some(*extent) } else { None })
     }
 
-    /// How its width grows.
+    /// The extent of its width.
     pub fn width(&self) -> Option<Extent> {
         self.axis(|axis| if let Axis::Width(extent) = axis { Some(*extent) } else { None })
     }
 
-    /// How its number of frames grows.
+    /// The extent of its frames.
     pub fn frames(&self) -> Option<Extent> {
         self.axis(|axis| if let Axis::Frames(extent) = axis { Some(*extent) } else { None })
     }
@@ -296,7 +296,7 @@ impl Contract {
         self.carried_names().filter_map(|(input, from)| Some((input, self.output(from)?)))
     }
 
-    /// The shapes of all inputs for some sizes.
+    /// The shapes of all inputs for the given sizes.
     ///
     /// # Errors
     /// [`Error::Shape`]: an axis does not allow one of them.
@@ -304,7 +304,7 @@ impl Contract {
         self.inputs.iter().map(|tensor| Ok((tensor.name.clone(), tensor.shape(sizes)?))).collect()
     }
 
-    /// The shapes of all outputs for some sizes.
+    /// The shapes of all outputs for the given sizes.
     ///
     /// # Errors
     /// [`Error::Shape`]: an axis does not allow one of them.
@@ -352,7 +352,8 @@ impl Contract {
     /// The sizes of a graph whose inputs and outputs have these shapes.
     ///
     /// # Errors
-    /// As [`Contract::sizes`]; or an output has another shape than those sizes give.
+    /// As [`Contract::sizes`]; or [`Error::Shape`]: an output is missing or additional, or has another shape than the
+    /// sizes give.
     pub fn check(&self, inputs: &Shapes, outputs: &Shapes) -> Result<Sizes> {
         let sizes = self.sizes(inputs)?;
         let expected = self.output_shapes(&sizes)?;

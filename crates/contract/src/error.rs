@@ -44,7 +44,7 @@ pub enum Error {
     /// The contract is for another task.
     #[error("expected a model of task {expected}, found {found}")]
     Task {
-        /// The task that was asked for.
+        /// The requested task.
         expected: crate::Task,
         /// The contract's task.
         found: crate::Task,

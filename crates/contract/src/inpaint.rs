@@ -1,14 +1,15 @@
-//! Networks that fill in what a mask covers, with their contract as one struct.
+//! Networks that inpaint the area of a mask, with their contract as one struct.
 
 use crate::rule::rule;
 use crate::{
     Axis, ChannelOrder, Contract, Error, Extent, Meaning, Precision, ReceptiveField, Result, Task, TensorSpec,
 };
 
-/// The contract of a network that makes the pixels of a picture anew where a mask is 1.
+/// The contract of a network that generates the pixels of a picture where a mask is 1.
 ///
-/// Inputs: the picture `[batch, 3, height, width]` and the mask `[batch, 1, height, width]`; output `[batch, 3, height,
-/// width]`; float32. The network sees the whole picture. It is not padded: the caller chooses what is shown.
+/// Inputs: the picture `[batch, 3, height, width]` and the mask `[batch, 1, height, width]`; output
+/// `[batch, 3, height, width]`; float32. The network sees the whole picture. The picture is not padded: the caller
+/// chooses the area that the network gets.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Inpaint {
     /// Name of the picture.
@@ -46,10 +47,11 @@ impl Inpaint {
         }
     }
 
-    /// What a contract says, if it is one of a network that fills in what a mask covers.
+    /// Reads the contract of a network that inpaints the area of a mask.
     ///
     /// # Errors
-    /// [`Error::Task`]: it is one of another task; [`Error::Rule`]: it has other tensors than such networks have.
+    /// [`Error::Task`]: the contract is for another task; [`Error::Rule`]: it has other tensors than such networks
+    /// have.
     pub fn of(contract: &Contract) -> Result<Self> {
         if contract.task != Task::Inpaint {
             return Err(Error::Task { expected: Task::Inpaint, found: contract.task });
@@ -82,7 +84,7 @@ impl Inpaint {
     }
 }
 
-/// How the height and the width of a tensor grow.
+/// The extent of the height and of the width of a tensor, which are equal.
 fn side(tensor: &TensorSpec, place: &str) -> Result<Extent> {
     let [Axis::Batch, Axis::Channels(_), Axis::Height(height), Axis::Width(width)] = *tensor.axes else {
         let found = tensor.axes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");

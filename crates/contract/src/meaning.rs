@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The meaning of a tensor's values. It suffices to make samples, and to convert pictures, texts and files.
+/// The meaning of a tensor's values. It contains all that is needed to make samples, and to convert pictures, texts
+/// and files.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Meaning {
@@ -10,7 +11,7 @@ pub enum Meaning {
     Pixels {
         /// The values of black and white before normalisation.
         range: [f32; 2],
-        /// What is subtracted, and what is divided by, for each channel in the tensor's order.
+        /// The mean to subtract and the deviation to divide by, for each channel in the tensor's order.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         normalisation: Option<Normalisation>,
         /// The order of the channels.
@@ -19,7 +20,7 @@ pub enum Meaning {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         padding: Option<Padding>,
     },
-    /// One channel that is 1 where pixels are to be made anew, and 0 where they are kept.
+    /// One channel: 1 where the network generates pixels, 0 where pixels are kept.
     Mask,
     /// Depth for each pixel.
     Depth {
@@ -29,14 +30,16 @@ pub enum Meaning {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         missing: Option<f32>,
     },
-    /// A latent picture or clip as the autoencoder has it. The diffusion model works on `(latent − shift) · scaling`.
+    /// A latent picture or clip in the scale of the autoencoder. The diffusion model works on
+    /// `(latent − shift) · scaling`.
     Latent {
         /// The factor.
         scaling: f32,
-        /// What is subtracted before.
+        /// Subtracted before the multiplication.
         shift: f32,
     },
-    /// The distribution of a latent: means in the first half of the channels, logarithms of variances in the second.
+    /// The distribution of a latent: means in the first half of the channels, logarithms of variances in the second
+    /// half.
     LatentDistribution {
         /// As in [`Meaning::Latent`].
         scaling: f32,
@@ -47,53 +50,55 @@ pub enum Meaning {
     NoisyLatent {
         /// Channels of the noisy latent.
         latent: usize,
-        /// Channels of the latent of the picture or clip that is restored; 0 for models that restore none.
+        /// Channels of the latent of the picture or clip to restore; 0 for models that do not restore.
         #[serde(default, skip_serializing_if = "is_zero")]
         condition: usize,
-        /// Channels of the mask, which is 1 where pixels are made anew; 0 for models without inpainting.
+        /// Channels of the mask, which is 1 where the model generates pixels; 0 for models without inpainting.
         mask: usize,
         /// Channels of the latent of the masked picture.
         masked_image: usize,
     },
-    /// The output of a diffusion model: noise, velocity or the sample, as its scheduler's configuration says.
+    /// The output of a diffusion model: noise, velocity or the sample, as its scheduler's configuration states.
     Prediction,
-    /// The step of the diffusion.
+    /// The timestep of the diffusion.
     Timestep {
-        /// The least and the largest step.
+        /// The least and the largest timestep.
         range: [f32; 2],
     },
     /// Tokens of a text.
     Tokens {
-        /// Tokens run from 0 to one less than this. CLIP's last two are the start and the end of a text.
+        /// Number of tokens: they run from 0 to one less than this. CLIP's last two are the start and the end of a
+        /// text.
         vocabulary: usize,
     },
-    /// What a text encoder makes of a text, and what a diffusion model is conditioned on.
+    /// A text's embedding: the output of a text encoder, and the condition of a diffusion model.
     Embedding {
-        /// Where in the encoder it comes from.
+        /// The place in the encoder that it comes from.
         from: Embedding,
     },
-    /// 1 for each token of a text, 0 for what fills the row up behind it.
+    /// 1 for each token of a text, 0 for the padding behind it.
     TextMask,
-    /// How many tokens a text has, without what fills the row up.
+    /// The number of tokens of a text, without padding.
     TextLength,
-    /// SDXL's numbers: height and width of the original, where it was cut, and the size that is asked for.
+    /// SDXL's size conditions: height and width of the original, the position of the crop, and the requested size.
     TimeIds,
-    /// How much the text counts, for networks that were trained to follow it in one evaluation: the guidance scale,
-    /// with which other networks are evaluated with and without the text.
+    /// The guidance scale as an input, for networks that were trained to follow the text in one evaluation. Other
+    /// networks apply the scale to two evaluations, with and without the text.
     Guidance {
-        /// The least and the largest scale that it was trained with.
+        /// The least and the largest scale that the network was trained with.
         range: [f32; 2],
     },
-    /// What a control network adds to a value inside a diffusion model: an output of the one and an input of the other.
+    /// What a control network adds to a value inside a diffusion model: an output of the control network, and an input
+    /// of the diffusion model.
     Residual,
-    /// An input that is the output `from` of the run before; zeros in the first run.
+    /// An input that is the output `from` of the previous run; zeros in the first run.
     Carried {
         /// The output's name.
         from: String,
     },
-    /// What a convolution over time keeps for the next chunk.
+    /// The frames that a convolution over time keeps for the next chunk.
     Cache,
-    /// Numbers whose meaning nobody states.
+    /// Numbers without a stated meaning.
     Values,
 }
 
@@ -128,7 +133,7 @@ pub enum Embedding {
     Pooled,
     /// The pooled state, projected to the space of pictures.
     Projected,
-    /// For each token, whatever the pipeline chooses: an input of diffusion models.
+    /// For each token, an embedding that the pipeline chooses: an input of diffusion models.
     Context,
 }
 
@@ -147,7 +152,7 @@ named! {
 named! {
     /// What depth measures.
     DepthUnit {
-        /// Larger is nearer; scale and shift are those of the picture alone.
+        /// Larger is nearer; scale and shift are different for each picture.
         RelativeInverse = "relative_inverse",
         /// One over the distance in metres.
         InverseMetres = "inverse_metres",

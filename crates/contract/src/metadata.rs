@@ -12,18 +12,18 @@ pub const ARCHITECTURE_KEY: &str = "tileforge.architecture";
 pub const HYPERPARAMETERS_KEY: &str = "tileforge.hyperparameters";
 /// The key of the number of elements in the checkpoint's tensors.
 pub const PARAMETERS_KEY: &str = "tileforge.parameters";
-/// The files that a graph takes its weights from, with their sizes and digests, as JSON: checkpoints that it points
-/// into, and its own weight file.
+/// The key of the files that a graph takes its weights from, with their sizes and digests, as JSON: checkpoints that
+/// the graph points into, and its own weight file.
 pub const CHECKPOINTS_KEY: &str = "tileforge.checkpoints";
 
-/// Longer texts are refused unread.
+/// Longer texts are refused without parsing.
 const BYTES_MAXIMUM: usize = 1 << 20;
 
 impl Contract {
     /// The contract as JSON.
     ///
     /// # Errors
-    /// [`Error::Rule`]: a number in it is none, so that it has no JSON form.
+    /// [`Error::Rule`]: the contract breaks a rule. For example, a number in it is NaN, which has no JSON form.
     pub fn to_json(&self) -> Result<String> {
         self.validate()?;
         let failed = |error: serde_json::Error| Error::Metadata { key: CONTRACT_KEY, reason: error.to_string() };
@@ -33,7 +33,7 @@ impl Contract {
     /// Reads a contract and checks its rules. Never panics, whatever the text is.
     ///
     /// # Errors
-    /// [`Error::Metadata`]: it is no contract; [`Error::Rule`]: it breaks a rule.
+    /// [`Error::Metadata`]: the text is not a contract; [`Error::Rule`]: the contract breaks a rule.
     pub fn from_json(text: &str) -> Result<Self> {
         let unreadable = |reason: String| Error::Metadata { key: CONTRACT_KEY, reason };
         if text.len() > BYTES_MAXIMUM {
@@ -47,7 +47,7 @@ impl Contract {
     /// The contract in a graph's metadata.
     ///
     /// # Errors
-    /// [`Error::Missing`]: there is none; those of [`Contract::from_json`].
+    /// [`Error::Missing`]: there is none; otherwise as [`Contract::from_json`].
     pub fn from_metadata(metadata: &BTreeMap<String, String>) -> Result<Self> {
         Self::from_json(metadata.get(CONTRACT_KEY).ok_or(Error::Missing { key: CONTRACT_KEY })?)
     }

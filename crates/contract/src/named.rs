@@ -1,4 +1,4 @@
-//! Enums whose values have one lower-case name, everywhere.
+//! Enums whose values have the same lower-case name everywhere.
 
 /// Defines an enum whose values have one name: in JSON, in messages and on command lines.
 macro_rules! named {

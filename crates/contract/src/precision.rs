@@ -21,7 +21,7 @@ named! {
 }
 
 impl Precision {
-    /// The lowest compute capability, `(major, minor)`, of GPUs that compute in it.
+    /// The lowest compute capability, `(major, minor)`, of GPUs that compute in this precision.
     ///
     /// Source: the table of tensor core formats in the CUDA programming guide. TensorRT 10 and CUDA 13 begin with 7.5.
     pub fn least_capability(self) -> (u32, u32) {
@@ -32,17 +32,17 @@ impl Precision {
         }
     }
 
-    /// Whether ONNX Runtime's CPU kernels compute in it.
+    /// Whether ONNX Runtime's CPU kernels compute in this precision.
     pub fn runs_on_cpu(self) -> bool {
         !matches!(self, Self::Bf16 | Self::Fp8)
     }
 
-    /// Whether it only says how weights are stored: everything is computed in FP32.
+    /// Whether the precision describes only how weights are stored: everything is computed in FP32.
     pub fn is_of_weights_alone(self) -> bool {
         matches!(self, Self::Fp16Weights | Self::Int8Weights)
     }
 
-    /// Whether a graph in it depends on the range of its activations. BF16 has the range of FP32.
+    /// Whether a graph in this precision depends on the range of its activations. BF16 has the range of FP32.
     pub fn is_calibrated(self) -> bool {
         matches!(self, Self::Fp16 | Self::Int8 | Self::Fp8)
     }

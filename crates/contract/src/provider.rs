@@ -3,7 +3,7 @@
 named! {
     /// What executes the nodes of a graph.
     Provider {
-        /// NVIDIA TensorRT for RTX, through its plugin for ONNX Runtime: plans that were built before.
+        /// NVIDIA TensorRT for RTX, through its plugin for ONNX Runtime: runs plans that were built beforehand.
         TensorRtRtx = "tensorrt-rtx",
         /// NVIDIA TensorRT, through ONNX Runtime.
         TensorRt = "tensorrt",

@@ -1,4 +1,4 @@
-//! A rule that a contract keeps or breaks.
+//! Checks of a contract's rules.
 
 use crate::{Error, Result};
 

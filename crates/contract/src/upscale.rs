@@ -27,10 +27,10 @@ pub struct Upscale {
     pub size_multiple: usize,
     /// The least height and width of the input.
     pub size_minimum: usize,
-    /// Height and width of every picture, for a network that takes whole pictures of this size alone, such as an
-    /// aligned face. `None`: pictures may have any size, because they are extended and cut into tiles.
+    /// Height and width of every picture, for a network that takes only whole pictures of this size, such as an
+    /// aligned face. `None`: pictures may have any size, because they are padded and cut into tiles.
     pub only_size: Option<usize>,
-    /// How smaller or unfitting pictures are extended.
+    /// How pictures that are too small, or no multiple of `size_multiple`, are padded.
     pub padding: Padding,
     /// How far an output pixel sees.
     pub receptive_field: ReceptiveField,
@@ -57,10 +57,11 @@ impl Upscale {
         }
     }
 
-    /// What a contract says, if it is one of a network from picture to picture.
+    /// Reads the contract of a network from picture to picture.
     ///
     /// # Errors
-    /// [`Error::Task`]: it is one of another task; [`Error::Rule`]: it has other tensors than such networks have.
+    /// [`Error::Task`]: the contract is for another task; [`Error::Rule`]: it has other tensors than such networks
+    /// have.
     pub fn of(contract: &Contract) -> Result<Self> {
         if contract.task != Task::Upscale {
             return Err(Error::Task { expected: Task::Upscale, found: contract.task });

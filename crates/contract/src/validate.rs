@@ -1,4 +1,4 @@
-//! All rules of a contract: those of every task, and those of its own.
+//! All rules of a contract: the rules for every task, and the rules for its own task.
 
 use crate::{Contract, Inpaint, Result, Task, Upscale};
 

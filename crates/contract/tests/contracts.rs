@@ -1,4 +1,4 @@
-//! Contracts through their JSON form, and tensors held to them.
+//! Contracts in their JSON form, and tensors that are checked against them.
 
 use std::collections::BTreeMap;
 
@@ -64,7 +64,7 @@ fn a_contract_survives_its_json() {
     assert_eq!(Contract::from_metadata(&BTreeMap::new()), Err(Error::Missing { key: CONTRACT_KEY }));
 }
 
-/// Graphs and manifests that exist hold this text.
+/// Existing graphs and manifests contain this text.
 #[test]
 fn the_json_of_axes_is_a_fixed_format() {
     let axes = [

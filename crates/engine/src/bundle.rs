@@ -56,7 +56,7 @@ impl Bundle {
         self.opened().path()
     }
 
-    /// The engine's name: that of its directory when it was built.
+    /// The engine's name: its directory's name when it was built.
     pub fn name(&self) -> &str {
         match self {
             Self::Engine(engine) => &engine.manifest().name,
@@ -72,8 +72,8 @@ impl Bundle {
         }
     }
 
-    /// All files but the manifest and its signature, with their digests, by their paths in the directory. The manifest
-    /// of a part stands before the part's files.
+    /// All files except the manifest and its signature, with their paths in the directory, digests and bytes. The
+    /// manifest of a part comes before the part's files.
     pub fn files(&self) -> Vec<(String, FileDigest, &[u8])> {
         match self {
             Self::Engine(engine) => files_of(engine, ""),
@@ -91,7 +91,7 @@ impl Bundle {
         }
     }
 
-    /// Checks that the directory holds nothing but the engine's files.
+    /// Checks that the directory holds only the engine's files.
     ///
     /// # Errors
     /// [`Error::Unlisted`] with a file that no manifest lists.
@@ -102,7 +102,7 @@ impl Bundle {
         }
     }
 
-    /// The manifest as JSON; under `parts`, a pipeline has the manifests of its parts in the place of their digests.
+    /// The manifest as JSON. For a pipeline, `parts` contains the manifests of its parts instead of their digests.
     ///
     /// # Errors
     /// [`Error::File`]: the manifest cannot be written as JSON.

@@ -10,9 +10,9 @@ use crate::pipeline_manifest::PipelineManifest;
 /// A manifest of either kind.
 #[derive(Clone, Debug, PartialEq)]
 pub enum BundleManifest {
-    /// That of an engine of one network.
+    /// The manifest of an engine of one network.
     Engine(Box<Manifest>),
-    /// That of a pipeline engine, which has `parts`.
+    /// The manifest of a pipeline engine, which has `parts`.
     Pipeline(PipelineManifest),
 }
 
@@ -43,10 +43,10 @@ impl BundleManifest {
         Ok(Self::Pipeline(manifest))
     }
 
-    /// The manifest of the part `part` of a pipeline: that of one network, which has the part's name.
+    /// The manifest of the part `part` of a pipeline: it must be for one network, and have the part's name.
     ///
     /// # Errors
-    /// [`Error::Manifest`]: it is another one.
+    /// [`Error::Manifest`]: it has parts, or another name.
     pub(crate) fn of_part(self, part: &str) -> Result<Manifest> {
         match self {
             Self::Pipeline(_) => Err(Error::manifest("parts: expected a part of one network, found one with parts")),
@@ -58,7 +58,7 @@ impl BundleManifest {
         }
     }
 
-    /// The engine's name: that of its directory when it was built.
+    /// The engine's name: its directory's name when it was built.
     pub fn name(&self) -> &str {
         match self {
             Self::Engine(manifest) => &manifest.name,

@@ -1,4 +1,4 @@
-//! What an engine consists of, before any of its files is read.
+//! What an engine consists of, known from its manifests alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -11,7 +11,7 @@ use crate::manifest::{MANIFEST_FILE, Manifest};
 use crate::opened::OpenedDirectory;
 use crate::signature::PublicKey;
 
-/// The files of an engine with their digests, as its manifests say that have been read so far.
+/// The files of an engine with their digests, from the manifests that have been read so far.
 #[derive(Clone, Debug)]
 pub struct Contents {
     name: String,
@@ -22,7 +22,7 @@ pub struct Contents {
 }
 
 impl Contents {
-    /// What the engine's own manifest says.
+    /// The contents that the engine's own manifest lists.
     pub fn new(manifest: BundleManifest) -> Self {
         let name = manifest.name().to_owned();
         match manifest {
@@ -39,18 +39,18 @@ impl Contents {
         }
     }
 
-    /// The engine's name: that of its directory when it was built.
+    /// The engine's name: its directory's name when it was built.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Every file but the engine's own manifest and its signature, by its path in the directory. The files of a part
-    /// are among them once its manifest was read.
+    /// Every file except the engine's own manifest and its signature, by its path in the directory. The files of a
+    /// part are included once the part's manifest has been read.
     pub fn files(&self) -> &BTreeMap<String, FileDigest> {
         &self.files
     }
 
-    /// The manifests of the networks, once all have been read: one, or one for each part.
+    /// The manifests of the networks that have been read: one, or one for each part.
     pub fn networks(&self) -> &[Manifest] {
         &self.networks
     }
@@ -71,10 +71,10 @@ impl Contents {
         self.unread.get(part).cloned()
     }
 
-    /// Adds what the manifest of a part says.
+    /// Adds the files that the manifest of a part lists.
     ///
     /// # Errors
-    /// [`Error::Manifest`]: it is the manifest of something else.
+    /// [`Error::Manifest`]: it is not the manifest of this part.
     pub fn add_part(&mut self, part: &str, manifest: BundleManifest) -> Result<()> {
         let manifest = manifest.of_part(part)?;
         self.unread.remove(part);
@@ -90,8 +90,7 @@ pub fn manifest_of(part: &str) -> String {
     format!("{part}/{MANIFEST_FILE}")
 }
 
-/// An engine directory that is sent somewhere: its manifests have been read, and whoever reads its files compares their
-/// digests.
+/// An engine directory to send: its manifests have been read, and the reader of its files compares their digests.
 #[derive(Debug)]
 pub struct EngineSource {
     opened: OpenedDirectory,
@@ -108,10 +107,10 @@ impl EngineSource {
         Self::open_of(directory, None)
     }
 
-    /// As [`EngineSource::open`], after the signature of the engine's manifest has been verified if a key is given.
+    /// As [`EngineSource::open`]. If a key is given, the signature of the engine's manifest is verified first.
     ///
     /// # Errors
-    /// As [`EngineSource::open`]; the engine is not signed, or with another key.
+    /// As [`EngineSource::open`]; or the engine is not signed, or signed with another key.
     pub fn open_of(directory: &Path, key: Option<&PublicKey>) -> Result<Self> {
         let opened = OpenedDirectory::open(directory, key)?;
         let mut contents = Contents::new(opened.manifest()?);
@@ -129,7 +128,7 @@ impl EngineSource {
         self.opened.path()
     }
 
-    /// What it consists of.
+    /// The engine's files and manifests.
     pub fn contents(&self) -> &Contents {
         &self.contents
     }
@@ -144,7 +143,7 @@ impl EngineSource {
         self.signature.as_deref()
     }
 
-    /// Opens one of [`Contents::files`]. Its bytes may be other ones than the manifest lists.
+    /// Opens one of [`Contents::files`]. Its bytes are not compared with the digest.
     ///
     /// # Errors
     /// The file is missing or cannot be opened.

@@ -17,7 +17,7 @@ pub struct Difference {
     pub second: Option<Value>,
 }
 
-/// Compares two engines: their manifests, and through the digests in them every byte of their files.
+/// Compares the manifests of two engines, and through the digests in them every byte of the files.
 ///
 /// # Errors
 /// One of the engines is not whole.

@@ -20,7 +20,7 @@ pub struct FileDigest {
     pub sha256: String,
 }
 
-/// Digests a file through a mapping, so that memory does not grow with the file.
+/// Digests a file through a memory mapping, so that memory use does not grow with the file.
 ///
 /// # Errors
 /// The file cannot be opened or mapped.

@@ -14,10 +14,10 @@ use crate::signature::PublicKey;
 /// The name of the file that holds the weights of all graphs.
 pub const WEIGHTS_FILE: &str = "model.weights";
 
-/// An engine directory that is whole: its manifest is valid, and every file matches its digest.
+/// A whole engine directory: its manifest is valid, and every file matches its digest.
 ///
-/// The directory is opened once, and each file in it once. What was digested is what [`Engine::file`] gives: a file or
-/// a folder that gets another one's name afterwards changes nothing. Clones share the opened files.
+/// The directory is opened once, and each file in it once. [`Engine::file`] returns the bytes that were digested: if
+/// another file or folder gets the same name afterwards, this has no effect. Clones share the opened files.
 #[derive(Clone, Debug)]
 pub struct Engine {
     opened: OpenedDirectory,
@@ -56,7 +56,7 @@ impl Engine {
         Ok(Self::of_checked(opened, manifest, maps))
     }
 
-    /// `maps` are the files of the manifest, in its order.
+    /// An engine whose files are already checked. `maps` are the files of the manifest, in its order.
     pub(crate) fn of_checked(
         opened: OpenedDirectory,
         manifest: Manifest,
@@ -85,12 +85,13 @@ impl Engine {
         self.manifest.graphs.iter().find(|graph| graph.file == file)
     }
 
-    /// The path of one of its files, for messages. Another file may have this path by now: use [`Engine::file`].
+    /// The path of one of its files, for messages. Another file may have this path by now: read files with
+    /// [`Engine::file`].
     pub fn path_of(&self, name: &str) -> PathBuf {
         self.directory().join(name)
     }
 
-    /// The bytes of a file that the manifest lists, as they were digested.
+    /// The digested bytes of a file that the manifest lists.
     ///
     /// # Errors
     /// [`Error::Unlisted`]: the manifest does not list the file.
@@ -107,8 +108,8 @@ impl Engine {
         self.files.get(name).ok_or_else(|| Error::Unlisted { path: self.directory().join(name) })
     }
 
-    /// A path that leads to the digested file, whatever has its name by now, for libraries that read files by path.
-    /// `None` if the file has no name any more, or if the system has no such paths.
+    /// A path that leads to the digested file, even if another file has its name by now, for libraries that read files
+    /// by path. `None` if the file has no name any more, or if the system has no such paths.
     ///
     /// # Errors
     /// [`Error::Unlisted`]: the manifest does not list the file.
@@ -116,11 +117,11 @@ impl Engine {
         self.map(name).map(FileMap::opened_path)
     }
 
-    /// Puts some of its files into a folder, for libraries that read files by path: the digested files under second
-    /// names, or copies of them. The folder should be open to this user alone.
+    /// Puts some of its files into a folder, for libraries that read files by path: hard links to the digested files,
+    /// or copies. Only this user should have access to the folder.
     ///
     /// # Errors
-    /// The manifest does not list a file, or it cannot be written.
+    /// The manifest does not list a file, or a file cannot be written.
     pub fn place_files<'n>(&self, names: impl IntoIterator<Item = &'n str>, folder: &Path) -> Result<()> {
         names.into_iter().try_for_each(|name| {
             let plain = Path::new(name).file_name().unwrap_or_default();
@@ -128,7 +129,7 @@ impl Engine {
         })
     }
 
-    /// Checks that the directory holds nothing but the engine's files.
+    /// Checks that the directory holds only the engine's files.
     ///
     /// # Errors
     /// [`Error::Unlisted`] with a file that the manifest does not list.

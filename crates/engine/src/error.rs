@@ -40,7 +40,7 @@ pub enum Error {
         /// The names of the engines in them.
         known: Vec<String>,
     },
-    /// An engine of one network is wanted, and there is one of several parts.
+    /// An engine of one network was expected, and this one has several parts.
     #[error("{}: expected an engine of one network, found one of the parts {}; each of these folders in it is an \
         engine", path.display(), parts.join(", "))]
     SeveralParts {
@@ -49,7 +49,7 @@ pub enum Error {
         /// The names of its parts.
         parts: Vec<String>,
     },
-    /// An engine of several parts is wanted, and there is one of a single network.
+    /// An engine of several parts was expected, and this one has a single network.
     #[error("{}: expected an engine of several parts, found one of a single network", path.display())]
     NoParts {
         /// The engine's directory.
@@ -60,7 +60,7 @@ pub enum Error {
     NoSuchPart {
         /// The engine's directory.
         path: PathBuf,
-        /// The name that was asked for.
+        /// The requested name.
         part: String,
         /// The names of its parts.
         parts: Vec<String>,
@@ -90,20 +90,20 @@ pub enum Error {
         /// The tensor.
         source: tileforge_contract::Error,
     },
-    /// Another size was asked of a graph that has one size only.
+    /// The graph has a fixed size, and another size was requested.
     #[error("graphs.{file}: its height and width are fixed")]
     FixedSize {
         /// The graph's file.
         file: String,
     },
-    /// A larger size was asked of a graph than it was made for.
+    /// The requested size is larger than the graph's largest size.
     #[error("graphs.{file}: expected at most {most} pixels, found {found}")]
     TooManyPixels {
         /// The graph's file.
         file: String,
         /// The pixels of its largest size.
         most: usize,
-        /// Those that were asked for.
+        /// The requested pixels.
         found: usize,
     },
     /// A manifest cannot be used; the error's source has the reason.
@@ -124,7 +124,7 @@ pub enum Error {
         /// Its real length or digest, or "missing".
         found: String,
     },
-    /// A file is used or present that the manifest does not list, so that no digest and no signature covers it.
+    /// A file is used or present that the manifest does not list. No digest and no signature covers it.
     #[error("{}: expected only files that the manifest lists, found this one", path.display())]
     Unlisted {
         /// The file.
@@ -136,7 +136,7 @@ pub enum Error {
         /// Where it was expected.
         path: PathBuf,
     },
-    /// The signature is not by the required key.
+    /// The signature was not made with the required key.
     #[error("{}: {problem}", path.display())]
     Signature {
         /// The signature's file.
@@ -154,7 +154,7 @@ pub enum Error {
         /// What it holds instead.
         found: String,
     },
-    /// The system gives no random numbers for a key.
+    /// The system provides no random numbers for a key.
     #[error("the system gives no random numbers: {reason}")]
     Random {
         /// The system's reason.
@@ -208,7 +208,8 @@ impl Error {
         Self::File { path: path.to_owned(), action, source }
     }
 
-    /// The same error about a file of the folder `from`, which is gone or has got the name `to`.
+    /// The same error, with a path in the folder `from` changed to the path in `to`: the folder `from` was removed or
+    /// renamed to `to`.
     #[must_use]
     pub fn relocated(mut self, from: &Path, to: &Path) -> Self {
         if let Self::File { path, .. }

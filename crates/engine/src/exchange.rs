@@ -1,4 +1,4 @@
-//! Putting a finished engine directory at its place.
+//! Moving a finished engine directory to its place.
 
 use crate::bundle_manifest::BundleManifest;
 use crate::error::{Error, Result};
@@ -14,10 +14,10 @@ use tileforge_files::{UsualPermissions, unfinished};
 /// An unfinished engine: a folder that is removed unless it is put at its place.
 pub use tileforge_files::unfinished::Folder as Temporary;
 
-/// Writes the manifest of either kind of engine into the folder of one that is being made.
+/// Writes the manifest of an engine of either kind into the folder of an unfinished engine.
 ///
 /// # Errors
-/// It breaks a rule of [`BundleManifest::parse`], so that nobody could read it; or it cannot be written.
+/// It breaks a rule of [`BundleManifest::parse`], which could then not read it; or it cannot be written.
 pub fn write_manifest(manifest: &impl Serialize, folder: &Path) -> Result<()> {
     let path = folder.join(MANIFEST_FILE);
     let fail = |source: io::Error| Error::file(&path, "write", source);
@@ -26,7 +26,8 @@ pub fn write_manifest(manifest: &impl Serialize, folder: &Path) -> Result<()> {
     fs::write(&path, text + "\n").map_err(fail)
 }
 
-/// Gives the folder and its files the permissions of newly made ones. Temporary files are private to their owner.
+/// Gives the folder and its files the usual permissions of new ones, because temporary files are private to their
+/// owner.
 fn make_readable(folder: &Path) -> Result<()> {
     let fail = |e| Error::file(folder, "set the permissions", e);
     let usual = UsualPermissions::in_folder(folder).map_err(fail)?;
@@ -45,8 +46,8 @@ pub fn parent_of(directory: &Path) -> &Path {
     directory.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Makes the folder that will contain an engine's `directory`, and returns it. Checks that `directory` is free or holds
-/// an older engine.
+/// Makes the parent folder of an engine's `directory`, and returns it. Checks that `directory` is free or holds an
+/// older engine.
 pub fn place_for(directory: &Path) -> Result<&Path> {
     refuse_to_replace_anything_but_an_engine(directory)?;
     let parent = parent_of(directory);
@@ -91,7 +92,7 @@ fn refuse_to_replace_anything_but_an_engine(directory: &Path) -> Result<()> {
     }
 }
 
-/// Makes a new folder in `parent`, and removes those that killed builds have left there.
+/// Makes a new temporary folder in `parent`, and removes temporary folders that killed builds have left there.
 pub fn temporary(parent: &Path) -> Result<Temporary> {
     unfinished::folder_in(parent).map_err(|e| Error::file(parent, "create a folder in", e))
 }
@@ -100,13 +101,13 @@ pub fn temporary(parent: &Path) -> Result<Temporary> {
 /// two folders.
 pub fn put_in_place(staging: Temporary, directory: &Path) -> Result<()> {
     make_readable(staging.path()).map_err(|error| error.relocated(staging.path(), directory))?;
-    // Much may have happened since the place was chosen.
+    // Check again: the directory may have changed since the place was chosen.
     refuse_to_replace_anything_but_an_engine(directory)?;
-    // A program that is stopped removes the temporary folder, and must not do so in the middle of this.
+    // A program that a signal stops removes the temporary folder, but must not do so during this step.
     let finishing = unfinished::finishing();
     if directory.exists() {
         match tileforge_files::exchange(staging.path(), directory) {
-            // Now the temporary name holds the older engine, which is removed with it.
+            // The temporary folder now holds the older engine, and is removed with it.
             Ok(true) => return Ok(()),
             Ok(false) => {
                 drop(finishing);
@@ -119,8 +120,8 @@ pub fn put_in_place(staging: Temporary, directory: &Path) -> Result<()> {
     renamed.map_err(|e| Error::file(directory, "rename the finished engine to", e))
 }
 
-/// Replaces an older engine where two folders cannot be exchanged: it is moved aside, and removed when the new one is
-/// at its place.
+/// Replaces an older engine where two folders cannot be exchanged: the older engine is moved aside, and removed when
+/// the new engine is at its place.
 fn step_aside(staging: Temporary, directory: &Path) -> Result<()> {
     let aside = temporary(parent_of(directory))?;
     let old = aside.path().join("old");
@@ -184,7 +185,7 @@ mod tests {
         refused("`mine/thesis.txt`, which the engine's manifest does not list");
         fs::remove_dir_all(place.join("mine")).unwrap();
 
-        // A signature belongs to an engine, and a missing file is a reason to unpack it again.
+        // A signature belongs to an engine, and an engine with a missing file may be replaced, too.
         fs::write(place.join("manifest.sig"), "x").unwrap();
         fs::remove_file(place.join("selftest.safetensors")).unwrap();
         put_in_place(finished(parent.path(), "1"), &place).unwrap();

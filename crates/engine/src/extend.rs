@@ -10,13 +10,13 @@ use tileforge_files::{outputs, unfinished};
 use crate::digest::sha256_file;
 use crate::{Engine, Error, Manifest, Result, exchange};
 
-/// Writes an engine that holds the files of `engine` and those of `added`, which have the names that they get in it.
-/// Files of `engine` are stored once, where the file system allows it. The new manifest lists all of them, so the
+/// Writes an engine that holds the files of `engine` and of `added`, which maps names in the new engine to source
+/// files. Files of `engine` become hard links if the file system allows it. The new manifest lists all files, so the
 /// engine has to be signed again.
 ///
 /// # Errors
-/// `directory` is that of `engine`, or holds something else than an engine; a name breaks a rule of the manifest; or a
-/// file cannot be read or written. Then nothing is written.
+/// `directory` is the directory of `engine`, or holds something else than an engine; a name breaks a rule of the
+/// manifest; or a file cannot be read or written. After an error, nothing is written.
 pub fn extend(engine: &Engine, added: &BTreeMap<String, PathBuf>, directory: &Path) -> Result<Manifest> {
     outputs::check(&[directory], &[engine.directory()]).map_err(Error::Output)?;
     let staging = exchange::temporary(exchange::place_for(directory)?)?;
@@ -37,7 +37,7 @@ fn write_to(staging: &Path, engine: &Engine, added: &BTreeMap<String, PathBuf>) 
     for (name, _) in engine.files().filter(|(name, _)| !added.contains_key(*name)) {
         engine.place_files([name], &folder_of(name)?)?;
     }
-    // Checked before anything is written under such a name.
+    // Check the names before a file is written under them.
     let unknown = crate::digest::FileDigest { bytes: 0, sha256: "0".repeat(64) };
     manifest.files.extend(added.keys().map(|name| (name.clone(), unknown.clone())));
     manifest.validate()?;

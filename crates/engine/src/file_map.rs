@@ -11,10 +11,10 @@ use tileforge_files::Mapped;
 use crate::error::{Error, Result};
 use crate::hexadecimal::hexadecimal;
 
-/// Bytes that are digested before they leave memory: a multiple of every page size.
+/// Bytes that are digested before they are released from memory: a multiple of every page size.
 const CHUNK: usize = 16 << 20;
 
-/// The bytes of a file, loaded by the system as they are read. It stays the same file whatever happens to its name.
+/// The memory-mapped bytes of a file. They stay the same file's bytes, even if the file is renamed or removed.
 #[derive(Debug)]
 pub(crate) struct FileMap(Mapped);
 
@@ -39,8 +39,8 @@ impl FileMap {
         self.0.opened_path()
     }
 
-    /// SHA-256 of the bytes, as [`sha256`](crate::digest::sha256) gives it. What has been read leaves this process's
-    /// memory again, and stays in the system's cache of files.
+    /// SHA-256 of the bytes, as [`sha256`](crate::digest::sha256) gives it. Digested bytes are released from this
+    /// process's memory, and stay in the system's file cache.
     pub(crate) fn sha256(&self) -> String {
         let mut digest = Sha256::new();
         for (number, chunk) in self.chunks(CHUNK).enumerate() {
@@ -50,7 +50,7 @@ impl FileMap {
         hexadecimal(&digest.finalize())
     }
 
-    /// Gives the file a second name, or copies it where that is impossible, such as on another file system.
+    /// Makes a hard link to the file at `target`, or a copy where that is impossible, such as on another file system.
     pub(crate) fn place_at(&self, target: &Path) -> Result<()> {
         if self.0.link(target).is_ok() {
             return Ok(());

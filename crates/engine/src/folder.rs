@@ -28,7 +28,7 @@ pub(crate) fn names(folder: &Path) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// The names in a folder, and whether each is a folder.
+/// The paths of the entries in a folder, and whether each entry is a folder.
 pub(crate) fn entries(folder: &Path) -> Result<Vec<(PathBuf, bool)>> {
     let fail = |e| Error::file(folder, "list", e);
     let entry = |entry: io::Result<fs::DirEntry>| {

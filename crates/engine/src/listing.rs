@@ -1,4 +1,4 @@
-//! The files that belong to an engine directory, as its manifests say. No file is read but manifests.
+//! The files that belong to an engine directory, from its manifests. No other file is read.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -12,14 +12,15 @@ use crate::signature::SIGNATURE_FILE;
 
 /// What an engine directory should hold, by the files' paths in it.
 pub(crate) struct Listing {
-    /// All files but manifests and the signature.
+    /// All files except the manifests and the signature.
     pub(crate) files: BTreeMap<String, FileDigest>,
-    /// The manifests: the engine's own, and those of its parts.
+    /// The manifests of the engine and of its parts.
     manifests: BTreeSet<String>,
 }
 
 impl Listing {
-    /// Reads the manifest in `directory`, and those of its parts. A part without a valid manifest has no files.
+    /// Reads the manifests of the engine in `directory` and of its parts. A part without a valid manifest has no
+    /// files.
     pub(crate) fn read(directory: &Path) -> Result<Self> {
         let opened = OpenedDirectory::open(directory, None)?;
         let mut listing = Self { files: BTreeMap::new(), manifests: BTreeSet::from([MANIFEST_FILE.to_owned()]) };

@@ -31,11 +31,12 @@ pub const SCHEMA: u32 = 2;
 pub struct Manifest {
     /// Must be [`SCHEMA`].
     pub schema: u32,
-    /// The engine's name: that of its directory when it was built.
+    /// The engine's name: its directory's name when it was built.
     pub name: String,
     /// The program that wrote it, such as "engine-builder 0.1.0".
     pub producer: String,
-    /// How it was ordered, for another build; `None` in the parts of an engine, which has it for all of them.
+    /// What was requested for the build, to repeat it; `None` in parts: the pipeline's manifest has the recipe for all
+    /// of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recipe: Option<Box<Recipe>>,
     /// The model.
@@ -44,8 +45,8 @@ pub struct Manifest {
     pub contract: Contract,
     /// The precision of most weights and activations.
     pub precision: Precision,
-    /// FP16: names of the nodes that compute in FP32 because FP16 cannot hold their values. INT8 and FP8: names of the
-    /// layers that are not in 8 bits.
+    /// FP16: names of the nodes that compute in FP32 because FP16 cannot represent their values. INT8 and FP8: names
+    /// of the layers that are not in 8 bits.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub islands: Vec<String>,
     /// What activations were measured on, if the precision needs that.
@@ -58,7 +59,7 @@ pub struct Manifest {
     pub target: Target,
     /// The software that it was built with.
     pub built_with: BuiltWith,
-    /// One graph for each tile shape, or one for all.
+    /// One graph for each tile shape, or one for all shapes.
     pub graphs: Vec<Graph>,
     /// The gates that it passed, with figures.
     pub gates: Vec<Gate>,
@@ -68,12 +69,12 @@ pub struct Manifest {
     /// The self-test.
     pub selftest: SelfTest,
     /// Every other file of the directory, by name. Files that TensorRT compiled have names `tensorrt/KEY/NAME`, plans
-    /// for RTX GPUs `tensorrt-rtx/NAME`, and what a GPU added to a plan `tensorrt-rtx/KEY/NAME`.
+    /// for RTX GPUs `tensorrt-rtx/NAME`, and files that a GPU added to a plan `tensorrt-rtx/KEY/NAME`.
     pub files: BTreeMap<String, FileDigest>,
 }
 
 impl Manifest {
-    /// Whether a file of this name belongs to the engine's directory: one that the manifest lists, or the manifest or
+    /// Whether a file of this name belongs to the engine's directory: a file that the manifest lists, the manifest, or
     /// its signature.
     pub fn has_file(&self, name: &str) -> bool {
         [MANIFEST_FILE, SIGNATURE_FILE].contains(&name) || self.files.contains_key(name)
@@ -96,7 +97,7 @@ pub struct Model {
     pub parameters: u64,
 }
 
-/// What the ranges of activations were measured on.
+/// The samples that the ranges of activations were measured on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Calibration {
@@ -106,7 +107,7 @@ pub struct Calibration {
     pub pictures: usize,
     /// Number of tiles, or of sets of tensors.
     pub tiles: usize,
-    /// SHA-256 of all tiles' values.
+    /// SHA-256 over the values of all tiles.
     pub sha256: String,
     /// How INT8 ranges were chosen: "minmax", "percentile", "entropy" or "mse".
     pub range: Option<String>,
@@ -116,13 +117,13 @@ pub struct Calibration {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LeftOut {
-    /// The budget, in minutes that each stand for a fixed number of operations.
+    /// The budget in minutes. Each minute stands for a fixed number of operations.
     pub budget_minutes: u32,
-    /// Runs of the smallest graph that would have measured more activations.
+    /// Omitted runs of the smallest graph, which would have measured more activations.
     pub calibration_runs: usize,
-    /// Calibration samples that the gates would have judged as well.
+    /// Calibration samples that the gates did not judge.
     pub judged: usize,
-    /// Files of the graphs that have no gates of their own.
+    /// Files of the graphs without gates of their own.
     pub graphs: Vec<String>,
 }
 
@@ -143,10 +144,10 @@ pub struct Target {
     pub provider: Provider,
     /// The GPU's compute capability, such as "8.9"; `None` for a CPU, and for GPUs of several capabilities.
     pub compute_capability: Option<String>,
-    /// Nothing in it is compiled: it was built on a machine without its GPU.
+    /// Whether nothing in the engine is compiled, because it was built on a machine without its GPU.
     #[serde(default, skip_serializing_if = "is_false")]
     pub portable: bool,
-    /// Sessions that run at the same time, unless the user chooses another number.
+    /// Number of sessions that run at the same time, unless the user chooses another number.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub streams: u32,
     /// Options for ONNX Runtime's TensorRT-RTX provider, by the provider's names.
@@ -158,7 +159,7 @@ pub struct Target {
     /// Options for ONNX Runtime's CUDA provider, by the provider's names.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub cuda: BTreeMap<String, String>,
-    /// Options for OpenVINO, by its names.
+    /// Options for OpenVINO, by OpenVINO's names.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub openvino: BTreeMap<String, String>,
 }
@@ -202,18 +203,18 @@ pub struct Graph {
     pub inputs: Shapes,
     /// Output shapes by tensor name.
     pub outputs: Shapes,
-    /// Whether its height and width are free: it takes every size that the contract allows, with at most as many pixels
-    /// as `inputs` have.
+    /// Whether its height and width are free: it takes every size that the contract allows, up to the number of pixels
+    /// of `inputs`.
     #[serde(default, skip_serializing_if = "is_false")]
     pub any_size: bool,
-    /// Bytes that opening or a run takes at most beside the weights: as the builder measured them with ONNX Runtime on
-    /// its processor, or else as it estimated them from the graph's shapes. Engines of older builders do not say it.
+    /// The most bytes that opening or a run takes beside the weights. The builder measured them with ONNX Runtime on
+    /// its processor, or estimated them from the graph's shapes. `None` in engines of older builders.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub values_bytes: Option<u64>,
-    /// Whether ONNX Runtime fused its operators offline, in ways that hold for any processor. Memory layouts are still
-    /// chosen on loading.
+    /// Whether ONNX Runtime fused its operators offline, in ways that are valid for any processor. Memory layouts are
+    /// still chosen on loading.
     pub optimised: bool,
-    /// The plan that TensorRT for RTX built of it.
+    /// The plan that TensorRT for RTX built from it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<Plan>,
 }
@@ -230,33 +231,33 @@ pub struct Plan {
     pub library: String,
     /// The compute capabilities that it was built for, such as "8.9".
     pub compute_capabilities: Vec<String>,
-    /// What a run of it takes, as its program says; `None` where that is not known.
+    /// The costs of a run, from the plan's own data; `None` if they are not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub figures: Option<PlanFigures>,
 }
 
-/// What a run of a plan takes.
+/// The costs of a run of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlanFigures {
-    /// Kernels that run one after the other.
+    /// Number of kernels that run in sequence.
     pub kernels: u64,
     /// Bytes that they read and write.
     pub moved_bytes: u64,
-    /// Products that convolutions, matrix products and attention add up, as far as they are known.
+    /// Multiply-add operations of convolutions, matrix products and attention, as far as they are known.
     pub multiply_adds: u64,
-    /// Bytes of the GPU's memory for what is computed, beside inputs and outputs.
+    /// Bytes of GPU memory for activations, without inputs and outputs.
     pub activation_bytes: u64,
-    /// Bytes of the GPU's memory for weights.
+    /// Bytes of GPU memory for weights.
     pub weight_bytes: u64,
-    /// Microseconds that a run takes at least on the profile's GPU, by the rates of that GPU; `None` where these are
-    /// not known. Nothing was measured.
+    /// The least microseconds of a run on the profile's GPU, calculated from the GPU's rates and not measured; `None`
+    /// if the rates are not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub least_microseconds: Option<u64>,
 }
 
 impl PlanFigures {
-    /// Bytes of the GPU's memory that a session takes.
+    /// Bytes of GPU memory that a session takes.
     pub fn memory_bytes(&self) -> u64 {
         self.weight_bytes.saturating_add(self.activation_bytes)
     }
@@ -277,7 +278,8 @@ impl Graph {
         Ok(contract.check(&self.inputs, &self.outputs)?)
     }
 
-    /// The graph as it runs on inputs of these shapes: itself, or [`Graph::resized`]; `None` if it does not take them.
+    /// The graph for inputs of these shapes: the same graph, or [`Graph::resized`]; `None` if it does not take these
+    /// shapes.
     pub fn for_inputs(&self, contract: &Contract, inputs: &Shapes) -> Option<Self> {
         if self.inputs == *inputs {
             return Some(self.clone());
@@ -286,7 +288,7 @@ impl Graph {
         (resized.inputs == *inputs).then_some(resized)
     }
 
-    /// The shapes of its inputs, as text: `image [1, 3, 64, 64], timestep [1]`; where the height and the width are free,
+    /// The shapes of its inputs, as text: `image [1, 3, 64, 64], timestep [1]`; with a free height and width,
     /// `image [1, 3, any, any] with at most 409600 pixels`.
     pub fn inputs_text(&self) -> String {
         let free = |axis: usize, shape: &[usize]| self.any_size && axis + 2 >= shape.len();
@@ -305,8 +307,7 @@ impl Graph {
     /// The same graph with the height and width of `sizes`, if these are free.
     ///
     /// # Errors
-    /// [`Error::FixedSize`]: they are not free;
-    /// [`Error::TooManyPixels`]: it takes fewer;
+    /// [`Error::FixedSize`]: height and width are fixed; [`Error::TooManyPixels`]: the graph takes fewer pixels;
     /// [`Error::Contract`]: the contract does not allow the sizes.
     pub fn resized(&self, contract: &Contract, Sizes { height, width, .. }: Sizes) -> Result<Self> {
         if !self.any_size {
@@ -324,8 +325,8 @@ impl Graph {
     }
 }
 
-/// The bytes of the values of a run, by those of a run of the same graph in another size: each value has as many elements
-/// as pixels, times something. Both sizes are numbers of pixels, or of elements of one of the values.
+/// The bytes of a run's values in the size `wanted`, from the `bytes` of a run of the same graph in the size `known`:
+/// they are proportional to the size. Both sizes are numbers of pixels, or numbers of elements of one value.
 pub fn scaled_bytes(bytes: u64, known: usize, wanted: usize) -> u64 {
     let scaled = u128::from(bytes) * wanted as u128 / (known.max(1) as u128);
     u64::try_from(scaled).unwrap_or(u64::MAX)
@@ -351,7 +352,7 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// Stands in the place of a graph where a picture was measured that all parts of a pipeline made together.
+    /// Replaces the graph's name where the gate measured a picture that all parts of a pipeline made together.
     pub const PICTURE: &str = "picture";
 }
 
@@ -373,7 +374,7 @@ mod tests {
 
     #[test]
     fn a_figure_is_read_as_it_was_written() {
-        // A faster reader of numbers takes this one for its neighbour.
+        // A faster, less exact number parser reads this number as its neighbour.
         let gate =
             Gate { name: "cosine".into(), graph: "model.onnx".into(), value: 0.9999999999999828, floor: 0.999_999 };
         let written = serde_json::to_string(&gate).unwrap();

@@ -1,4 +1,4 @@
-//! Engines by name: where a name is looked for, and what a path is.
+//! Engines by name: where names are searched for, and how they differ from paths.
 
 use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
@@ -8,34 +8,34 @@ use tileforge_files::is_plain;
 use crate::error::{Error, Result};
 use crate::manifest::MANIFEST_FILE;
 
-/// The engines that a user can name: those in some folders, as `FOLDER/PROFILE/NAME` or `FOLDER/NAME`.
+/// The engines that a user can name: they are in some folders, as `FOLDER/PROFILE/NAME` or `FOLDER/NAME`.
 #[derive(Clone, Debug)]
 pub struct NamedEngines {
     folders: Vec<PathBuf>,
 }
 
 impl NamedEngines {
-    /// The engines in these folders. A folder need not be there.
+    /// The engines in these folders, which need not exist.
     pub fn in_folders(folders: Vec<PathBuf>) -> Self {
         Self { folders }
     }
 
-    /// The directories that `engine` stands for. What is there under this path is always the path. Otherwise a name
+    /// The directories that `engine` stands for. If `engine` exists as a path, it is always this path. Otherwise
     /// `NAME` stands for the engines of that name in the first folder that has any, one for each profile, and
-    /// `PROFILE/NAME` for one of them. Nothing of an engine is read.
+    /// `PROFILE/NAME` for one of them. No file of an engine is read.
     ///
-    /// A path that cannot be a name, such as `./NAME` or an absolute one, stands for itself, whether it is there or
-    /// not.
+    /// A path that cannot be a name, such as `./NAME` or an absolute path, stands for itself, even if it does not
+    /// exist.
     ///
     /// # Errors
-    /// [`Error::NoSuchEngine`]: there is neither the path nor an engine of this name.
+    /// [`Error::NoSuchEngine`]: neither the path nor an engine of this name exists.
     pub fn find(&self, engine: &Path) -> Result<Vec<PathBuf>> {
         let Some(name) = Name::of(engine).filter(|_| engine.symlink_metadata().is_err()) else {
             return Ok(vec![engine.to_owned()]);
         };
         let of_name = |folder: &PathBuf| -> Vec<PathBuf> {
             let here = engines_in(folder).into_iter().filter(|found| name.is(found));
-            // One engine may have several names there, through links.
+            // Through links, one engine may have several names in a folder.
             let mut seen = BTreeSet::new();
             here.map(|found| found.directory(folder))
                 .filter(|directory| seen.insert(directory.canonicalize().unwrap_or_else(|_| directory.clone())))
@@ -49,8 +49,8 @@ impl NamedEngines {
         })
     }
 
-    /// The engines of the first folder that has any that `wanted` gives something for, each with what that is; those that
-    /// are in no profile's folder first.
+    /// The engines for which `wanted` returns a value, each with that value, from the first folder that has any such
+    /// engine. Engines outside of profiles' folders come first.
     pub fn first_with<T>(&self, wanted: impl Fn(&Path) -> Option<T>) -> Vec<(PathBuf, T)> {
         let of_folder = |folder: &PathBuf| -> Vec<(PathBuf, T)> {
             let directories = engines_in(folder).into_iter().map(|found| found.directory(folder));
@@ -59,7 +59,7 @@ impl NamedEngines {
         self.folders.iter().map(of_folder).find(|found| !found.is_empty()).unwrap_or_default()
     }
 
-    /// All names, sorted: `PROFILE/NAME`, or `NAME` of an engine that is in no profile's folder.
+    /// All names, sorted: `PROFILE/NAME`, or `NAME` for an engine outside of profiles' folders.
     pub fn names(&self) -> Vec<String> {
         let mut names: Vec<String> =
             self.folders.iter().flat_map(|folder| engines_in(folder)).map(Name::text).collect();
@@ -77,7 +77,7 @@ struct Name {
 }
 
 impl Name {
-    /// The name that a path may be: one plain name, or two.
+    /// The name that a path can mean: one plain name, or two; `None` if it is only a path.
     fn of(path: &Path) -> Option<Self> {
         // `NAME/` is a path, as everywhere.
         let text = path.to_str().filter(|text| !text.ends_with('/'))?;
@@ -93,7 +93,7 @@ impl Name {
         }
     }
 
-    /// Whether an engine is meant by this name.
+    /// Whether this name means the engine.
     fn is(&self, engine: &Self) -> bool {
         self.name == engine.name && (self.profile.is_none() || self.profile == engine.profile)
     }
@@ -107,13 +107,13 @@ impl Name {
     }
 }
 
-/// The engines in a folder and in the folders of profiles there, sorted. What cannot be read has none.
+/// The engines in a folder and in its profiles' folders, sorted. A folder that cannot be read has none.
 fn engines_in(folder: &Path) -> Vec<Name> {
     let mut found = Vec::new();
     for name in folders_in(folder) {
         let inner = folder.join(&name);
         if is_engine(&inner) {
-            // The folders in it are its parts.
+            // The folders in an engine are its parts.
             found.push(Name { profile: None, name });
             continue;
         }
@@ -128,7 +128,8 @@ fn is_engine(directory: &Path) -> bool {
     directory.join(MANIFEST_FILE).is_file()
 }
 
-/// The plain names of folders in a folder. What begins with a point is hidden: engines that are being written.
+/// The plain names of the folders in a folder. Names that begin with a dot are left out: for example engines that are
+/// being written.
 fn folders_in(folder: &Path) -> Vec<String> {
     let entries = folder.read_dir().into_iter().flatten().flatten();
     let names = entries.filter(|entry| entry.path().is_dir()).filter_map(|entry| entry.file_name().into_string().ok());
@@ -141,7 +142,7 @@ mod tests {
 
     use super::*;
 
-    /// Folders with engines of these paths: an empty manifest is enough, because nothing is read.
+    /// Folders with engines at these paths: an empty manifest is enough, because manifests are not read.
     fn folders(engines: &[&str]) -> (tempfile::TempDir, NamedEngines) {
         let work = tempfile::tempdir().unwrap();
         for engine in engines {

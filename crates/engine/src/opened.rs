@@ -17,7 +17,8 @@ use crate::signature::{self, PublicKey};
 
 /// An opened directory, and the bytes of its manifest.
 ///
-/// Files are opened in the opened directory. A folder that gets the directory's name afterwards changes nothing.
+/// Files are opened relative to the opened directory. If another folder gets the directory's name afterwards, this has
+/// no effect.
 #[derive(Clone, Debug)]
 pub(crate) struct OpenedDirectory {
     path: PathBuf,
@@ -26,7 +27,7 @@ pub(crate) struct OpenedDirectory {
 }
 
 impl OpenedDirectory {
-    /// Opens a directory and reads its manifest, after its signature has been verified if a key is given.
+    /// Opens a directory and reads its manifest. If a key is given, the signature is verified.
     pub(crate) fn open(path: &Path, key: Option<&PublicKey>) -> Result<Self> {
         let folder = match tileforge_files::open_folder(path) {
             Err(error) if is_missing(&error) => Err(Error::not_an_engine(path)),
@@ -43,7 +44,7 @@ impl OpenedDirectory {
         Ok(opened)
     }
 
-    /// Opens a folder in this directory, whose manifest must have this digest.
+    /// Opens a folder in this directory. Its manifest must have this digest.
     pub(crate) fn open_part(&self, name: &str, expected: &FileDigest) -> Result<Self> {
         let place = self.path.join(name).join(MANIFEST_FILE);
         let opened = self.open_any_part(name)?.ok_or_else(|| missing(&place))?;
@@ -51,7 +52,7 @@ impl OpenedDirectory {
         Ok(opened)
     }
 
-    /// Opens a folder in this directory, whatever its manifest is; `None` if there is none.
+    /// Opens a folder in this directory without checking its manifest; `None` if there is no folder or no manifest.
     pub(crate) fn open_any_part(&self, name: &str) -> Result<Option<Self>> {
         let path = self.path.join(name);
         let folder = match tileforge_files::open_folder_in(&self.folder, Path::new(name)) {
@@ -67,7 +68,7 @@ impl OpenedDirectory {
         &self.path
     }
 
-    /// The bytes of the manifest, which a signature is made over.
+    /// The bytes of the manifest, which the signature covers.
     pub(crate) fn manifest_bytes(&self) -> &[u8] {
         &self.text
     }
@@ -92,9 +93,9 @@ impl OpenedDirectory {
         }
     }
 
-    /// Checks that it holds no file but those with these names.
+    /// Checks that the directory holds only files for which `is_listed` is true.
     pub(crate) fn check_nothing_but(&self, is_listed: impl Fn(&str) -> bool) -> Result<()> {
-        // The opened directory is listed, not the path, which another one may have by now.
+        // List the opened directory, not the path, which another directory may have by now.
         let opened = tileforge_files::path_of_folder(&self.folder);
         let opened = opened.map_err(|source| Error::file(&self.path, "list", source))?;
         let names = folder::names(&opened).map_err(|error| error.relocated(&opened, &self.path))?;
@@ -125,7 +126,7 @@ impl Listed<'_> {
     }
 }
 
-/// Opens every file and compares it with its digest, several at a time. The order stays.
+/// Opens every file and compares it with its digest, several at a time. The result keeps the order of `files`.
 pub(crate) fn check_files(files: &[Listed<'_>]) -> Result<Vec<FileMap>> {
     let next = AtomicUsize::new(0);
     let check_some = || -> Result<Vec<(usize, FileMap)>> {
@@ -149,7 +150,7 @@ pub(crate) fn check_files(files: &[Listed<'_>]) -> Result<Vec<FileMap>> {
     Ok(all.into_iter().map(|(_, map)| map).collect())
 }
 
-/// Compares a file's length and, if that is right, what `sha256` finds.
+/// Compares a file's length and, if the length is right, its SHA-256.
 fn check_digest(length: usize, sha256: impl Fn() -> String, expected: &FileDigest, path: &Path) -> Result<()> {
     if length as u64 != expected.bytes {
         return Err(Error::altered(path, format!("{} bytes", expected.bytes), length.to_string()));
@@ -169,8 +170,8 @@ fn is_missing(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
-/// The content of a file of at most `most` bytes in an opened folder, whose path is `directory`; `None` if there is no
-/// such file.
+/// The content of a file of at most `most` bytes in an opened folder; `None` if there is no such file. `directory` is
+/// the folder's path, for errors.
 fn read_in(folder: &File, directory: &Path, name: &str, most: u64) -> Result<Option<Vec<u8>>> {
     let opened = tileforge_files::open_in(folder, Path::new(name));
     match opened.and_then(|file| tileforge_files::read_opened(file, most)) {

@@ -14,7 +14,7 @@ use crate::pipeline_manifest::PipelineManifest;
 use crate::roles::Roles;
 use crate::signature::PublicKey;
 
-/// A pipeline engine that is whole: an engine directory for each part, and files that belong to no part alone.
+/// A whole pipeline engine: an engine directory for each part, and files that belong to no single part.
 ///
 /// ```text
 /// E/manifest.json              the digest of each part's manifest and of each file below
@@ -24,8 +24,8 @@ use crate::signature::PublicKey;
 /// E/tokenizer/vocab.json       a file beside the parts
 /// ```
 ///
-/// What holds for [`Engine`] holds for it: everything is opened once, parts in the opened directory, and what was
-/// digested is what is used. Clones share the opened files. Parts have no parts.
+/// As for an [`Engine`], everything is opened once, parts relative to the opened directory, and the digested bytes are
+/// the bytes that are used. Clones share the opened files. Parts have no parts.
 #[derive(Clone, Debug)]
 pub struct Pipeline {
     opened: OpenedDirectory,
@@ -53,7 +53,7 @@ impl Pipeline {
         Self::check(opened, manifest)
     }
 
-    /// Opens one part alone, and checks no other part's files. The signature is the pipeline's.
+    /// Opens one part, and checks only this part's files. With a key, the pipeline's signature is verified.
     ///
     /// # Errors
     /// As [`Pipeline::open_of`]; [`Error::NoSuchPart`].
@@ -104,7 +104,7 @@ impl Pipeline {
         &self.opened
     }
 
-    /// The part of this name: that of its folder.
+    /// The part with this name, which is also its folder's name.
     pub fn part(&self, name: &str) -> Option<&Engine> {
         self.parts.get(name)
     }
@@ -114,20 +114,21 @@ impl Pipeline {
         self.parts.iter().map(|(name, engine)| (name.as_str(), engine))
     }
 
-    /// Which part of a diffusion pipeline does what: as its manifest says, or by the parts' names and contracts.
+    /// The roles of the parts of a diffusion pipeline: from its manifest, or from the parts' names and contracts.
     pub fn roles(&self) -> Roles {
         let contracts = self.parts().map(|(name, part)| (name, &part.manifest().contract)).collect();
         let stated = self.manifest.diffusion.as_ref().and_then(|diffusion| diffusion.roles.clone());
         stated.map_or_else(|| Roles::of_components(&contracts), |roles| (*roles).conditioned(&contracts))
     }
 
-    /// The path of one of its files, for messages. Another file may have this path by now: use [`Pipeline::file`].
+    /// The path of one of its files, for messages. Another file may have this path by now: read files with
+    /// [`Pipeline::file`].
     pub fn path_of(&self, name: &str) -> PathBuf {
         self.directory().join(name)
     }
 
-    /// The bytes of a file that the pipeline's manifest lists (`NAME` or `FOLDER/NAME`), as they were digested. Files
-    /// of parts are those of [`Pipeline::part`].
+    /// The digested bytes of a file that the pipeline's manifest lists (`NAME` or `FOLDER/NAME`). [`Pipeline::part`]
+    /// gives the files of parts.
     ///
     /// # Errors
     /// [`Error::Unlisted`]: the manifest does not list the file.
@@ -135,13 +136,13 @@ impl Pipeline {
         self.files.get(name).map(|map| &**map).ok_or_else(|| Error::Unlisted { path: self.path_of(name) })
     }
 
-    /// All files that the pipeline's manifest lists, by name; not those of its parts.
+    /// All files that the pipeline's manifest lists, by name, without the files of its parts.
     pub fn files(&self) -> impl Iterator<Item = (&str, &[u8])> {
         self.files.iter().map(|(name, map)| (name.as_str(), &**map))
     }
 
-    /// Checks that the directory holds nothing but the engine's files and those of its parts. A signature in a part's
-    /// folder is none of them: only the pipeline is signed.
+    /// Checks that the directory holds only the engine's files and the files of its parts. A signature in a part's
+    /// folder is not one of them, because only the pipeline is signed.
     ///
     /// # Errors
     /// [`Error::Unlisted`] with a file that no manifest lists.
@@ -155,7 +156,7 @@ impl Pipeline {
     }
 }
 
-/// Opens a directory, which must be a pipeline's.
+/// Opens the directory of a pipeline.
 fn open_outer(directory: &Path, key: Option<&PublicKey>) -> Result<(OpenedDirectory, PipelineManifest)> {
     let opened = OpenedDirectory::open(directory, key)?;
     match opened.manifest()? {

@@ -14,33 +14,33 @@ use crate::validate::{check_digest, plain_name, rule};
 /// More parts than any pipeline has.
 const PARTS_MAXIMUM: usize = 64;
 
-/// What a pipeline engine is: the networks that it holds, and the files beside them.
+/// What a pipeline engine contains: its networks, and the files beside them.
 ///
-/// It has the digest of each part's manifest, and that manifest has the digests of the part's files. So a signature
-/// over this manifest covers every file, and none is listed twice.
+/// It contains the digest of each part's manifest, and each part's manifest contains the digests of the part's files.
+/// So a signature over this manifest covers every file, and no file is listed twice.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PipelineManifest {
     /// Must be [`SCHEMA`].
     pub schema: u32,
-    /// The engine's name: that of its directory when it was built.
+    /// The engine's name: its directory's name when it was built.
     pub name: String,
     /// The program that wrote it, such as "engine-builder 0.1.0".
     pub producer: String,
-    /// The digest of each part's manifest, by the part's name: that of its folder.
+    /// The digest of each part's manifest, by the part's name, which is also its folder's name.
     pub parts: BTreeMap<String, FileDigest>,
-    /// How it was ordered, for another build. Parts have none of their own.
+    /// What was requested for the build, to repeat it. Parts have no recipes of their own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recipe: Option<Box<Recipe>>,
-    /// What a diffusion pipeline is beside its networks. `None` if the parts' contracts say everything, as those of an
-    /// autoencoder do.
+    /// The settings of a diffusion pipeline. `None` if the parts' contracts are enough, for example for an
+    /// autoencoder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub diffusion: Option<Diffusion>,
-    /// What a pipeline that restores films is beside its networks.
+    /// The settings of a pipeline that restores films.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restoration: Option<Restoration>,
-    /// The gates that a picture of all parts together passed when it was built, with figures. Those of the networks
-    /// are in the manifests of the parts.
+    /// The gates that a picture made by all parts together passed when the engine was built, with figures. The gates
+    /// of single networks are in the manifests of the parts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gates: Vec<Gate>,
     /// The files beside the parts, by name: `NAME` or `FOLDER/NAME`.
@@ -48,31 +48,31 @@ pub struct PipelineManifest {
     pub files: BTreeMap<String, FileDigest>,
 }
 
-/// What a diffusion pipeline is beside its networks, as its `model_index.json` says.
+/// The settings of a diffusion pipeline, from its `model_index.json`.
 ///
-/// Its files are those of diffusers, such as `tokenizer/vocab.json` and `scheduler/scheduler_config.json`.
+/// Its files are diffusers' own files, such as `tokenizer/vocab.json` and `scheduler/scheduler_config.json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Diffusion {
     /// The class of the pipeline in diffusers, such as "StableDiffusionXLPipeline".
     pub class: String,
-    /// An empty negative prompt gives embeddings of zeros.
+    /// Whether an empty negative prompt gives embeddings of zeros.
     pub force_zeros_for_empty_prompt: bool,
-    /// The last time ids are an aesthetic score instead of the size of the picture, as SDXL's refiner has it.
+    /// Whether the last time ids are an aesthetic score instead of the size of the picture, as in SDXL's refiner.
     pub requires_aesthetics_score: bool,
-    /// Which part does what. Engines of releases that did not write it have parts with the names of diffusers'
-    /// components: ask [`Pipeline::roles`](crate::Pipeline::roles).
+    /// The roles of the parts. Older releases did not write them; their parts have the names of diffusers' components.
+    /// Use [`Pipeline::roles`](crate::Pipeline::roles), which covers both.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub roles: Option<Box<Roles>>,
 }
 
-/// What a pipeline that restores films is beside its networks: an encoder and a decoder of clips, and a transformer of
-/// their latents. The contracts of the parts say which of them is what.
+/// The settings of a pipeline that restores films. Its networks are an encoder and a decoder of clips, and a
+/// transformer of their latents; the contracts of the parts tell which part is which.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Restoration {
-    /// The file beside the parts with the states of the text that the transformer always gets: safetensors with one
-    /// tensor `[tokens, width]`.
+    /// The file beside the parts with the transformer's constant text states: safetensors with one tensor
+    /// `[tokens, width]`.
     pub text: String,
 }
 
@@ -136,14 +136,14 @@ impl PipelineManifest {
         }
     }
 
-    /// Whether a file of this name belongs to the engine's directory and to none of its parts: one that this manifest
-    /// lists, or the manifest or its signature.
+    /// Whether a file of this name belongs to the engine itself and not to a part: a file that this manifest lists,
+    /// the manifest, or its signature.
     pub fn has_file(&self, name: &str) -> bool {
         [MANIFEST_FILE, SIGNATURE_FILE].contains(&name) || self.files.contains_key(name)
     }
 }
 
-/// A plain name that the manifest and its signature do not have.
+/// Checks that a name is plain, and is not the name of the manifest or of its signature.
 fn own_name(place: &str, name: &str) -> Result<()> {
     plain_name(place, name)?;
     rule(![MANIFEST_FILE, SIGNATURE_FILE].contains(&name), || {
@@ -183,7 +183,7 @@ mod tests {
         assert_eq!(serde_json::to_value(&first).unwrap(), value());
     }
 
-    /// Roles that other parts have than those that diffusers' components are named after.
+    /// Roles of parts whose names are not all those of diffusers' components.
     fn stated() -> Value {
         let text = json!({ "part": "text", "tokenizer": "tokenizer" });
         json!({ "denoiser": "unet", "decoder": "vae_decoder", "texts": [text] })

@@ -1,7 +1,7 @@
-//! What the manifest of an older engine says about how to make the engine again.
+//! How to make an engine again, from the manifest of an older engine.
 //!
-//! A manifest of this schema has a [`Recipe`]. Manifests that were written before have none, and those of an older
-//! schema have other keys. Of these, only keys are read whose meaning has not changed.
+//! A manifest of this schema can have a [`Recipe`]. Older manifests of this schema have none, and manifests of an
+//! older schema have other keys. From an older schema, only keys whose meaning has not changed are read.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -14,14 +14,14 @@ use crate::error::{Error, Result};
 use crate::manifest::{MANIFEST_FILE, Recipe, SCHEMA};
 use crate::opened::OpenedDirectory;
 
-/// An engine that is to be made again. Only its manifests have been read, not its other files.
+/// An engine to make again. Only its manifests have been read, not its other files.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Predecessor {
-    /// The schema of its manifest: that of this release, or an older one.
+    /// The schema of its manifest: this release's or an older one.
     pub schema: u64,
-    /// Its manifest; under `parts`, with the manifests of its parts in the place of their digests.
+    /// Its manifest. For a pipeline, `parts` contains the manifests of its parts instead of their digests.
     pub manifest: Value,
-    /// How it was ordered, if its manifest says so.
+    /// What was requested for its build, if its manifest contains it.
     pub recipe: Option<Box<Recipe>>,
 }
 
@@ -56,13 +56,13 @@ impl Predecessor {
         Ok(Self { schema, manifest, recipe })
     }
 
-    /// Whether an engine of this release can take its place. What belongs to an engine of an older schema is not known,
-    /// so it is not removed.
+    /// Whether an engine of this release can take its place. An engine of an older schema is not removed, because it
+    /// is not known which files belong to it.
     pub fn can_be_replaced(&self) -> bool {
         self.schema == u64::from(SCHEMA)
     }
 
-    /// The manifests of its networks: its own, or those of its parts by name.
+    /// The manifests of its networks: its own, or its parts' with their names.
     pub fn networks(&self) -> Vec<(Option<&str>, &Value)> {
         match self.manifest["parts"].as_object() {
             None => vec![(None, &self.manifest)],
@@ -86,19 +86,19 @@ impl Predecessor {
         }
     }
 
-    /// How INT8 chose the ranges of activations, if one method was used.
+    /// How INT8 chose the ranges of activations, if all networks used the same method.
     pub fn range(&self) -> Option<&str> {
         let found: BTreeSet<&str> =
             self.networks().into_iter().filter_map(|(_, network)| network["calibration"]["range"].as_str()).collect();
         if found.len() == 1 { found.into_iter().next() } else { None }
     }
 
-    /// Whether activations were measured on a folder of the user's.
+    /// Whether activations were measured on a folder of the user.
     pub fn was_calibrated_on_a_folder(&self) -> bool {
         self.networks().into_iter().any(|(_, network)| network["calibration"]["source"] == "folder")
     }
 
-    /// The SHA-256 of each file that it was made of, as far as it is recorded, under a name for people.
+    /// The SHA-256 of each file that it was made from, as far as it is recorded, under a readable name.
     pub fn inputs(&self) -> BTreeMap<String, String> {
         if let Some(recipe) = &self.recipe {
             let inputs = recipe.inputs.iter().map(|(name, digest)| (name.clone(), digest.sha256.clone()));

@@ -1,4 +1,4 @@
-//! How an engine was ordered: what another build needs to make it again.
+//! What was requested for an engine's build: all that another build needs to make it again.
 
 use std::collections::BTreeMap;
 
@@ -9,89 +9,90 @@ use crate::digest::FileDigest;
 use crate::error::Result;
 use crate::validate::{check_digest, plain_name, rule};
 
-/// What an engine was built of, and with which choices.
+/// The inputs and choices of an engine's build.
 ///
-/// Files have names here and no folders. So the same inputs give the same bytes wherever they are, and an engine tells
-/// nothing about the machine that built it. Their digests say whether a file that is found later is the same one.
+/// Files are recorded by name, without folders. So the same inputs give the same bytes wherever they are, and an
+/// engine reveals nothing about the machine that built it. The digests tell whether a file that is found later is the
+/// same one.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Recipe {
     /// The name of the model file, checkpoint, graph or folder.
     pub model: String,
-    /// Where a model file says that its weights are published.
+    /// Where the weights are published, according to the model file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<String>,
-    /// Every file that was read for the graphs and copied into the engine, by its name below the model's folder.
+    /// Every file that was read for the graphs or copied into the engine, by its name below the model's folder.
     pub inputs: BTreeMap<String, FileDigest>,
-    /// The one graph of several that was chosen.
+    /// The chosen graph, if the model has several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub component: Option<String>,
     /// Hyperparameters that the checkpoint does not state.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub hyperparameters: BTreeMap<String, String>,
-    /// Sizes of the pictures, width and height, that were asked for in the place of those of the model or profile.
+    /// Requested sizes of the pictures, width and height, instead of the sizes of the model or profile.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sizes: Vec<[u32; 2]>,
     /// Frames of a video in one run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub frames: Option<u16>,
-    /// What was asked for of a diffusion pipeline.
+    /// The requested settings of a diffusion pipeline.
     #[serde(default, skip_serializing_if = "DiffusionRecipe::is_empty")]
     pub diffusion: DiffusionRecipe,
-    /// What was said of an ONNX file that another program wrote.
+    /// What the user stated about an ONNX file that another program wrote.
     #[serde(default, skip_serializing_if = "ForeignRecipe::is_empty")]
     pub foreign: ForeignRecipe,
     /// The profile.
     pub profile: ProfileRecipe,
-    /// Another precision than the profile's or the model's, if one was asked for.
+    /// The requested precision, if it replaces the profile's or the model's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub precision: Option<Precision>,
     /// How activations were measured.
     pub calibration: CalibrationRecipe,
 }
 
-/// What is said of an ONNX file that another program wrote: the file does not say it itself.
+/// What the user stated about an ONNX file that another program wrote, because the file itself does not state it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ForeignRecipe {
     /// What the network does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub task: Option<Task>,
-    /// The values of black and of white, in and out; 0 and 1 if nothing is said, 0 and 255 for tensors of bytes.
+    /// The values of black and of white, in and out; if not stated, 0 and 1, or 0 and 255 for tensors of bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub input_range: Option<[f32; 2]>,
-    /// The order of the channels, in and out; red, green, blue if nothing is said.
+    /// The order of the channels, in and out; red, green, blue if not stated.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub channel_order: Option<ChannelOrder>,
-    /// What heights and widths are multiples of; found by running the network if nothing is said.
+    /// Heights and widths are multiples of this; if not stated, it is found by running the network.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub size_multiple: Option<u32>,
-    /// What the network wants subtracted from red, green and blue, in values of the range.
+    /// The means to subtract from red, green and blue, in values of the range.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mean: Option<[f32; 3]>,
-    /// What the network wants red, green and blue divided by afterwards.
+    /// The deviations to divide red, green and blue by afterwards.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deviation: Option<[f32; 3]>,
-    /// Everything, in the place of all others.
+    /// The whole contract, instead of all other fields.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub contract: Option<Contract>,
 }
 
 impl ForeignRecipe {
-    /// Whether nothing is said.
+    /// Whether nothing is stated.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// What was asked for of a diffusion pipeline.
+/// The requested settings of a diffusion pipeline.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct DiffusionRecipe {
-    /// Pictures that are made together.
+    /// Number of pictures that are made together.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub batch: Option<u16>,
-    /// Numbers of tokens of a text.
+    /// Token counts of a text.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tokens: Vec<u16>,
     /// The variant of the weights.
@@ -100,7 +101,7 @@ pub struct DiffusionRecipe {
     /// Low-rank adaptations that were merged into the weights, in this order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub adaptations: Vec<Adaptation>,
-    /// The name of the folder that describes a pipeline in one file.
+    /// The name of the folder with the configuration of a single-file pipeline.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub config: Option<String>,
 }
@@ -117,7 +118,7 @@ impl DiffusionRecipe {
 pub struct Adaptation {
     /// The file's name.
     pub file: String,
-    /// How strongly it was applied: 1 is as trained.
+    /// The strength of the adaptation: 1 is as trained.
     pub scale: f64,
     /// The file's size and digest.
     pub digest: FileDigest,
@@ -140,15 +141,15 @@ pub struct CalibrationRecipe {
     /// The folder of pictures or tensors, if there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub folder: Option<FolderRecipe>,
-    /// Number of tiles, if another one than usual was asked for.
+    /// Number of tiles, if another than the usual number was requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tiles: Option<u32>,
-    /// What calibration and gates might run, in minutes that each stand for a fixed number of operations.
+    /// The budget of calibration and gates in minutes. Each minute stands for a fixed number of operations.
     pub budget_minutes: u32,
-    /// How the range of an activation was chosen, if another method than usual was asked for.
+    /// How the range of an activation was chosen, if another than the usual method was requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub range: Option<String>,
-    /// The first and the last layer were quantised as well.
+    /// Whether the first and the last layer were quantised, too.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub all_layers: bool,
 }
@@ -164,7 +165,7 @@ pub struct FolderRecipe {
 }
 
 impl Recipe {
-    /// Checks that all names are plain and all digests have their form.
+    /// Checks that all names are plain, all digests are well-formed, scales are finite and sizes are at least 1.
     pub(crate) fn validate(&self) -> Result<()> {
         plain_name("recipe.model", &self.model)?;
         plain_name("recipe.profile.name", &self.profile.name)?;

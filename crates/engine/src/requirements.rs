@@ -1,4 +1,4 @@
-//! What an engine needs of a machine.
+//! What an engine needs from a machine.
 
 use std::collections::BTreeSet;
 
@@ -7,43 +7,43 @@ use tileforge_contract::{Precision, Provider};
 use crate::contents::Contents;
 use crate::manifest::{Graph, Manifest};
 
-/// What an engine needs of a machine, as its manifests say: enough to judge whether it fits, without any of its files.
+/// What an engine needs from a machine. Its manifests are enough to judge whether it fits, without its other files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Requirements {
     /// The engine's name.
     pub name: String,
-    /// The profile that it was built for; of parts with different ones, all of them.
+    /// The profiles that it was built for: one, or several if parts have different profiles.
     pub profiles: BTreeSet<String>,
-    /// The provider that it was built for; of parts with different ones, the best.
+    /// The provider that it was built for; the best one if parts have different providers.
     pub provider: Provider,
     /// The precisions of its networks.
     pub precisions: BTreeSet<Precision>,
-    /// The compute capabilities of the GPUs that it was built for, such as "8.9". Where it has plans, those that every
-    /// plan runs on. Empty for CPUs, and for GPUs of several capabilities without plans.
+    /// The compute capabilities of the GPUs that it was built for, such as "8.9". With plans: the capabilities that
+    /// every plan runs on. Empty for CPUs, and for GPUs of several capabilities without plans.
     pub compute_capabilities: BTreeSet<String>,
     /// The releases of TensorRT for RTX that its plans need, such as "1.7.1.116"; empty if it has no plans.
     pub releases: BTreeSet<String>,
-    /// A graph that has no plan.
+    /// The first graph without a plan; `None` if every graph has one.
     pub without_plan: Option<String>,
-    /// Nothing in it is compiled.
+    /// Whether nothing in the engine, or in one of its parts, is compiled.
     pub portable: bool,
-    /// The shape of the first input of each graph, such as "1x3x256x256", with "any" for a free height and width, and
-    /// with the part in front where there are several: "unet/2x4x64x64".
+    /// The shape of the first input of each graph, such as "1x3x256x256", with "any" for a free height and width. In a
+    /// pipeline, the part's name comes first: "unet/2x4x64x64".
     pub shapes: Vec<String>,
-    /// Bytes of the weights and of the smallest graph's inputs and outputs; of parts, those of the largest. Activations
-    /// need more.
+    /// Bytes that the smallest graph needs at least: its plan's memory if known, otherwise
+    /// [`Manifest::memory_at_least`]. For a pipeline, the bytes of the part that needs most.
     pub memory_bytes: u64,
 }
 
 impl Requirements {
-    /// Those of an engine of one network.
+    /// The requirements of an engine of one network.
     pub fn of(manifest: &Manifest) -> Self {
         let mut requirements = Self::of_parts(&manifest.name, std::slice::from_ref(manifest));
         requirements.shapes = shapes(manifest).collect();
         requirements
     }
 
-    /// Those of an engine of which all manifests have been read.
+    /// The requirements of an engine whose manifests have all been read.
     pub fn of_contents(contents: &Contents) -> Self {
         match contents.network() {
             Some(only) => Self::of(only),
@@ -79,12 +79,12 @@ impl Requirements {
 }
 
 impl Manifest {
-    /// Bytes of the weights, and of the values that a run of a graph holds at once, as the builder measured or estimated
-    /// them; or of its inputs and outputs alone, where it has not.
+    /// Bytes of the weights in an open session, and of the values in a run of the graph. The values count as the
+    /// builder measured or estimated them, but at least as the graph's inputs and outputs.
     pub fn memory_at_least(&self, graph: &Graph) -> u64 {
         let weights = self.files.iter().filter(|(name, _)| name.ends_with(".weights")).map(|(_, file)| file.bytes);
         let weights = weights.fold(0_u64, u64::saturating_add);
-        // Of these, an open session has weights in FP32.
+        // An open session holds the weights of these precisions in FP32.
         let widened = match self.precision {
             Precision::Fp16Weights => 2,
             Precision::Int8Weights => 4,
@@ -96,7 +96,7 @@ impl Manifest {
         weights.saturating_add(graph.values_bytes.unwrap_or(0).max(4 * values))
     }
 
-    /// The memory of the graph that needs least: of its plan, where that says it.
+    /// The memory of the graph that needs least. A plan's own figures are used if known.
     fn least_memory(&self) -> u64 {
         let planned = |graph: &Graph| graph.plan.as_ref()?.figures.map(|figures| figures.memory_bytes());
         self.graphs.iter().map(|graph| planned(graph).unwrap_or_else(|| self.memory_at_least(graph))).min().unwrap_or(0)

@@ -1,4 +1,4 @@
-//! Which part of a diffusion pipeline does what, and what its denoiser is conditioned on.
+//! The roles of the parts of a diffusion pipeline, and the conditions of its denoiser.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,26 +11,26 @@ use crate::validate::rule;
 /// Text encoders among diffusers' components, and the folders of their tokenizers.
 const TEXTS: [(&str, &str); 2] = [("text_encoder", "tokenizer"), ("text_encoder_2", "tokenizer_2")];
 
-/// Which part of a diffusion pipeline does what, by the parts' names.
+/// The roles of the parts of a diffusion pipeline, by the parts' names.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Roles {
     /// Predicts the noise in a latent.
     pub denoiser: String,
-    /// Makes a picture of a latent.
+    /// Makes a picture from a latent.
     pub decoder: String,
-    /// Makes a latent of a picture. Pipelines that only start from noise need none.
+    /// Makes a latent from a picture. Pipelines that only start from noise need none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub encoder: Option<String>,
-    /// Make states of a text.
+    /// The text encoders, which make states from a text.
     pub texts: Vec<TextRole>,
-    /// For each input of the denoiser that holds what became of a text, the outputs that stand side by side in it.
-    /// Engines of releases that did not write it have none: ask [`Pipeline::roles`](crate::Pipeline::roles).
+    /// For each text input of the denoiser, the text encoders' outputs that are concatenated in it. Older releases did
+    /// not write them: use [`Pipeline::roles`](crate::Pipeline::roles), which adds them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub conditions: BTreeMap<String, Vec<TextOutput>>,
 }
 
-/// An output of a part that makes states of a text.
+/// An output of a text encoder.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TextOutput {
@@ -40,7 +40,7 @@ pub struct TextOutput {
     pub output: String,
 }
 
-/// A part that makes states of a text.
+/// A text encoder among the parts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TextRole {
@@ -51,7 +51,7 @@ pub struct TextRole {
 }
 
 impl Roles {
-    /// The roles of parts that are named after diffusers' components, with the contract of each.
+    /// The roles of parts that have the names of diffusers' components. `parts` gives the contract of each.
     pub fn of_components(parts: &BTreeMap<&str, &Contract>) -> Self {
         let text = |(part, tokenizer): (&str, &str)| {
             parts.contains_key(part).then(|| TextRole { part: part.into(), tokenizer: tokenizer.into() })
@@ -66,9 +66,9 @@ impl Roles {
         roles.conditioned(parts)
     }
 
-    /// The same, with the conditions of Stable Diffusion or SDXL where none are stated: the last states of each text
-    /// encoder; or the states before the last layer, and the projected vector of the last encoder that has one, where
-    /// the denoiser takes such a vector.
+    /// The same roles, with the conditions of Stable Diffusion or SDXL if none are stated. If the denoiser takes no
+    /// projected vector: the last states of each text encoder. If it does: the states before the last layer of each
+    /// text encoder, and the projected vector of the last encoder that has one.
     pub(crate) fn conditioned(mut self, parts: &BTreeMap<&str, &Contract>) -> Self {
         let Some(denoiser) = parts.get(&*self.denoiser).filter(|_| self.conditions.is_empty()) else { return self };
         let pools = denoiser.inputs.iter().any(|input| embedding(input) == Some(Embedding::Projected));
@@ -104,7 +104,7 @@ impl Roles {
         one.chain(self.texts.iter().map(|text| &text.part)).map(String::as_str)
     }
 
-    /// Checks that each part is there and has one role, that each tokenizer has a folder of files, and that conditions
+    /// Checks that each part exists and has one role, that each tokenizer has a folder of files, and that conditions
     /// come from text encoders.
     pub(crate) fn validate(&self, is_part: impl Fn(&str) -> bool, is_folder: impl Fn(&str) -> bool) -> Result<()> {
         let mut seen = BTreeSet::new();

@@ -8,16 +8,16 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use tileforge_files::{is_same_file, owner, unfinished};
 
-/// How many folders deep engines are looked for: `engines/PROFILE/MODEL`.
+/// How many folders deep to search for engines: `engines/PROFILE/MODEL`.
 const DEPTH: usize = 2;
 
-/// Replaces files of the engine in `directory` by hard links to equal files of engines below `folder`. Returns the
+/// Replaces files of the engine in `directory` with hard links to equal files of engines below `folder`. Returns the
 /// number of bytes saved.
 ///
-/// Engines of one model share their weights this way. The other file is digested before it takes the place, so that
-/// damage does not spread. On another file system, or one without hard links, the engine keeps its own file. Sharing is
-/// safe because files of engines are never changed in place. That holds for our own programs: a file of another user,
-/// or one that everybody may write, is not shared.
+/// Engines of one model share their weights this way. The other file is digested before it replaces the engine's file,
+/// so that damage does not spread. On another file system, or on one without hard links, the engine keeps its own
+/// file. Sharing is safe because our programs never change files of engines in place. Other users' programs might, so
+/// a file of another user, or one that everybody may write, is not shared.
 ///
 /// # Errors
 /// The engine cannot be read, or a file cannot be replaced.
@@ -25,7 +25,7 @@ pub fn share_files(directory: &Path, folder: &Path) -> Result<u64> {
     let own = Listing::read(directory)?;
     let mut known: HashMap<String, Vec<PathBuf>> = HashMap::new();
     find(folder, DEPTH, &mut |engine| {
-        // What is no engine any more, or not yet, shares nothing.
+        // A directory that cannot be read as an engine shares nothing.
         for (name, digest) in Listing::read(engine).map(|listing| listing.files).unwrap_or_default() {
             known.entry(digest.sha256).or_default().push(engine.join(name));
         }
@@ -60,16 +60,18 @@ fn find(folder: &Path, depth: usize, found: &mut impl FnMut(&Path)) {
 }
 
 /// Makes `own` a link to `other` if both have the same content and are not the same file already. Returns whether it
-/// did. `scratch` is a folder outside of the engine, which holds no other files at any time.
+/// did. `scratch` is a folder outside of the engine for temporary files, because the engine's directory must never
+/// hold other files.
 ///
-/// The owner of a file can change it, now or after a change of its mode, so only this user's own files are linked.
+/// The owner of a file can always change it, if necessary after a change of its mode, so only this user's own files
+/// are linked.
 fn link(other: &Path, own: &Path, digest: &FileDigest, scratch: &Path) -> Result<bool> {
     let may_be_shared = |other: &Path| owner::may_replace(other, own).unwrap_or(false);
     if is_same_file(other, own).unwrap_or(true) || !may_be_shared(other) {
         return Ok(false);
     }
-    // The link is made under a temporary name and renamed, so there is always a whole file of this name. It is looked
-    // at and digested itself, because `other` may be another file by then.
+    // The link is made under a temporary name and renamed, so there is always a whole file of this name. The link
+    // itself is checked and digested, because `other` may be another file by then.
     let Ok(beside) = unfinished::folder_in(scratch) else { return Ok(false) };
     let linked = beside.path().join("file");
     if fs::hard_link(other, &linked).is_err()

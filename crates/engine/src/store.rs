@@ -1,4 +1,4 @@
-//! Graphs that were compiled: by TensorRT for one GPU, as EPContext models with their plans; by others for a processor.
+//! Compiled graphs: by TensorRT for one GPU, as EPContext models with their plans; by other libraries for a processor.
 //!
 //! ONNX Runtime's own cache finds engines by name and not by weights, so two engines with the same graph names would
 //! share entries (<https://github.com/microsoft/onnxruntime/issues/32254>). Here, an entry is found by the digest of
@@ -32,16 +32,16 @@ const PLAN_TAG: [u8; 4] = *b"ftrt";
 
 /// Everything that a compiled graph depends on.
 pub trait Facts: Clone + PartialEq + Serialize + DeserializeOwned {
-    /// The name of an entry's file that is opened.
+    /// The name of an entry's main file, which a library opens.
     const MAIN: &'static str;
 
-    /// All facts, in an order that stays.
+    /// All facts, in a fixed order.
     fn texts(&self) -> Vec<&str>;
 
-    /// Checks what was compiled into a folder: files with these names.
+    /// Checks the files with these names that were compiled into a folder.
     ///
     /// # Errors
-    /// Something is missing.
+    /// A file is missing or wrong.
     fn check(folder: &Path, names: &[&str]) -> Result<()>;
 
     /// The name of the entry: a digest of all facts.
@@ -56,7 +56,7 @@ pub trait Facts: Clone + PartialEq + Serialize + DeserializeOwned {
     }
 }
 
-/// Everything that a graph depends on that TensorRT compiled.
+/// Everything that a graph compiled by TensorRT depends on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TensorRtFacts {
@@ -89,7 +89,7 @@ impl Facts for TensorRtFacts {
         texts
     }
 
-    /// A context and at least one plan. ONNX Runtime does not check either before it runs them.
+    /// Checks that there are a context and at least one plan. ONNX Runtime does not check either before it runs them.
     fn check(folder: &Path, names: &[&str]) -> Result<()> {
         let is_plan = |name: &&&str| {
             let mut start = [0; 4];
@@ -111,7 +111,7 @@ struct Record<F> {
 }
 
 impl<F: Facts> Record<F> {
-    /// Reads a record, if it is the one for these facts.
+    /// Reads a record; `None` if it is not a valid record for these facts.
     fn parse(bytes: &[u8], facts: &F) -> Option<Self> {
         let record: Self = serde_json::from_slice(bytes).ok()?;
         let sound = record.facts == *facts
@@ -122,7 +122,7 @@ impl<F: Facts> Record<F> {
 }
 
 /// The names of an engine's own files for these facts, if it has an entry for them: its EPContext model and its plans.
-/// Only files that the manifest lists count, so that a signature covers them.
+/// Only files that the manifest lists count, so that the signature covers them.
 pub fn shipped(engine: &Engine, facts: &TensorRtFacts) -> Option<Vec<String>> {
     let name = |file: &str| format!("{FOLDER}/{}/{file}", facts.key());
     let record = Record::parse(engine.file(&name(RECORD)).ok()?, facts)?;
@@ -130,8 +130,7 @@ pub fn shipped(engine: &Engine, facts: &TensorRtFacts) -> Option<Vec<String>> {
     names.iter().all(|name| engine.file(name).is_ok()).then_some(names)
 }
 
-/// What the entries that an engine has of its own depend on. Records of another form are left out: nothing can use
-/// them.
+/// The facts of all entries that an engine ships. Records of another form are left out, because nothing can use them.
 pub fn shipped_facts(engine: &Engine) -> Vec<TensorRtFacts> {
     let of_record = |(name, bytes): (&str, &[u8])| {
         let is_record = name.strip_prefix(FOLDER)?.strip_prefix('/')?.split_once('/')?.1 == RECORD;
@@ -141,17 +140,17 @@ pub fn shipped_facts(engine: &Engine) -> Vec<TensorRtFacts> {
     engine.files().filter_map(of_record).collect()
 }
 
-/// Bytes that the entries of a cache take before the oldest go.
+/// The most bytes that the entries of a cache take before the oldest are removed.
 pub const CACHE_BYTES: u64 = 16 << 30;
 
-/// How long an entry stays after its last use, however many bytes there are: another process may be about to open it.
+/// How long an entry stays after its last use, even above the limit: another process may be about to open it.
 const STAYS: Duration = Duration::from_secs(3600);
 
 /// A folder of compiled graphs.
 #[derive(Clone, Debug)]
 pub struct Store {
     folder: PathBuf,
-    /// Bytes of all entries together, which a new entry does not exceed while there are others to remove.
+    /// The most bytes of all entries together. Above it, a new entry removes others, if any can be removed.
     limit: u64,
 }
 
@@ -161,8 +160,8 @@ impl Store {
         Self { folder: folder.into(), limit: u64::MAX }
     }
 
-    /// The same as a cache: where its entries take more than this many bytes together, a new one removes those that
-    /// were used least recently.
+    /// The same store as a cache: if its entries take more than this many bytes together, a new entry removes the
+    /// least recently used ones.
     #[must_use]
     pub fn with_limit(self, bytes: u64) -> Self {
         Self { limit: bytes, ..self }
@@ -177,12 +176,12 @@ impl Store {
         self.folder.join(format!("{key}.lock"))
     }
 
-    /// Whether there is an entry for these facts. Only its record is read, not its files.
+    /// Whether there is an entry for these facts. Reads only its record, not its files.
     pub fn has(&self, facts: &impl Facts) -> bool {
         self.record(facts).is_some()
     }
 
-    /// The main file for these facts, if all files of the entry are whole.
+    /// The path of the main file for these facts, if all files of the entry match their digests.
     pub fn get<F: Facts>(&self, facts: &F) -> Option<PathBuf> {
         let (record, folder) = (self.record(facts)?, self.folder.join(facts.key()));
         let whole = record.files.iter().all(|(name, expected)| is_whole(&folder.join(name), expected));
@@ -192,7 +191,7 @@ impl Store {
         })
     }
 
-    /// The bytes of the main file for these facts, if they are those that were written.
+    /// The bytes of the main file for these facts, if they match their digest.
     pub fn read<F: Facts>(&self, facts: &F) -> Option<Vec<u8>> {
         let expected = self.record(facts)?.files.remove(F::MAIN)?;
         let folder = self.folder.join(facts.key());
@@ -208,8 +207,8 @@ impl Store {
         Record::parse(&tileforge_files::read(&record, TEXT_MAXIMUM_BYTES).ok()?, facts)
     }
 
-    /// The main file for these facts. If there is none, `make` makes it in the folder that it is given. If several
-    /// processes want the same entry, one makes it and the others wait.
+    /// The path of the main file for these facts. If there is no whole entry, `make` makes its files in the given
+    /// folder. If several processes want the same entry, one makes it and the others wait.
     ///
     /// # Errors
     /// `make` fails or leaves something out ([`Facts::check`]), or a file cannot be written.
@@ -248,7 +247,7 @@ impl Store {
         Ok(folder.join(F::MAIN))
     }
 
-    /// Removes entries that were used least recently until the others fit, but for this one.
+    /// Removes the least recently used entries until the others fit, except for the entry `kept`.
     fn make_room(&self, kept: &str) {
         if self.limit == u64::MAX {
             return;
@@ -264,7 +263,7 @@ impl Store {
             if entry.key == kept {
                 continue;
             }
-            // Another process makes it again, or waits for it.
+            // The lock is taken: another process makes this entry again, or waits for it.
             let Some(lock) = File::create(self.lock_of(&entry.key)).ok().filter(|lock| lock.try_lock().is_ok()) else {
                 continue;
             };
@@ -282,7 +281,7 @@ impl Store {
     }
 }
 
-/// What a folder of the store has.
+/// One entry of the store.
 struct Entry {
     key: String,
     bytes: u64,
@@ -290,7 +289,7 @@ struct Entry {
 }
 
 impl Entry {
-    /// All entries that are whole. Of others, nothing is known.
+    /// All entries with a record. Folders without a record are left out.
     fn all(folder: &Path) -> Vec<Self> {
         let entry = |entry: fs::DirEntry| {
             let record = tileforge_files::open(&entry.path().join(RECORD)).ok()?;
@@ -303,7 +302,8 @@ impl Entry {
     }
 }
 
-/// Notes that an entry was used just now. In a folder that cannot be written to, nothing is removed either.
+/// Records that an entry was used now. A failure is ignored: in a folder without write access, no entry is removed
+/// either.
 fn used(folder: &Path) {
     let record = File::options().append(true).open(folder.join(RECORD));
     let _ = record.and_then(|record| record.set_modified(SystemTime::now()));
@@ -313,7 +313,7 @@ fn is_whole(path: &Path, expected: &FileDigest) -> bool {
     sha256_file(path).is_ok_and(|found| found == *expected)
 }
 
-/// The files of a folder, after the check that nothing is missing.
+/// The files of a folder with their digests, after [`Facts::check`].
 fn checked<F: Facts>(folder: &Path) -> Result<BTreeMap<String, FileDigest>> {
     let failed = |source: io::Error| Error::file(folder, "list", source);
     let mut files = BTreeMap::new();
@@ -452,14 +452,14 @@ mod tests {
         }
         let bytes = Entry::all(folder.path()).iter().map(|entry| entry.bytes).max().unwrap();
         let limited = all.with_limit(bytes * 3 + bytes / 2);
-        // It was used just now, and so "b" is the oldest. Another process makes "c" again.
+        // "a" was used just now, so "b" is the oldest. Another process makes "c" again.
         assert!(limited.get(&of("a")).is_some());
         let lock = File::create(limited.lock_file(&of("c"))).unwrap();
         lock.lock().unwrap();
         limited.get_or_make(&of("e"), make).unwrap();
         let left = |store: &Store| ["a", "b", "c", "d", "e"].map(|gpu| store.has(&of(gpu)));
         assert_eq!(left(&limited), [true, false, true, false, true]);
-        // What is being used stays, however many bytes there are.
+        // Entries in use stay, even above the limit.
         limited.clone().with_limit(1).get_or_make(&of("f"), make).unwrap();
         assert_eq!(left(&limited), [true, false, true, false, true]);
         drop(lock);

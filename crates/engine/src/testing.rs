@@ -1,5 +1,5 @@
-//! Manifests for tests of this crate and of others: the smallest that are right. A test writes what it is about, and
-//! changes the rest where it must.
+//! The smallest valid manifests, for tests of this crate and of others. A test gives the values that it is about, and
+//! changes the rest if it must.
 
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -7,7 +7,8 @@ use tileforge_contract::{Contract, Padding, ReceptiveField, Upscale};
 
 use crate::manifest::SCHEMA;
 
-/// An upscaler from `input` to `output`, of pictures of any size with samples of 0–1, that looks at no neighbours.
+/// An upscaler from `input` to `output`, for pictures of any size with samples of 0–1, with a receptive field of one
+/// pixel.
 pub fn upscale(scale: usize, channels: usize) -> Upscale {
     Upscale {
         input: "input".into(),

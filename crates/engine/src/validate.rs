@@ -21,7 +21,7 @@ const BATCH_MAXIMUM: usize = 64;
 /// Most sessions that run at the same time.
 const STREAMS_MAXIMUM: u32 = 16;
 
-/// The provider options that a manifest may set. Options that are paths, of libraries for example, are not among them.
+/// The provider options that a manifest may set. Options with paths, for example of libraries, are not allowed.
 const PROVIDER_OPTIONS: [&str; 15] = [
     "trt_builder_optimization_level",
     "trt_auxiliary_streams",
@@ -177,11 +177,11 @@ fn is_of_pictures(contract: &Contract) -> bool {
     tensors.all(|tensor| matches!(*tensor.axes, [Axis::Batch, Axis::Channels(_), Axis::Height(_), Axis::Width(_)]))
 }
 
-/// Checks the name of an engine: that of its directory, and a part of its manifest. It has to be a file name on every
-/// system.
+/// The name of an engine: the name of its directory, which the manifest also contains. Checks that it is a file name
+/// on every system.
 ///
 /// # Errors
-/// [`Error::Place`]: it is no such name.
+/// [`Error::Place`]: the directory has no such name.
 pub fn engine_name(directory: &Path) -> Result<&str> {
     let refused = |problem: &str| Error::Place { path: directory.to_owned(), problem: problem.into() };
     let name = directory.file_name().ok_or_else(|| refused("expected the name of an engine directory"))?;
@@ -195,19 +195,19 @@ fn compiled_name(name: &str) -> Option<&str> {
     name.strip_prefix(COMPILED_FOLDER)?.strip_prefix('/').filter(|rest| rest.matches('/').count() == 1)
 }
 
-/// The part after `tensorrt-rtx/` in the name of a plan, of the model around it, or of a file in a runtime cache: a
+/// The part after `tensorrt-rtx/` in the name of a plan, of its EPContext model, or of a file in a runtime cache: a
 /// file, or a folder and a file.
 fn in_plan_folder(name: &str) -> Option<&str> {
     name.strip_prefix(Plan::FOLDER)?.strip_prefix('/').filter(|rest| rest.matches('/').count() <= 1)
 }
 
-/// Checks the form of the SHA-256 of `name`, which stands in the list `place`.
+/// Checks the form of the SHA-256 of `name` in the list `place`.
 pub(crate) fn check_digest(place: &str, name: &str, sha256: &str) -> Result<()> {
     let sound = sha256.len() == 64 && sha256.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
     rule(sound, || format!("{place}.{name}.sha256: expected 64 lower-case hexadecimal digits"))
 }
 
-/// A name that stays in its directory on every system.
+/// Checks that a name is a plain file name on every system, which cannot leave its directory.
 pub(crate) fn plain_name(place: &str, name: &str) -> Result<()> {
     rule(tileforge_files::is_plain(name), || {
         format!("{place}: expected a plain file name, found \"{}\"", name.escape_debug())
@@ -409,7 +409,7 @@ pub(crate) mod tests {
         let error = free.resized(contract, sizes(65, 64)).unwrap_err().to_string();
         assert!(error.contains("expected at most 4096 pixels, found 4160"), "{error}");
         assert!(free.resized(contract, sizes(0, 64)).is_err());
-        // Shapes that a caller has are compared with the free lengths, not with the largest ones.
+        // A caller's shapes are compared with the free lengths, not with the largest lengths.
         let inputs = |shape: &[usize]| [("input".to_owned(), shape.to_vec())].into();
         let found = free.for_inputs(contract, &inputs(&[1, 3, 32, 128])).unwrap();
         assert_eq!(found.outputs["output"], [1, 3, 128, 512]);

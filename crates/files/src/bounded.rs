@@ -1,11 +1,11 @@
 //! Texts from files in messages.
 
-/// Bytes of a message that a reader of files may give. Real ones are far shorter.
+/// Most bytes of a message from a file reader. Usual messages are far shorter.
 const MOST: usize = 2000;
 
-/// The same message, with its middle left out where it is too long to be read.
+/// The same message, without its middle if it is too long.
 ///
-/// Names and texts in files can have many megabytes. What a message says about them stands before and behind them.
+/// Names and texts from files can have many megabytes. The message's own words are before and behind them.
 pub fn bounded(message: String) -> String {
     bounded_to(message, MOST)
 }

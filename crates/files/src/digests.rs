@@ -1,12 +1,12 @@
 //! SHA-256 of files, each computed once.
 //!
-//! One thread digests 1 to 2 GB a second, and SHA-256 of one file cannot use several. So a digest is remembered in this
-//! process, and where the program names a folder for it, also for later processes.
+//! One thread digests 1 to 2 GB a second, and SHA-256 of one file cannot use several threads. So a digest is
+//! remembered in this process, and also for later processes if the program gives a folder for this.
 //!
-//! A remembered digest counts for the same inode of the same device with the same length and the same two times of its
-//! last change: that of the content, which programs can set, and that of the inode, which the system sets. It is not
-//! remembered for a file that other users could change unseen ([`owner::check`]), nor for one that was written a moment
-//! ago, whose next change could have the same time.
+//! A remembered digest is valid for the same inode of the same device with the same length and the same two change
+//! times: the content's, which programs can set, and the inode's, which the system sets. It is not remembered for
+//! later processes if other users could change the file unnoticed ([`owner::check`]), or if the file was written a
+//! moment ago, because its next change could have the same time.
 
 use crate::system::{FileState, making, reading};
 use crate::{open, owner, unfinished};
@@ -23,15 +23,15 @@ use std::time::{Duration, SystemTime};
 
 /// Bytes that are read at a time.
 const CHUNK: usize = 4 << 20;
-/// Pieces that wait for being digested while the next ones are read.
+/// Pieces that are read ahead of digesting.
 const AHEAD: usize = 2;
-/// Digests of smaller files are not kept for later processes: they take no time.
+/// Digests of smaller files are not kept for later processes, because computing them takes little time.
 const KEPT_FROM: u64 = 16 << 20;
 /// A file that was changed less than this ago could be changed again with the same time.
 const SETTLED: Duration = Duration::from_secs(2);
-/// Remembered digests in the folder; the oldest make room.
+/// Most remembered digests in the folder; the oldest are removed.
 const MOST_KEPT: usize = 1000;
-/// No record is longer.
+/// The limit for a record in bytes.
 const RECORD_MAXIMUM_BYTES: u64 = 4096;
 
 /// Length and SHA-256 of a file.
@@ -43,12 +43,12 @@ pub struct FileSha256 {
     pub sha256: String,
 }
 
-/// How far the digesting of files is, all that are being digested at the time together.
+/// The progress of digesting, summed over all files so far.
 #[derive(Debug, Clone, Copy)]
 pub struct Digesting<'a> {
     /// One of the files.
     pub path: &'a Path,
-    /// Bytes that are digested.
+    /// Bytes that have been digested.
     pub bytes: u64,
     /// Bytes of all files that were begun.
     pub total: u64,
@@ -56,7 +56,7 @@ pub struct Digesting<'a> {
 
 type Report = Arc<dyn Fn(Digesting<'_>) + Send + Sync>;
 
-/// SHA-256 of files, each computed once. Clones share what they know.
+/// SHA-256 of files, each computed once. Clones share the known digests.
 #[derive(Clone, Default)]
 pub struct Digests(Arc<Shared>);
 
@@ -70,7 +70,7 @@ struct Shared {
     total: AtomicU64,
 }
 
-/// Everything but the digest, as a record has it.
+/// The text of a record without the digest.
 fn text(state: &FileState) -> String {
     let FileState { device, inode, length, written, changed } = state;
     let [written, changed] = [written, changed].map(|(seconds, nanoseconds)| format!("{seconds}.{nanoseconds:09}"));
@@ -84,12 +84,14 @@ impl fmt::Debug for Digests {
 }
 
 impl Digests {
-    /// Digests that are remembered in `folder` for later processes, if there is one. It is made when it is needed.
+    /// Digests that are also remembered in `folder`, if given, for later processes. The folder is made when it is
+    /// needed.
     pub fn new(folder: Option<PathBuf>) -> Self {
         Digests(Arc::new(Shared { folder, ..Shared::default() }))
     }
 
-    /// The same, which reports how far it is after every few megabytes. It knows nothing yet.
+    /// New digests with the same folder, which report their progress after every few megabytes. They know no digest
+    /// yet.
     #[must_use]
     pub fn with_report(self, report: impl Fn(Digesting<'_>) + Send + Sync + 'static) -> Self {
         let folder = self.0.folder.clone();
@@ -104,7 +106,7 @@ impl Digests {
         self.of_opened(&open(path)?, path)
     }
 
-    /// The digest of an opened file; `path` is its path.
+    /// The digest of an opened file, whose path is `path`.
     ///
     /// # Errors
     /// As [`Digests::of`].
@@ -137,8 +139,8 @@ impl Digests {
         Ok(slot.insert(FileSha256 { bytes: identity.length, sha256: found }).clone())
     }
 
-    /// Keeps a known digest of a file which this program has just given a name, or taken one from. That changes
-    /// a time of the file and no byte of it.
+    /// Keeps the known digest of a file to which this program has just added a name, or from which it has removed one.
+    /// That changes the inode's time, but not the content.
     pub fn has_new_name(&self, path: &Path) {
         let Ok(now) = FileState::of_path(path) else { return };
         let mut known = self.0.known.lock().unwrap_or_else(PoisonError::into_inner);
@@ -152,7 +154,7 @@ impl Digests {
         }
     }
 
-    /// Digests several files, as many at the same time as there are processors. [`Digests::of`] then knows them.
+    /// Digests several files, one on each processor at the same time. [`Digests::of`] then knows their digests.
     ///
     /// # Errors
     /// As [`Digests::of`], for the first file that fails, with its path.
@@ -170,7 +172,7 @@ impl Digests {
         let threads = thread::available_parallelism().map_or(1, usize::from).min(paths.len());
         thread::scope(|scope| {
             for _ in 1..threads {
-                // Without another thread, this one does all.
+                // If no thread can be started, the present thread digests all files.
                 let _ = thread::Builder::new().spawn_scoped(scope, work);
             }
             work();
@@ -203,7 +205,7 @@ impl Digests {
         counts.then(|| sha256.to_owned())
     }
 
-    /// Records a digest. That it cannot be recorded does no harm.
+    /// Records a digest. A failure is ignored: the digest is then computed again.
     fn remember(&self, path: &Path, identity: &FileState, sha256: &str) {
         let Some(record) = self.record(identity) else { return };
         let Some(folder) = record.parent() else { return };
@@ -215,17 +217,17 @@ impl Digests {
         let _ = unfinished::write(&record, format!("{} sha256 {sha256}\n", text(identity)).as_bytes());
     }
 
-    /// Where the digest of a file is recorded: one record for each inode.
+    /// The path of a file's record: one for each inode. `None` without a folder, or for a small file.
     fn record(&self, identity: &FileState) -> Option<PathBuf> {
         let folder = self.0.folder.as_ref().filter(|_| identity.length >= KEPT_FROM)?;
         Some(folder.join(format!("{:x}-{:x}", identity.device, identity.inode)))
     }
 }
 
-/// The SHA-256 that the name of a file in Hugging Face's cache states: `models--*/snapshots/…` links to `blobs/SHA256`.
+/// The SHA-256 that a file's name in Hugging Face's cache states: `models--*/snapshots/…` links to `blobs/SHA256`.
 ///
-/// The hub has stated it, and nothing has compared it with the bytes. So it may be written down where the bytes are
-/// compared with it later, and never stands for such a comparison.
+/// The hub states this digest; it has not been compared with the bytes. So it may be recorded where the bytes are
+/// compared with it later, but it never replaces this comparison.
 pub fn stated_by_hub_cache(path: &Path) -> Option<String> {
     let real = path.canonicalize().ok()?;
     let (name, blobs) = (real.file_name()?.to_str()?, real.parent()?);
@@ -234,7 +236,7 @@ pub fn stated_by_hub_cache(path: &Path) -> Option<String> {
     };
     let is_digest = name.len() == 64 && name.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
     let is_blob = blobs.file_name()? == "blobs" && of_hub(blobs.parent()?.file_name()?.to_str()?);
-    // Small files have another digest as their names, and files that were put there by hand have any.
+    // Small files have a digest of another kind as names, and files that a user put there can have any name.
     (is_digest && is_blob).then(|| name.to_owned())
 }
 
@@ -279,11 +281,11 @@ fn is_ours(path: &Path) -> bool {
 
 fn is_settled(identity: &FileState) -> bool {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    // A time in the future says nothing.
+    // A file with a time in the future does not count as settled.
     u64::try_from(identity.written.0).is_ok_and(|written| written + SETTLED.as_secs() <= now.as_secs())
 }
 
-/// Removes the oldest records where there are too many.
+/// Removes the oldest records if there are too many.
 fn make_room(folder: &Path) {
     let records = folder.read_dir().into_iter().flatten().flatten().map(|entry| entry.path());
     let mut records: Vec<(SystemTime, PathBuf)> = records

@@ -1,9 +1,9 @@
-//! Where a program's own files are: those that were installed with it, and not those of the user.
+//! Where a program's own files are, which were installed with it.
 
 use std::path::{Path, PathBuf};
 
-/// The source tree that this crate was compiled in. A released program has none: `cargo xtask dist` sets the variable.
-/// On the machine of its user, that path may belong to another account.
+/// The source tree that this crate was compiled in. A released program has none, because on its user's machine this
+/// path may belong to another account: `cargo xtask dist` sets the variable.
 const SOURCE_TREE: Option<&str> =
     source_tree(option_env!("TILEFORGE_RELEASE"), concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
 
@@ -19,8 +19,8 @@ pub fn built_in() -> Option<&'static Path> {
     SOURCE_TREE.map(Path::new)
 }
 
-/// The folders of this name that came with the program, whether they are there or not: beside the executable, in
-/// `../share/tileforge`, where releases have them, and in the source tree that it was built in.
+/// The folders of this name that may have come with the program: beside the executable, in `../share/tileforge`, where
+/// releases have them, and in the source tree that it was built in. They need not exist.
 pub fn installed(name: &str) -> Vec<PathBuf> {
     around(&executable_folder(), built_in(), name)
 }

@@ -1,9 +1,9 @@
-//! What came of a download, kept beside its place until it is whole.
+//! The files of an incomplete download, kept beside its place until it is whole.
 //!
-//! The place may be in a folder that others may write, such as `/tmp`, where the name of what is kept can be guessed. So
-//! it is a folder that is this user's own and that no other user may enter, or nothing is done. What is in it is
-//! reached through the opened folder alone, and never through a link. A program that ends at once leaves it only with
-//! something in it.
+//! The place may be in a folder that others may write, such as `/tmp`, where they can guess the kept folder's name. So
+//! a new folder is closed to other users, and an existing folder must belong to this user and not be writable by
+//! everybody; otherwise it is refused. Its files are reached only through the opened folder, and never through a link.
+//! A program that ends at once leaves the folder only if it is not empty.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Write};
@@ -22,10 +22,10 @@ use crate::unfinished;
 #[cfg(doc)]
 use crate::Refused;
 
-/// More often than another process that ends can remove the folder just when it was opened.
+/// Attempts to open the folder, each of which fails if an ending process removes the folder just then.
 const ATTEMPTS: usize = 100;
 
-/// Stands behind the name of a file that is not whole yet.
+/// The ending of the name of a file that is not whole yet.
 const NEW: &str = ".new";
 
 /// A folder `NAME.part` beside the place `NAME`. It is locked while it is in use.
@@ -37,7 +37,7 @@ pub struct Kept {
     _live: Live,
 }
 
-/// Why there is no folder to keep anything in.
+/// Why there is no folder to keep files in.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NotKept {
@@ -54,14 +54,14 @@ pub enum NotKept {
         path: PathBuf,
         /// What was tried, as a verb.
         action: &'static str,
-        /// Why not; [`Refused::NotOwn`] for what another user can change.
+        /// The reason; [`Refused::NotOwn`] for a folder that another user can change.
         source: io::Error,
     },
 }
 
 impl Kept {
-    /// Makes the folder beside `place`, or takes the one that an earlier process of this user left. `waiting` is called
-    /// before it waits for another process, and says whether to wait.
+    /// Makes the folder beside `place`, or takes the folder that an earlier process of this user left. If another
+    /// process uses the folder, `waiting` is called, and returns whether to wait for that process.
     ///
     /// # Errors
     /// Another process uses the folder; it is a link, a file, or another user can change it; the system's reason.
@@ -73,7 +73,7 @@ impl Kept {
             let path = path.clone();
             move |source: io::Error| NotKept::File { path, action, source }
         };
-        // What a killed process has put together of the kept files would be a second name of them.
+        // Unfinished results of a killed process may contain hard links to the kept files.
         unfinished::remove_abandoned(parent_of(&path));
         for _ in 0..ATTEMPTS {
             let made = Live::make(Abandoned::RemovedIfEmpty, || own_folder::make(&path), |()| path.clone());
@@ -107,8 +107,8 @@ impl Kept {
         &self.path
     }
 
-    /// Opens a file of it to read and write, or makes it. What is not a file of this user, or has a second name, is
-    /// removed first.
+    /// Opens a file in the folder to read and write, or makes it. An existing file that does not belong to this user
+    /// or has a second name is removed first, and so is anything that is not a file.
     ///
     /// # Errors
     /// The system's reason.
@@ -120,12 +120,12 @@ impl Kept {
         self.folder.create(name)
     }
 
-    /// Bytes of a file that are there.
+    /// The length of a file in bytes; 0 if it is missing.
     pub fn length(&self, name: &str) -> u64 {
         self.folder.read(name).and_then(|file| file.metadata()).map_or(0, |found| found.len())
     }
 
-    /// A small file; `None` if it is not there.
+    /// The content of a small file; `None` if it is missing.
     ///
     /// # Errors
     /// It has more than `most` bytes; the system's reason.
@@ -136,7 +136,7 @@ impl Kept {
         }
     }
 
-    /// Replaces a small file. The older one is there until the new one is whole.
+    /// Replaces a small file. The older file stays until the new one is whole.
     ///
     /// # Errors
     /// The system's reason.
@@ -147,7 +147,7 @@ impl Kept {
         self.folder.replace(name, &new)
     }
 
-    /// Removes a file, if it is there.
+    /// Removes a file, if it exists.
     ///
     /// # Errors
     /// The system's reason.
@@ -155,7 +155,7 @@ impl Kept {
         self.folder.remove(name)
     }
 
-    /// Gives a file its name outside of the folder. An older file of this name is replaced.
+    /// Moves a file out of the folder to the path `to`. An older file there is replaced.
     ///
     /// # Errors
     /// The system's reason.
@@ -164,7 +164,7 @@ impl Kept {
         self.folder.rename(name, to)
     }
 
-    /// Gives a file a second name, or copies it where that is impossible.
+    /// Makes a hard link to a file, or a copy where that is impossible.
     ///
     /// # Errors
     /// The second name is taken, or the file cannot be copied.
@@ -177,7 +177,7 @@ impl Kept {
         }
     }
 
-    /// Bytes that the file system of the folder has for this user.
+    /// Free bytes of the folder's file system for this user.
     ///
     /// # Errors
     /// The system's reason.
@@ -185,7 +185,7 @@ impl Kept {
         self.folder.free_bytes()
     }
 
-    /// Whether nothing is in it.
+    /// Whether the folder is empty.
     ///
     /// # Errors
     /// The system's reason.
@@ -193,7 +193,7 @@ impl Kept {
         Ok(self.folder.names()?.is_empty())
     }
 
-    /// Removes the files that `is_known` names, and the folder. Other files stay, and the folder with them.
+    /// Removes the files for which `is_known` is true, and then the folder if it is empty. Other files stay.
     ///
     /// # Errors
     /// The system's reason.
@@ -221,7 +221,7 @@ fn parent_of(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Why a path that is no folder is not used.
+/// The error for a path that is not a folder.
 fn other_than_folder(path: &Path) -> io::Error {
     let found = fs::symlink_metadata(path).map_or("something else", |found| name_of(found.file_type()));
     not_own(found.to_owned())
@@ -233,7 +233,7 @@ fn check_own(folder: &File, path: &Path) -> io::Result<()> {
     if found.is_mine() && !found.everybody_writes() {
         return Ok(());
     }
-    // Some file systems give all files one owner and one mode. There, every folder is as this one.
+    // Some file systems give all files the same owner and mode. So compare with a new folder at the same place.
     let new = Standing::of_path(unfinished::folder_in(parent_of(path))?.path())?;
     if found.account() != new.account() {
         return Err(not_own(format!("one of {}", found.account())));
@@ -294,7 +294,7 @@ mod tests {
         kept.write("b", b"second").unwrap();
         assert_eq!(kept.read("b", 6).unwrap().unwrap(), b"second");
         assert!(kept.read("b", 5).is_err() && kept.read("c", 5).unwrap().is_none() && !kept.is_empty().unwrap());
-        // What cannot be written leaves the older one.
+        // If the new file cannot be written, the older file stays.
         fs::create_dir(part.join("b.new")).unwrap();
         assert!(kept.write("b", b"third").is_err());
         assert_eq!(kept.read("b", 6).unwrap().unwrap(), b"second");
@@ -374,7 +374,7 @@ mod tests {
         assert!(kept.read("text", 100).is_err());
         kept.write("text", b"new").unwrap();
         assert_eq!(fs::read_to_string(&victim).unwrap(), "precious");
-        // Nothing but a folder can be in the way of a file.
+        // Only a folder can be in the way of a file.
         fs::create_dir(inside("folder")).unwrap();
         assert!(kept.open("folder").is_err());
     }
@@ -394,7 +394,7 @@ mod tests {
             while !waits.load(Ordering::Relaxed) {
                 std::thread::yield_now();
             }
-            // The folder that the second one waits for goes, and it makes another.
+            // The first removes the folder that the second waits for, and the second makes a new one.
             first.remove(|_| true).unwrap();
             let second = second.join().unwrap().unwrap();
             assert!(second.is_there() && second.is_empty().unwrap());

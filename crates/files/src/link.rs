@@ -1,4 +1,4 @@
-//! Second names of files.
+//! Hard links, exchanges and real paths of files.
 
 use std::fs;
 use std::io;
@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use crate::system::placing;
 use crate::system::state::Identity;
 
-/// Gives a file a second name, or copies it where that is impossible, such as on another file system.
+/// Makes a hard link to a file, or a copy where that is impossible, such as on another file system.
 ///
 /// # Errors
-/// The second name is taken, or the file cannot be copied.
+/// The path `second` exists, or the file cannot be copied.
 pub fn link_or_copy(file: &Path, second: &Path) -> io::Result<()> {
     match fs::hard_link(file, second) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => fs::copy(file, second).map(drop),
@@ -18,7 +18,7 @@ pub fn link_or_copy(file: &Path, second: &Path) -> io::Result<()> {
     }
 }
 
-/// Exchanges two folders in one step. Returns whether it did: not every system and file system can.
+/// Exchanges two folders in one step. Returns whether it did, because not every system and file system supports this.
 ///
 /// # Errors
 /// The system's reason.
@@ -26,13 +26,14 @@ pub fn exchange(one: &Path, other: &Path) -> io::Result<bool> {
     placing::exchange(one, other)
 }
 
-/// The reason why a file or folder cannot be replaced, with what can be done where the system does not say it.
+/// The reason why a file or folder cannot be replaced. If the system's reason is unclear, a hint for the user is
+/// added.
 pub fn not_replaced(error: io::Error) -> io::Error {
     placing::not_replaced(error)
 }
 
-/// The path of a file without links. On Windows, without the prefix `\\?\` where it is not needed: the loader of
-/// libraries does not take it everywhere, and `..` means nothing behind it.
+/// The path of a file with all links resolved. On Windows, without the prefix `\\?\` where it is not needed: the
+/// library loader does not accept it everywhere, and `..` has no meaning behind it.
 ///
 /// # Errors
 /// There is no such file, or the system's reason.

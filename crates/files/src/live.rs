@@ -1,4 +1,4 @@
-//! What this process has not finished.
+//! The unfinished files and folders of this process.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,30 +9,31 @@ use std::sync::{Mutex, PoisonError};
 
 use parking_lot::{ReentrantMutex, ReentrantMutexGuard};
 
-/// The paths of all unfinished files and folders of this process, in the order in which they were made. Two threads may
-/// have the same one.
+/// The paths of all unfinished files and folders of this process, in the order in which they were made. Two threads
+/// may have the same path.
 static LIVE: Mutex<BTreeMap<u64, (PathBuf, Abandoned)>> = Mutex::new(BTreeMap::new());
-/// Held while something gets its name. Several files may get theirs together, so a thread may hold it twice.
+/// Held while a file or folder gets its final name. Several files may get their names together, so a thread may hold
+/// it twice.
 static FINISHING: ReentrantMutex<()> = ReentrantMutex::new(());
-/// Threads that still write into a folder make its removal fail. They end with the process, which does not wait for
-/// them.
+/// Most attempts to remove a folder. Threads that still write into it make the removal fail, and the process does not
+/// wait for these threads.
 const ATTEMPTS: usize = 1000;
 
-/// What becomes of something unfinished when its program ends at once.
+/// What happens to an unfinished file or folder when its program ends at once.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Abandoned {
-    /// It goes, with all that is in it.
+    /// It is removed with its content.
     Removed,
-    /// A folder that the next program goes on with goes only if nothing is in it.
+    /// A folder that the next program continues with is removed only if it is empty.
     RemovedIfEmpty,
 }
 
-/// Something unfinished, until this is dropped.
+/// An entry in the list of unfinished files and folders, removed on drop.
 #[derive(Debug)]
 pub(crate) struct Live(u64);
 
 impl Live {
-    /// Makes something and notes its path. Nothing is made any more after [`abandon_all`].
+    /// Makes a file or folder and lists its path. After [`abandon_all`], nothing more is made: the thread waits.
     pub(crate) fn make<T>(
         abandoned: Abandoned,
         make: impl FnOnce() -> io::Result<T>,
@@ -53,8 +54,8 @@ impl Drop for Live {
     }
 }
 
-/// Makes folders in an unfinished one. The functions of the standard library would make that again, too, if a signal has
-/// just had it removed.
+/// Makes folders in an unfinished folder. If a signal has just made this process remove the unfinished folder, the
+/// standard library's functions would make it again; this function waits instead.
 ///
 /// # Errors
 /// The system's reason.
@@ -63,21 +64,21 @@ pub fn create_folders(path: &Path) -> io::Result<()> {
     fs::create_dir_all(path)
 }
 
-/// While this is held, [`abandon_all`] waits. Hold it while an unfinished folder gets its name, or while several files
-/// that belong together get theirs.
+/// While the guard is held, [`abandon_all`] waits. Hold it while an unfinished folder gets its final name, or while
+/// several files that belong together get theirs.
 pub fn finishing() -> ReentrantMutexGuard<'static, ()> {
     FINISHING.lock()
 }
 
-/// Removes everything that this process has not finished, for a program that ends at once. From now on, nothing is
-/// made and nothing gets its name: a thread that tries waits until the process ends.
+/// Removes all unfinished files and folders of this process, for a program that ends at once. From now on, nothing is
+/// made and nothing gets its final name: a thread that tries waits until the process ends.
 pub fn abandon_all() {
     mem::forget(FINISHING.lock());
     let live = LIVE.lock().unwrap_or_else(PoisonError::into_inner);
     for (path, abandoned) in live.values() {
         match abandoned {
             Abandoned::Removed => remove(path),
-            // What is in it stays.
+            // Fails if the folder is not empty, so that its content stays.
             Abandoned::RemovedIfEmpty => drop(fs::remove_dir(path)),
         }
     }
@@ -87,7 +88,7 @@ pub fn abandon_all() {
 fn remove(path: &Path) {
     for _ in 0..ATTEMPTS {
         let Ok(found) = fs::symlink_metadata(path) else { return };
-        // What could not be removed is tried again: a thread may have written into it.
+        // Try again after a failure: a thread may have written into the folder.
         let _ = if found.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
     }
 }

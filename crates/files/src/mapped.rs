@@ -1,9 +1,9 @@
 //! Files mapped into memory.
 //!
-//! Unsafe code: mapping a file is unsafe because another process may cut it while it is mapped. On Unix, a read behind
-//! the new end then raises SIGBUS; Windows refuses to cut such a file. Only a copy of the file, of many gigabytes,
-//! could avoid that. Every program that maps weights accepts this risk. Our own files are written once, renamed into
-//! place, and never changed.
+//! Unsafe code: mapping a file is unsafe because another process may truncate it while it is mapped. On Unix, a read
+//! behind the new end then raises SIGBUS; Windows refuses to truncate such a file. Only a copy of the file, of many
+//! gigabytes, could avoid that. Every program that maps weights accepts this risk. Our own files are written once,
+//! renamed into place, and never changed.
 #![allow(unsafe_code)]
 
 use std::fs::File;
@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 
 use crate::system::{mapping, placing, reading};
 
-/// An opened file and its bytes, loaded by the system as they are read. It stays the same file whatever happens to its
-/// name.
+/// An opened file and its memory-mapped bytes. They stay the same file's bytes, even if the file is renamed or
+/// removed.
 #[derive(Debug)]
 pub struct Mapped {
     file: File,
@@ -31,8 +31,8 @@ impl Mapped {
         let map = if file.metadata()?.len() == 0 {
             None
         } else {
-            // SAFETY: the mapping is read-only and private to this value; the module's documentation speaks of files
-            // that change while they are mapped.
+            // SAFETY: the mapping is read-only and private to this value; for files that change while they are mapped,
+            // see the module's documentation.
             Some(unsafe { memmap2::Mmap::map(&file) }?)
         };
         Ok(Self { file, map })
@@ -43,8 +43,8 @@ impl Mapped {
         &self.file
     }
 
-    /// Takes a part of the file out of this process's memory, where the system can do this; it is read again when it is
-    /// needed. The part begins at a multiple of every page size.
+    /// Releases a part of the file from this process's memory, if the system supports this. Later accesses read it
+    /// again. The part begins at a multiple of every page size.
     pub fn leave(&self, part: Range<usize>) {
         if let Some(map) = &self.map {
             mapping::leave(map, part);
@@ -62,31 +62,31 @@ impl Mapped {
     /// Fills a buffer from the file, without the mapping.
     ///
     /// # Errors
-    /// The file ends before; the system's reason.
+    /// The file ends before the buffer is full; or the system's reason.
     pub fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
         reading::read_exact_at(&self.file, buffer, offset)
     }
 
-    /// Appends `length` bytes from `offset` on to `target` inside the kernel. A file system that shares blocks copies
-    /// nothing. `appended` gets the number of bytes of each piece.
+    /// Appends `length` bytes from `offset` on to `target` inside the kernel. A file system that can share blocks does
+    /// not copy them. `appended` receives the number of bytes of each piece.
     ///
     /// # Errors
-    /// [`io::ErrorKind::UnexpectedEof`]: the file ends before the part does; or the system's reason. The error is
-    /// [`io::ErrorKind::Unsupported`], and nothing was appended, where the system cannot do this between these files.
+    /// [`io::ErrorKind::UnexpectedEof`]: the file ends before the part does. [`io::ErrorKind::Unsupported`]: the
+    /// system cannot do this between these files, and nothing was appended. Otherwise the system's reason.
     pub fn append_to(&self, offset: u64, length: u64, target: &File, appended: &mut dyn FnMut(u64)) -> io::Result<()> {
         reading::append_part(&self.file, offset, length, target, appended)
     }
 
-    /// A path that leads to the opened file whatever its name is by now; `None` if it has lost its name, or if the
-    /// system has no such paths.
+    /// A path that leads to the opened file even if it has been renamed; `None` if the file has no name any more, or
+    /// if the system has no such paths.
     pub fn opened_path(&self) -> Option<PathBuf> {
         placing::path_of_opened(&self.file)
     }
 
-    /// Gives the opened file a second name.
+    /// Makes a hard link to the opened file.
     ///
     /// # Errors
-    /// The name is taken, or the system's reason, such as another file system.
+    /// The path `target` exists, or the system's reason, such as another file system.
     pub fn link(&self, target: &Path) -> io::Result<()> {
         placing::link(&self.file, target)
     }

@@ -1,4 +1,4 @@
-//! Names that come out of files.
+//! Names from files, and names as bytes.
 
 use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
@@ -6,8 +6,8 @@ use std::path::{Component, MAIN_SEPARATOR, Path};
 
 use crate::system::names;
 
-/// Whether a name that comes out of a file is one plain name: joined to a folder, it stays in that folder, on every
-/// system. It also has no control characters, so that it can be shown on a terminal.
+/// Whether a name from a file is one plain name: joined to a folder, it stays in that folder, on every system. It also
+/// has no control characters, so a terminal can show it.
 pub fn is_plain(name: &str) -> bool {
     let mut parts = Path::new(name).components();
     matches!(parts.next(), Some(Component::Normal(part)) if part == name)
@@ -17,8 +17,8 @@ pub fn is_plain(name: &str) -> bool {
         && !names::is_reserved(OsStr::new(name))
 }
 
-/// A name of these bytes: text, and parts of names as [`OsStr::as_encoded_bytes`] gives them, which begin and end
-/// beside text.
+/// A name from these bytes. They must be text, and parts of names as [`OsStr::as_encoded_bytes`] gives them, which
+/// begin and end next to text.
 pub fn from_bytes(bytes: Vec<u8>) -> OsString {
     names::from_bytes(bytes)
 }

@@ -1,8 +1,8 @@
 //! Opening files whose names come from a user or from another file.
 //!
-//! A named pipe, a device or a socket in place of a file would make a program wait for ever, or read without end. So
-//! everything that reads a file opens it here, and gets a regular file or an error. A file that is held in memory is
-//! read with a limit, because a sparse file takes no space on a disk whatever its length.
+//! A named pipe, a device or a socket instead of a file would make a program wait for ever, or read without end. So
+//! all code that reads a file opens it here, and gets a regular file or an error. A file that is read into memory has
+//! a limit, because a sparse file takes no space on the disk, however long it is.
 
 use std::fs::{File, FileType};
 use std::io::{self, Read};
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use crate::refused::{Refused, not_regular};
 use crate::system::{opening, standing::Standing};
 
-/// No configuration, index, recipe or table of figures is larger.
+/// The limit for text files in bytes: no configuration, index, recipe or table of figures is larger.
 pub const TEXT_MAXIMUM_BYTES: u64 = 64 << 20;
 
 /// Opens a regular file to read it. Never waits for another program.
@@ -22,7 +22,7 @@ pub fn open(path: &Path) -> io::Result<File> {
     regular(opening::read(path)?)
 }
 
-/// Opens a regular file by its path from an opened folder, which stays the same folder whatever happens to its name.
+/// Opens a regular file by its path relative to an opened folder, which stays the same folder even if it is renamed.
 ///
 /// # Errors
 /// As [`open`].
@@ -33,7 +33,7 @@ pub fn open_in(folder: &File, path: &Path) -> io::Result<File> {
 /// Opens a folder, for [`open_in`].
 ///
 /// # Errors
-/// The system's reason; [`io::ErrorKind::NotADirectory`] for anything else than a folder.
+/// The system's reason; [`io::ErrorKind::NotADirectory`] if the path is not a folder.
 pub fn open_folder(path: &Path) -> io::Result<File> {
     opening::folder(path)
 }
@@ -46,7 +46,7 @@ pub fn open_folder_in(folder: &File, path: &Path) -> io::Result<File> {
     opening::folder_in(folder, path)
 }
 
-/// A path that leads to an opened folder, to list it. On Unix, it does so whatever the folder's name is by now.
+/// A path that leads to an opened folder, to list it. On Unix, it leads there even if the folder has been renamed.
 ///
 /// # Errors
 /// The system's reason.
@@ -54,13 +54,13 @@ pub fn path_of_folder(folder: &File) -> io::Result<PathBuf> {
     opening::path_of_folder(folder)
 }
 
-/// Whether a path leads to a named pipe, which may be read once.
+/// Whether a path leads to a named pipe, which can be read only once.
 pub fn is_named_pipe(path: &Path) -> bool {
     opening::is_named_pipe(path)
 }
 
-/// Opens a regular file to read it and to write behind its end; makes it if it is missing. A link is not followed, so
-/// that nothing is written elsewhere.
+/// Opens a regular file to read and append to it; makes it if it is missing. A link is not followed, so that nothing
+/// is written elsewhere.
 ///
 /// # Errors
 /// As [`open`].
@@ -68,7 +68,7 @@ pub fn open_to_append(path: &Path) -> io::Result<File> {
     regular(opening::append(path)?)
 }
 
-/// What a path that belongs to this user is.
+/// The kind of a path that belongs to this user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EntryKind {
     File,
@@ -98,7 +98,7 @@ fn regular(file: File) -> io::Result<File> {
 /// The whole content of a regular file.
 ///
 /// # Errors
-/// As [`open`]; [`Refused::TooLong`] for more than `most` bytes; there is not as much memory.
+/// As [`open`]; [`Refused::TooLong`] for more than `most` bytes; or there is not enough memory.
 pub fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     read_opened(open(path)?, most)
 }
@@ -106,7 +106,7 @@ pub fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
 /// The whole content of a file that has just been opened.
 ///
 /// # Errors
-/// [`Refused::TooLong`] for more than `most` bytes; there is not as much memory; the system's reason.
+/// [`Refused::TooLong`] for more than `most` bytes; not enough memory; or the system's reason.
 pub fn read_opened(file: File, most: u64) -> io::Result<Vec<u8>> {
     let length = file.metadata()?.len();
     let refused = |found| io::Error::new(io::ErrorKind::FileTooLarge, Refused::TooLong { most, found });
@@ -115,7 +115,7 @@ pub fn read_opened(file: File, most: u64) -> io::Result<Vec<u8>> {
     }
     let mut bytes = Vec::new();
     bytes.try_reserve_exact(usize::try_from(length).map_err(|_| refused(length))?)?;
-    // Some files of the system say that they have no bytes, and a file may grow while it is read.
+    // Some system files report a length of 0, and a file may grow while it is read.
     file.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > most { Err(refused(bytes.len() as u64)) } else { Ok(bytes) }
 }
@@ -129,7 +129,7 @@ pub fn read_text(path: &Path, most: u64) -> io::Result<String> {
     text.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.utf8_error()))
 }
 
-/// What a file is, with its article.
+/// The name of a file's kind, with its article.
 pub(crate) fn name_of(kind: FileType) -> &'static str {
     if kind.is_dir() {
         "a folder"

@@ -1,7 +1,7 @@
-//! Which paths may be written, given what is read.
+//! Checks that outputs do not overwrite inputs.
 //!
-//! Weights are mapped and written while they are read, so an output that is also an input destroys the input. Every
-//! program asks [`check`] before it writes.
+//! Weights are memory-mapped and written while they are read, so an output that is also an input destroys the input.
+//! Every program calls [`check`] before it writes.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -14,17 +14,17 @@ pub enum Collision {
     /// The output is the same file as an input, perhaps under another name.
     #[error("{}: this output is the input {}; give another output", output.display(), input.display())]
     Same {
-        /// What would be written.
+        /// The output.
         output: PathBuf,
-        /// What is read.
+        /// The input.
         input: PathBuf,
     },
     /// The output lies in a folder that is read.
     #[error("{}: this output is in the input {}; give another output", output.display(), input.display())]
     InInput {
-        /// What would be written.
+        /// The output.
         output: PathBuf,
-        /// The folder that is read.
+        /// The input folder.
         input: PathBuf,
     },
     /// The output is a folder that holds an input.
@@ -32,10 +32,10 @@ pub enum Collision {
     HoldsInput {
         /// The folder that would be replaced.
         output: PathBuf,
-        /// What is read.
+        /// The input.
         input: PathBuf,
     },
-    /// Two outputs have one path.
+    /// Two outputs have the same path.
     #[error("{}: two outputs would have this name; give another output", output.display())]
     Twice {
         /// The path.
@@ -43,15 +43,16 @@ pub enum Collision {
     },
 }
 
-/// Checks that no output is an input, lies in an input that is a folder, or is a folder that holds an input, and that
-/// no two outputs are one. Files are compared by device and inode, so links and other spellings of a path are found.
+/// Checks that no output is an input, lies in an input folder, or is a folder that holds an input, and that no two
+/// outputs have the same place. Files are compared by device and inode, so links and other spellings of a path are
+/// found.
 ///
 /// A path that does not exist is compared by the place that it would have.
 ///
 /// # Errors
 /// The first [`Collision`].
 pub fn check(outputs: &[&Path], inputs: &[&Path]) -> Result<(), Collision> {
-    // Each file is looked at once, because a program may have many thousand.
+    // Inspect each file only once, because a program may have many thousand.
     let (mut read, mut holders) = (Places::default(), HashMap::new());
     for input in inputs {
         let place = place_of(input);
@@ -82,7 +83,7 @@ pub fn check(outputs: &[&Path], inputs: &[&Path]) -> Result<(), Collision> {
     Ok(())
 }
 
-/// Files by what identifies them.
+/// Files by identity and by place.
 #[derive(Default)]
 struct Places<'p> {
     identities: HashMap<Identity, &'p Path>,
@@ -104,7 +105,8 @@ fn around(place: &Path) -> Vec<Identity> {
     place.ancestors().skip(1).filter_map(identity).collect()
 }
 
-/// The absolute path that a file has or would have: as much of it as exists without links, and the rest as it is.
+/// The absolute path that a file has or would have. Links are resolved in the part that exists; the rest stays
+/// unchanged.
 fn place_of(path: &Path) -> PathBuf {
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     for existing in absolute.ancestors() {
@@ -156,7 +158,7 @@ mod tests {
         fs::write(path("other"), "x").unwrap();
         assert_eq!(checked(&path("other"), &input), Ok(()));
         assert_eq!(checked(&path("new"), &input), Ok(()));
-        // An input that does not exist is reported by whoever reads it.
+        // The code that reads an input reports if it does not exist.
         assert_eq!(checked(&path("new"), &path("missing")), Ok(()));
         assert!(matches!(checked(&path("around/new"), &path("new")), Err(Collision::Same { .. })));
     }

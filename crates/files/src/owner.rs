@@ -1,7 +1,7 @@
-//! Who can change a file.
+//! Which users can change a file.
 //!
-//! Libraries are executed and profiles are obeyed, so those that a program finds by itself must be as safe as the
-//! program: nobody else on the machine may be able to put another one there.
+//! Libraries are executed, and profiles control builds. So a library or profile that a program finds by itself must be
+//! as safe as the program: no other user of the machine may be able to replace it.
 
 use std::fs::File;
 use std::io;
@@ -11,7 +11,7 @@ use crate::system::standing::{self, Fault, Standing, Trusted};
 
 pub use crate::system::standing::{Account, Permissions};
 
-/// A file or folder that somebody else can change.
+/// Why another user can change a file or folder.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Untrusted {
     /// It belongs to another user.
@@ -33,13 +33,13 @@ pub enum Untrusted {
     },
 }
 
-/// Checks that a file, the folders above it, and those that links lead to, belong to this process's user, to root, or
+/// Checks that a file, the targets of its links, and all folders above them belong to this process's user, to root, or
 /// to the owner of this program, and that not everybody may write there.
 ///
-/// Members of a group that the owner lets write are trusted, as their owner trusts them.
+/// Members of a group with write access are trusted, because the owner trusts them.
 ///
 /// # Errors
-/// The outer error: the file cannot be inspected. The inner one: who else could change it.
+/// The outer error: the file cannot be inspected. The inner error: another user could change it.
 pub fn check(path: &Path) -> io::Result<Result<(), Untrusted>> {
     let executable = std::env::current_exe().ok();
     let trusted = Trusted::new(executable.as_deref());
@@ -55,8 +55,8 @@ pub fn check(path: &Path) -> io::Result<Result<(), Untrusted>> {
     Ok(Ok(()))
 }
 
-/// Whether an equal file may take the place of another one: it is a file of this process's user, not everybody may
-/// write it, and others may do with both the same. Links are not followed.
+/// Whether a file may take the place of another file with the same content: it belongs to this process's user, not
+/// everybody may write it, and other users have the same rights to both files. Links are not followed.
 ///
 /// # Errors
 /// One of them cannot be inspected.
@@ -64,12 +64,12 @@ pub fn may_replace(file: &Path, other: &Path) -> io::Result<bool> {
     Ok(Standing::of_path(file)?.may_replace(&Standing::of_path(other)?))
 }
 
-/// Who may do what with the file of a key.
+/// The rights of users to the file of a key.
 #[derive(Clone, Debug)]
 pub struct KeyAccess(Standing);
 
 impl KeyAccess {
-    /// What the system says of an opened file.
+    /// The rights to an opened file.
     ///
     /// # Errors
     /// The system's reason.
@@ -77,12 +77,12 @@ impl KeyAccess {
         Standing::of(file).map(Self)
     }
 
-    /// If everybody may write the file: its permissions, and what changes them.
+    /// The permissions of the file, and the command that mends them, if everybody may write the file.
     pub fn is_public(&self) -> Option<(Permissions, &'static str)> {
         self.0.everybody_writes().then(|| (self.0.of_key(), standing::TO_PROTECT_PUBLIC))
     }
 
-    /// If any user but its owner may read or write the file: its permissions, and what changes them.
+    /// The permissions of the file, and the remedy, if any user except its owner may read or write the file.
     pub fn is_shared(&self) -> Option<(Permissions, &'static str)> {
         self.0.others_enter().then(|| (self.0.of_key(), standing::TO_PROTECT_PRIVATE))
     }
@@ -113,7 +113,7 @@ mod tests {
         assert!(matches!(check(&file).unwrap(), Err(Untrusted::Writable { path, .. }) if path == inner));
         set(&inner, 0o1777);
         assert_eq!(check(&file).unwrap(), Ok(()));
-        // A link is as safe as what it leads to.
+        // A link is as safe as its target.
         let link = folder.path().join("link");
         std::os::unix::fs::symlink(&file, &link).unwrap();
         assert_eq!(check(&link).unwrap(), Ok(()));

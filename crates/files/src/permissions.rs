@@ -10,7 +10,7 @@ use crate::system::making;
 pub struct UsualPermissions(making::Usual);
 
 impl UsualPermissions {
-    /// Finds them out in a folder, where a file is made for a moment.
+    /// Determines the permissions in a folder, where a file is made for a moment.
     ///
     /// # Errors
     /// The system's reason.
@@ -18,7 +18,7 @@ impl UsualPermissions {
         making::Usual::in_folder(folder).map(Self)
     }
 
-    /// Gives them to a file.
+    /// Gives a file these permissions.
     ///
     /// # Errors
     /// The system's reason.
@@ -26,7 +26,7 @@ impl UsualPermissions {
         self.0.give_to_file(path)
     }
 
-    /// Lets those enter a folder who may read its files.
+    /// Lets the users who may read a folder's files enter the folder.
     ///
     /// # Errors
     /// The system's reason.
@@ -35,7 +35,7 @@ impl UsualPermissions {
     }
 }
 
-/// Gives a file that was private the permissions of any new one.
+/// Gives a private file the permissions of any new file.
 ///
 /// # Errors
 /// The system's reason.

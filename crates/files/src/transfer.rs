@@ -1,7 +1,7 @@
-/// What is told how far files are that are downloaded or sent.
+/// Receives the progress of files that are downloaded or sent.
 pub trait Transfer {
-    /// A file begins or goes on: its name, its length if that is known, and the bytes that are there already.
+    /// A file begins or continues: its name, its length in bytes if known, and the bytes that are already transferred.
     fn begin(&mut self, file: &str, length: Option<u64>, done: u64);
-    /// More bytes are there.
+    /// This number of further bytes has been transferred.
     fn advance(&mut self, bytes: u64);
 }

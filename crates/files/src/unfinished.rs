@@ -1,11 +1,11 @@
 //! Files and folders under temporary names, which are renamed when they are finished.
 //!
-//! Their names are `.tileforge-XXXXXXXXXXXX.partial`. The process that writes one holds a lock on it, so that the next
-//! program recognises what a killed one has left, and removes it. Nothing of any other name and of no other user is
-//! ever removed.
+//! Their names are `.tileforge-XXXXXXXXXXXX.partial`. The process that writes one holds a lock on it, so the next
+//! program recognises and removes what a killed process has left. Files with other names and files of other users are
+//! never removed.
 //!
-//! This process knows what it has not finished. A program that is stopped by a signal calls [`abandon_all`], which
-//! removes that.
+//! This process keeps a list of its unfinished files and folders. A program that a signal stops calls [`abandon_all`],
+//! which removes them.
 
 use std::collections::BTreeSet;
 use std::fs::{self, TryLockError};
@@ -23,7 +23,7 @@ pub use crate::live::{abandon_all, create_folders, finishing};
 
 const PREFIX: &str = ".tileforge-";
 const SUFFIX: &str = ".partial";
-/// Random letters and digits in a name.
+/// Number of random letters and digits in a name.
 const RANDOM: usize = 12;
 
 /// A folder that is removed unless it is renamed. It is locked while it is in use.
@@ -32,7 +32,7 @@ pub struct Folder {
     folder: TempDir,
     /// `None` if the file system cannot lock folders. Such folders are never removed by another program.
     _lock: Option<(fs::File, locking::Held)>,
-    /// After the folder, so that it is forgotten when it is gone.
+    /// Dropped after the folder: the entry in the list goes only when the folder is gone.
     _live: Live,
 }
 
@@ -49,7 +49,7 @@ pub struct File {
     file: NamedTempFile,
     /// `None` if the file system has no locks.
     _lock: Option<locking::Held>,
-    /// After the file, so that it is forgotten when it is gone.
+    /// Dropped after the file: the entry in the list goes only when the file is gone.
     _live: Live,
 }
 
@@ -83,7 +83,7 @@ impl File {
     }
 }
 
-/// Errors do not name the temporary file: it is gone when a user reads about it.
+/// Errors do not name the temporary file, because it is gone when a user reads them.
 impl Write for File {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.as_file().write(bytes)
@@ -94,7 +94,7 @@ impl Write for File {
     }
 }
 
-/// Makes a new folder in `parent`, and removes there what killed programs have left.
+/// Makes a new folder in `parent`, and removes from `parent` what killed programs have left.
 ///
 /// # Errors
 /// The folder cannot be made.
@@ -103,7 +103,7 @@ pub fn folder_in(parent: &Path) -> io::Result<Folder> {
     loop {
         let (folder, live) = Live::make(Abandoned::Removed, || builder().tempdir_in(parent), |made| made.path().into())
             .map_err(without_path)?;
-        // Until it is locked, another program may take it for an abandoned one.
+        // Until the folder is locked, another program may take it for an abandoned one and remove it.
         match open_folder(folder.path()) {
             Ok(lock) => match locking::try_lock(&lock) {
                 Ok(held) if is_still_there(folder.path(), &lock) => {
@@ -118,8 +118,9 @@ pub fn folder_in(parent: &Path) -> io::Result<Folder> {
     }
 }
 
-/// Makes a new file in `parent` with these permissions of Unix, less what the system's mask takes away; Windows gives
-/// it the rights of its folder. The first time in a process, removes from `parent` what killed programs have left.
+/// Makes a new file in `parent` with the Unix permissions `mode`, reduced by the system's mask; on Windows, the file
+/// has the rights of its folder. The first call of a process for a `parent` also removes from it what killed programs
+/// have left.
 ///
 /// # Errors
 /// The file cannot be made.
@@ -136,7 +137,7 @@ pub fn private_file_in(parent: &Path) -> io::Result<File> {
 }
 
 fn make_file(parent: &Path, make: impl Fn() -> io::Result<NamedTempFile>) -> io::Result<File> {
-    // A folder may get many thousand files, so it is not listed for each of them.
+    // A folder may get many thousand files, so list it only once.
     static CLEANED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
     if CLEANED.lock().unwrap_or_else(PoisonError::into_inner).insert(parent.to_owned()) {
         remove_abandoned(parent);
@@ -147,7 +148,7 @@ fn make_file(parent: &Path, make: impl Fn() -> io::Result<NamedTempFile>) -> io:
             Ok(_) if !is_still_there(file.path(), file.as_file()) => {}
             Ok(held) => return Ok(File { file, _lock: Some(held), _live: live }),
             Err(TryLockError::WouldBlock) => {}
-            // Where the file system has no locks, nothing is removed either.
+            // Without locks on this file system, other programs cannot lock the file either, and so do not remove it.
             Err(TryLockError::Error(_)) => return Ok(File { file, _lock: None, _live: live }),
         }
     }
@@ -157,7 +158,7 @@ fn make_file(parent: &Path, make: impl Fn() -> io::Result<NamedTempFile>) -> io:
 /// followed.
 ///
 /// # Errors
-/// The file cannot be written. An older file is unchanged then.
+/// The file cannot be written. An older file then stays unchanged.
 pub fn write(path: &Path, content: &[u8]) -> io::Result<()> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut file = file_in(parent, 0o666)?;
@@ -165,9 +166,10 @@ pub fn write(path: &Path, content: &[u8]) -> io::Result<()> {
     file.rename(path)
 }
 
-/// What a path below the folder `from` is once that folder has the name `to`. Any other path stays as it is.
+/// The path of a file below the folder `from` after that folder is renamed to `to`. Any other path stays unchanged.
 ///
-/// Unfinished folders are gone when a user reads about a file in them, so messages name the file's place.
+/// An unfinished folder is gone when a user reads a message about a file in it, so messages name the file's final
+/// place.
 pub fn relocated(path: &Path, from: &Path, to: &Path) -> PathBuf {
     path.strip_prefix(from).map_or_else(|_| path.to_owned(), |rest| to.join(rest))
 }
@@ -178,14 +180,15 @@ fn builder() -> tempfile::Builder<'static, 'static> {
     builder
 }
 
-/// Whether a path is the path of something unfinished.
+/// Whether a path has the name of an unfinished file or folder.
 pub fn is_unfinished(path: &Path) -> bool {
     let name = path.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
     let random = name.strip_prefix(PREFIX).and_then(|rest| rest.strip_suffix(SUFFIX));
     random.is_some_and(|random| random.len() == RANDOM && random.bytes().all(|byte| byte.is_ascii_alphanumeric()))
 }
 
-/// The error without the temporary name that `tempfile` adds to it. Only the kind of the system's error can be had.
+/// The error without the temporary name that `tempfile` adds to it. Only the kind of the system's error can be
+/// recovered.
 fn without_path(error: io::Error) -> io::Error {
     if error.raw_os_error().is_some() { error } else { error.kind().into() }
 }
@@ -194,13 +197,13 @@ fn is_still_there(path: &Path, opened: &fs::File) -> bool {
     matches!((Identity::of_unfollowed(path), Identity::of(opened)), (Ok(one), Ok(other)) if one == other)
 }
 
-/// Removes what killed programs of this user have left. What other users have is theirs, and does no harm.
+/// Removes what killed programs of this user have left. Other users' files stay, and do no harm.
 pub fn remove_abandoned(parent: &Path) {
     for path in parent.read_dir().into_iter().flatten().flatten().map(|entry| entry.path()) {
         if !is_unfinished(&path) {
             continue;
         }
-        // Links are not followed, and nothing is waited for: the names in a shared folder may be anything.
+        // Links are not followed, and opening never waits: in a shared folder, such a name may be anything.
         if let Ok((lock, kind)) = open_own(&path)
             && let Ok(_held) = locking::try_lock(&lock)
             && is_still_there(&path, &lock)
@@ -292,7 +295,7 @@ mod tests {
         assert_eq!(names(parent.path()), ["there"]);
     }
 
-    /// Needs a user who may give files away.
+    /// Needs a user who may change the owner of files.
     #[cfg(unix)]
     #[test]
     fn what_another_user_left_stays_and_nothing_is_waited_for() {

@@ -1,4 +1,5 @@
-//! What a program that ends at once removes. In a process of its own: nothing can be made afterwards.
+//! What a program that ends at once removes. The test has a process of its own, because nothing can be made
+//! afterwards.
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
@@ -29,7 +30,7 @@ fn everything_unfinished_goes_and_nothing_is_finished_any_more() {
         finished.rename(&path.join("finished")).unwrap();
         fs::write(path.join("mine"), "x").unwrap();
         let beside = |name: &str| Kept::beside(&path.join(name), || false).unwrap();
-        // What the next program goes on with stays, and nothing is left of one that got nothing.
+        // A folder with content stays for the next program, and an empty one is removed.
         let (some, none) = (beside("some"), beside("none"));
         some.write("layer", b"x").unwrap();
         assert!(Kept::beside(&path.join("none"), || false).is_err() && path.join("none.part").exists());
@@ -37,14 +38,14 @@ fn everything_unfinished_goes_and_nothing_is_finished_any_more() {
             thread::yield_now();
         }
         unfinished::abandon_all();
-        // These wait for the end of the process.
+        // These threads wait for the end of the process.
         let place = path.join("late");
         thread::spawn(move || file.rename(&place));
         let place = path.clone();
         thread::spawn(move || drop(unfinished::folder_in(&place)));
         let inner = folder.path().join("again/inner");
         thread::spawn(move || unfinished::create_folders(&inner));
-        // Long enough for all of them to do what they must not.
+        // Long enough for all threads to do what they must not do.
         thread::sleep(Duration::from_millis(100));
         done.store(true, Ordering::Relaxed);
         std::mem::forget((folder, some, none));

@@ -1,4 +1,4 @@
-//! A running program of ffmpeg.
+//! A running process of `ffmpeg` or `ffprobe`.
 
 use std::collections::VecDeque;
 use std::io::Read;
@@ -8,23 +8,23 @@ use std::thread::{self, JoinHandle};
 use crate::error::{Error, Result};
 use crate::process;
 
-/// Bytes of messages that are kept from the beginning, and as many from the end.
+/// Bytes of messages that are kept from the beginning, and the same number from the end.
 const MESSAGES: usize = 4096;
 
-/// A running program. It is killed when this is dropped before it has ended.
+/// A running program. Dropping this value kills the program if it has not ended.
 pub(crate) struct Running {
     child: Child,
     messages: Option<JoinHandle<String>>,
 }
 
-/// How a program ended, and what it said.
+/// How a program ended, and its messages.
 pub(crate) struct Ended {
     status: ExitStatus,
     messages: String,
 }
 
 impl Running {
-    /// Starts a program, whose messages are read so that it never waits for a reader of them.
+    /// Starts a program. A thread reads its messages, so that the program never blocks on them.
     pub(crate) fn start(mut command: Command, program: &'static str) -> Result<Self> {
         process::in_own_group(command.stderr(Stdio::piped()));
         let mut child = command.spawn().map_err(|source| Error::Start { program, source })?;
@@ -61,13 +61,13 @@ impl Ended {
         self.status.success()
     }
 
-    /// What it said, without the parts that differ from run to run.
+    /// Its messages, without the parts that differ from run to run.
     pub(crate) fn messages(&self) -> String {
         let lines = self.messages.lines().map(without_address).filter(|line| !line.trim().is_empty());
         lines.collect::<Vec<_>>().join("\n  ")
     }
 
-    /// How it ended, for an error: `ffmpeg` is the program.
+    /// How it ended, for an error. `program` is its name.
     pub(crate) fn reason(&self, program: &str) -> String {
         let end = match (process::ended_by_system(self.status), self.status.code()) {
             (Some(how), _) => format!("{program} {how}"),
@@ -79,7 +79,7 @@ impl Ended {
     }
 }
 
-/// The beginning and the end of all that a program says.
+/// The beginning and the end of a program's messages.
 fn kept(mut stderr: impl Read) -> String {
     let (mut first, mut last, mut left_out) = (Vec::new(), VecDeque::<u8>::new(), 0_u64);
     let mut bytes = [0; 4096];

@@ -1,10 +1,10 @@
-//! What a film says about its colours, by ffmpeg's names.
+//! The colour tags of a film, by ffmpeg's names.
 
 use serde::Deserialize;
 use tileforge_image::Size;
 use tileforge_image::frames::{ChromaLocation, Matrix};
 
-/// What a film says about its colours; `None` where it says nothing.
+/// The colour tags of a film; `None` for a missing tag.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub(crate) struct ColourTags {
     #[serde(rename = "color_range")]
@@ -20,7 +20,7 @@ pub(crate) struct ColourTags {
 }
 
 impl ColourTags {
-    /// The same tags, without those that say that nothing is known, and those that are no names.
+    /// The same tags, without tags that mean "unknown" and tags that are not names.
     pub(crate) fn known(self) -> Self {
         let known = |tag: Option<String>| {
             let is_name = |tag: &String| {
@@ -38,7 +38,7 @@ impl ColourTags {
         }
     }
 
-    /// The options of ffmpeg's decoders and encoders that say the same, with their values.
+    /// The equivalent options of ffmpeg's decoders and encoders, with their values.
     pub(crate) fn options(&self) -> impl Iterator<Item = (&'static str, &str)> {
         let all = [
             ("-color_range", &self.range),
@@ -47,7 +47,7 @@ impl ColourTags {
             ("-color_trc", &self.transfer),
             ("-chroma_sample_location", &self.location),
         ];
-        // ffprobe and the options have two names for some.
+        // ffprobe and the options have different names for some values.
         let named = |option, value| match (option, value) {
             ("-colorspace", "gbr") => "rgb",
             ("-color_trc", "bt470m") => "gamma22",
@@ -57,11 +57,11 @@ impl ColourTags {
         all.into_iter().filter_map(move |(option, tag)| Some((option, named(option, tag.as_deref()?))))
     }
 
-    /// How luma and chroma were made of red, green and blue.
+    /// The matrix from red, green and blue to luma and chroma.
     pub(crate) fn matrix(&self, size: Size, asked: Option<Matrix>) -> Result<Matrix, String> {
         match self.matrix.as_deref() {
             None => Ok(asked.unwrap_or(Matrix::likely(size))),
-            // The matrix of red, green and blue says nothing about planes of luma.
+            // The matrix of an RGB film has no information about planes of luma.
             Some("gbr") => Ok(Matrix::likely(size)),
             Some("bt709") => Ok(Matrix::Bt709),
             Some("smpte170m" | "bt470bg") => Ok(Matrix::Bt601),
@@ -72,7 +72,7 @@ impl ColourTags {
         }
     }
 
-    /// Where chroma lies; what is not said is at the left, as in MPEG-2 and later.
+    /// The position of chroma samples. The default is left, as in MPEG-2 and later.
     pub(crate) fn location(&self) -> ChromaLocation {
         match self.location.as_deref() {
             Some("center") => ChromaLocation::Center,
@@ -81,14 +81,14 @@ impl ColourTags {
         }
     }
 
-    /// The tags of a film of another size. Players guess the matrix by the number of lines where nothing is said, so it
-    /// is said where they would guess otherwise.
+    /// The tags of a film of another size. Without a tag, players guess the matrix from the number of lines. So the
+    /// matrix is stated if the guess for the old or the new size would differ from it.
     pub(crate) fn resized(&self, from: Size, to: Size, matrix: Matrix) -> Self {
         let guessed = self.matrix.is_none() && (Matrix::likely(to) != matrix || Matrix::likely(from) != matrix);
         Self { matrix: if guessed { Some(name(matrix).into()) } else { self.matrix.clone() }, ..self.clone() }
     }
 
-    /// The curve of high dynamic range, for people.
+    /// The name of the high dynamic range curve, for messages.
     pub(crate) fn hdr_curve(&self) -> Option<&'static str> {
         match self.transfer.as_deref() {
             Some("smpte2084") => Some("PQ"),
@@ -109,7 +109,7 @@ pub(crate) fn name(matrix: Matrix) -> &'static str {
     }
 }
 
-/// What an HDR film says about the display that it was made on, and about its light.
+/// The metadata of an HDR film about its mastering display and its light levels.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Light {
     /// x and y of red, green, blue and white, then the largest and the least luminance in cd/m².
@@ -119,7 +119,8 @@ pub(crate) struct Light {
 }
 
 impl Light {
-    /// The parameters of x264 and x265 that say the same; `names` are those of the display and of the content.
+    /// The equivalent parameters of x264 and x265. `names` are the parameters' names for the display and for the
+    /// content.
     pub(crate) fn parameters(&self, names: [&str; 2]) -> String {
         let mut all = Vec::new();
         if let Some([red_x, red_y, green_x, green_y, blue_x, blue_y, white_x, white_y, most, least]) = self.display {

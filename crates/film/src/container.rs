@@ -8,11 +8,11 @@ const READ: [&str; 21] = [
     "ogv", "ts", "vob", "webm", "wmv",
 ];
 
-/// Demuxers that open the one file that they are given. Playlists, lists of parts and patterns of names are not among
-/// them: a file could make ffmpeg open others with those.
+/// Demuxers that open only the file that they are given. Playlists, lists of parts and patterns of names are excluded:
+/// with them, a file could make ffmpeg open other files.
 pub(crate) const DEMUXERS: &str = "matroska,mov,avi,mpegts,mpeg,asf,flv,ogg,mxf,ivf,nut";
 
-/// A container that is written.
+/// A container format for output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Container {
     /// `.mkv`.
@@ -32,13 +32,13 @@ fn ending(path: &Path) -> Option<String> {
     Some(path.extension()?.to_str()?.to_ascii_lowercase())
 }
 
-/// Whether a name is that of a film that is read.
+/// Whether a name has the ending of a film that is read.
 pub fn is_film(path: &Path) -> bool {
     ending(path).is_some_and(|ending| READ.contains(&ending.as_str()))
 }
 
 impl Container {
-    /// The container that a name means; `None` for names of other files.
+    /// The container for a name's ending; `None` for other names.
     pub fn of_name(path: &Path) -> Option<Self> {
         match ending(path)?.as_str() {
             "mkv" => Some(Self::Matroska),
@@ -59,7 +59,7 @@ impl Container {
         }
     }
 
-    /// The encoder where none is asked for.
+    /// The default encoder.
     pub(crate) fn encoder(self) -> &'static str {
         match self {
             Self::Matroska | Self::Mp4 | Self::QuickTime => "libx264",

@@ -15,10 +15,10 @@ use crate::nut::{MILLISECONDS, NutReader, Track};
 const BUFFER: usize = 1 << 20;
 
 impl Film {
-    /// Begins to decode. `after` so many frames, which are decoded and dropped.
+    /// Begins to decode. The first `after` frames are decoded and dropped.
     ///
     /// # Errors
-    /// [`Error::Start`], [`Error::Film`]: it cannot be decoded, or its frames are beyond `limits`.
+    /// [`Error::Start`], [`Error::Film`]: the film cannot be decoded, or its frames are beyond `limits`.
     pub fn decode(&self, after: u64, limits: &Limits) -> Result<Frames> {
         let described = self.described_by();
         let Described { programs, path, reading, samples, .. } = described;
@@ -27,7 +27,7 @@ impl Film {
             command.arg("-xerror");
         }
         match reading.from {
-            // The part begins at 0, and the whole film where it began.
+            // A part starts at time 0; a whole film keeps its start time.
             Some(from) => command.args(["-ss", &format!("{:.6}", from.as_secs_f64())]),
             None => command.arg("-copyts"),
         };
@@ -40,7 +40,7 @@ impl Film {
         if after > 0 {
             command.args(["-vf", &format!("select=gte(n\\,{after})")]);
         }
-        // Each frame once, at its own time and in its own size, which must not change.
+        // Every frame once, with its own time and size. The size must not change.
         command.args(["-fps_mode", "passthrough", "-enc_time_base", programs.time_base_of_input(), "-noautoscale"]);
         command.args(["-c:v", "rawvideo", "-pix_fmt", &samples.name(), "-f", "nut", "pipe:1"]);
         command.stdin(Stdio::null()).stdout(Stdio::piped());
@@ -56,7 +56,7 @@ impl Film {
         if track.is_none() {
             source.end()?;
         }
-        // Without a frame, nothing has another size or unit of time.
+        // Without any frame, the described size and a default time base are used.
         let Size { width, height } = described.size;
         let track = track.unwrap_or(Track { width, height, pixel: [0, 0], time_base: MILLISECONDS });
         let reader = FrameReader::of_container(Box::new(source), path, self.layout(), track.size(), limits);
@@ -80,7 +80,7 @@ struct FilmSource {
 }
 
 impl FilmSource {
-    /// Waits for the decoder, after its last frame.
+    /// Waits for the decoder to end, after its last frame.
     fn end(&mut self) -> Result<()> {
         let Some(running) = self.running.take() else { return Ok(()) };
         let ended = running.end()?;
@@ -97,7 +97,7 @@ impl FilmSource {
         Err(Error::film(path, format!("{problem}{advice}")))
     }
 
-    /// Why the stream of frames is damaged: the decoder's reason, if it has one.
+    /// The error for a damaged stream of frames: the decoder's reason, if there is one.
     fn failed(&mut self, error: io::Error) -> Error {
         match self.end() {
             Err(reason) => reason,

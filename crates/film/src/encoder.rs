@@ -1,4 +1,4 @@
-//! Encoders of ffmpeg, and what of theirs is chosen.
+//! Encoders of ffmpeg, and the choice of their options.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -8,16 +8,16 @@ use crate::error::{Error, Result};
 use crate::pixel_format::Samples;
 use crate::programs::Programs;
 
-/// What the user chooses of an encoder.
+/// The user's choice of encoder options.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Encoding {
-    /// ffmpeg's name of the encoder; `None`: that of the container.
+    /// ffmpeg's name of the encoder; `None`: the container's default encoder.
     pub encoder: Option<String>,
-    /// FFV1, which loses nothing of the frames.
+    /// Whether to use FFV1, which is lossless.
     pub lossless: bool,
-    /// The constant rate factor: less is better and larger.
+    /// The constant rate factor. A lower factor gives better quality and a larger file.
     pub crf: Option<f64>,
-    /// ffmpeg's name of the pixel format; `None`: as the film's, or the nearest that the encoder takes.
+    /// ffmpeg's name of the pixel format; `None`: the film's format, or the nearest format that the encoder accepts.
     pub pixel_format: Option<String>,
     /// More options of the encoder, by their names.
     pub options: Vec<(String, String)>,
@@ -30,7 +30,7 @@ const LOSSLESS: &str = "ffv1";
 pub(crate) struct Encoder {
     pub(crate) name: String,
     pub(crate) pixel_format: String,
-    /// What frames are when they reach ffmpeg.
+    /// The samples of frames that are sent to ffmpeg.
     pub(crate) samples: Samples,
     pub(crate) crf: Option<f64>,
     pub(crate) options: Vec<(String, String)>,
@@ -65,7 +65,7 @@ impl Encoder {
                 let nearest = |format: &&String| Samples::of_name(format).map(|samples| source.distance(samples));
                 let known = formats.iter().filter(|format| nearest(format).is_some());
                 match known.min_by_key(nearest) {
-                    // An encoder that takes any format names none.
+                    // An encoder that accepts any format lists none.
                     None if formats.is_empty() => source.name(),
                     None => {
                         return refused(format!(
@@ -82,7 +82,7 @@ impl Encoder {
         };
         let mut options = encoding.options.clone();
         if name == LOSSLESS && options.is_empty() {
-            // Version 3 has slices for threads and checksums; frames that stand alone can be cut everywhere.
+            // Version 3 has slices for threads, and checksums. Intra-only frames can be cut everywhere.
             options =
                 [("level", "3"), ("g", "1"), ("slicecrc", "1")].map(|(name, value)| (name.into(), value.into())).into();
         }
@@ -90,7 +90,7 @@ impl Encoder {
         Ok(Self { name, pixel_format, samples, crf, options })
     }
 
-    /// The options of ffmpeg for the track of this number, but for the time base.
+    /// The options of ffmpeg for the track of this number, without the time base.
     pub(crate) fn arguments(&self, track: usize, light: Option<&crate::colour::Light>) -> Vec<String> {
         let mut all = Vec::new();
         let mut add = |name: &str, value: String| all.extend([format!("-{name}:{track}"), value]);
@@ -100,7 +100,7 @@ impl Encoder {
         if let Some(crf) = self.crf {
             add("crf", crf.to_string());
             if self.name.starts_with("libvpx") || self.name.starts_with("libaom") {
-                // Else the factor is a bound beside a rate.
+                // Without this option, the factor would only bound a bit rate.
                 add("b", "0".into());
             }
         }
@@ -121,7 +121,7 @@ impl Encoder {
         all
     }
 
-    /// Whether it writes what a film says about its light.
+    /// Whether the encoder writes a film's light metadata.
     pub(crate) fn says_light(&self) -> bool {
         light_option(&self.name).is_some()
     }
@@ -136,7 +136,7 @@ fn light_option(encoder: &str) -> Option<(&'static str, [&'static str; 2])> {
     }
 }
 
-/// The rate factor where none is asked for: what is computed for hours should not be lost in the encoder.
+/// The default rate factor: details that took hours to compute should not be lost in the encoder.
 fn default_crf(encoder: &str) -> Option<f64> {
     match encoder {
         "libx264" => Some(18.0),
@@ -146,12 +146,13 @@ fn default_crf(encoder: &str) -> Option<f64> {
     }
 }
 
-/// Whether options choose the rate in another way.
+/// Whether the options set the bit rate in another way.
 fn chooses_rate(options: &[(String, String)]) -> bool {
     options.iter().any(|(name, _)| matches!(name.as_str(), "b" | "qp" | "q" | "crf" | "lossless" | "global_quality"))
 }
 
-/// The pixel formats that an encoder takes, empty where it does not say; `None` for what is no encoder of pictures.
+/// The pixel formats that an encoder accepts, empty if it does not list them; `None` if there is no video encoder of
+/// this name.
 fn pixel_formats(programs: Programs, encoder: &str) -> Result<Option<Vec<String>>> {
     let mut command = programs.ffmpeg();
     let output = command
@@ -162,7 +163,7 @@ fn pixel_formats(programs: Programs, encoder: &str) -> Result<Option<Vec<String>
     Ok(listed(&String::from_utf8_lossy(&output.stdout)))
 }
 
-/// The pixel formats in ffmpeg's help on an encoder. The first one counts where a codec has several.
+/// The pixel formats in ffmpeg's help on an encoder. If a codec has several encoders, the first one is used.
 fn listed(help: &str) -> Option<Vec<String>> {
     let mut lines = help.lines().skip_while(|line| !line.starts_with("Encoder "));
     lines.next()?;

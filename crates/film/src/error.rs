@@ -18,7 +18,7 @@ pub enum Error {
     Missing {
         /// `ffmpeg` or `ffprobe`.
         program: &'static str,
-        /// The least version.
+        /// The oldest accepted version.
         least: String,
     },
     /// A program of ffmpeg is too old.
@@ -29,7 +29,7 @@ pub enum Error {
     TooOld {
         /// `ffmpeg` or `ffprobe`.
         program: &'static str,
-        /// The least version.
+        /// The oldest accepted version.
         least: String,
         /// Its version.
         found: String,
@@ -42,7 +42,7 @@ pub enum Error {
         /// The system's reason.
         source: io::Error,
     },
-    /// The file is not a film that can be made into another one.
+    /// The file is not a film that can be processed.
     #[error("{}: {problem}", path.display())]
     Film {
         /// The film.
@@ -50,10 +50,10 @@ pub enum Error {
         /// What was expected, what was found, and what to do.
         problem: String,
     },
-    /// The film cannot be written so.
+    /// The film cannot be written in the requested way.
     #[error("{}: {problem}", path.display())]
     Output {
-        /// The film that was to be written.
+        /// The output film.
         path: PathBuf,
         /// What was expected, what was found, and what to do.
         problem: String,
@@ -84,7 +84,7 @@ impl Error {
     }
 }
 
-/// For frames that are read and written on the way.
+/// For errors that occur while frames are read and written.
 impl From<Error> for tileforge_image::Error {
     fn from(error: Error) -> Self {
         match error {

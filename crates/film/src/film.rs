@@ -1,4 +1,4 @@
-//! A film, and what can be made of it.
+//! A film and its properties.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ pub struct Reading {
     pub to: Option<Duration>,
     /// The matrix of a film that does not state one.
     pub matrix: Option<Matrix>,
-    /// Damage is a warning.
+    /// Whether damage is only a warning.
     pub tolerant: bool,
 }
 
@@ -39,11 +39,11 @@ pub(crate) struct Described {
     pub(crate) programs: Programs,
     pub(crate) path: PathBuf,
     pub(crate) reading: Reading,
-    /// Tracks that are in the new film, in their order, by their numbers in this one.
+    /// The tracks that the new film gets, in order, with their numbers in this film.
     pub(crate) tracks: Vec<ProbedStream>,
     /// The number of the picture track.
     pub(crate) picture: usize,
-    /// Size of the frames, turned as players show them.
+    /// Size of the frames, after the rotation that players apply.
     pub(crate) size: Size,
     pub(crate) samples: Samples,
     pub(crate) full_range: bool,
@@ -56,25 +56,25 @@ pub(crate) struct Described {
     notes: Vec<String>,
 }
 
-/// The URL of a file, which no protocol or pattern in its name changes.
+/// The URL of a file. ffmpeg does not interpret a protocol or pattern in the name.
 pub(crate) fn url(path: &Path) -> OsString {
     let mut url = OsString::from("file:");
     url.push(path);
     url
 }
 
-/// Lets ffmpeg open one file, and no other one that it may name.
+/// Lets ffmpeg open only this file, and no other file that its content may name.
 pub(crate) fn only_this_file(command: &mut Command) {
     command.args(["-protocol_whitelist", "file,pipe", "-format_whitelist", DEMUXERS]);
 }
 
 impl Film {
-    /// Looks at a film: its tracks, its colours, and whether it can be read to its end. All of the file is read once.
+    /// Inspects a film: its tracks, its colours, and whether it can be read to its end. The whole file is read once.
     ///
     /// # Errors
     /// [`Error::Film`] for what is not a film, is damaged, or has a picture that cannot be read; [`Error::Start`].
     pub fn open(programs: Programs, path: &Path, reading: Reading) -> Result<Self> {
-        // ffprobe says of a folder or of what is missing the same as of a damaged file.
+        // ffprobe reports a folder or a missing file in the same way as a damaged file.
         let found = std::fs::metadata(path).map_err(|source| Error::file(path, "open", source))?;
         if !found.is_file() {
             return Err(Error::film(path, "expected a film in a regular file, found something else"));
@@ -111,7 +111,7 @@ impl Film {
             ));
         }
         let index = picture.index.to_string();
-        // An eye on the first frames: the track alone need not say that it is interlaced.
+        // Inspects the first frames: an interlaced track need not be marked as interlaced.
         let first = ["-select_streams", &index, "-read_intervals", "%+#5", "-show_frames"];
         let (frames, _) = probed(programs, path, &first)?;
         Self::described(programs, path, reading, &probe, picture, &frames, notes)
@@ -176,7 +176,7 @@ impl Film {
         let full_range = is_full || tags.range.as_deref() == Some("pc");
         let mut tracks = Vec::new();
         for stream in &probe.streams {
-            // ffmpeg writes them for some containers alone, and time codes and chapters anew by itself.
+            // ffmpeg writes data tracks only for some containers; it writes time codes and chapters anew by itself.
             if stream.is("data") || stream.codec_type.is_none() {
                 notes.push(format!("left out: {}", name_of_track(stream)));
             } else {
@@ -212,23 +212,23 @@ impl Film {
         &self.0.path
     }
 
-    /// The size of its frames, turned as players show them.
+    /// The size of its frames, after the rotation that players apply.
     pub fn size(&self) -> Size {
         self.0.size
     }
 
-    /// How its frames are stored in pipes.
+    /// The layout of its frames in pipes.
     pub fn layout(&self) -> FrameLayout {
         let Described { samples, full_range, tags, matrix, .. } = self.described_by();
         samples.layout(*full_range, tags.location(), *matrix)
     }
 
-    /// About how many frames it has: packets of the picture track.
+    /// The approximate number of frames: the packets of the picture track.
     pub fn frames(&self) -> Option<u64> {
         self.0.frames
     }
 
-    /// What the user should know before the film is made anew.
+    /// Notes for the user before the film is processed.
     pub fn notes(&self) -> &[String] {
         &self.0.notes
     }
@@ -259,7 +259,7 @@ pub(crate) fn name_of_track(stream: &ProbedStream) -> String {
     format!("track {}, {kind}{codec}", stream.index)
 }
 
-/// What ffprobe says, and its messages.
+/// ffprobe's result, and its messages.
 fn probed(programs: Programs, path: &Path, asked: &[&str]) -> Result<(Probe, String)> {
     let mut command = programs.ffprobe();
     command.args(["-print_format", "json"]).args(asked);

@@ -1,8 +1,8 @@
 //! Films through the programs of ffmpeg.
 //!
-//! Containers and codecs are ffmpeg's. [`Film`] looks at a film and decodes its picture; [`Plan`] says how a new film is
-//! written, and writes it: its picture from frames, and all other tracks as they are in the film that it is made of. Frames
-//! go through pipes as [`nut`], with the time of each.
+//! ffmpeg handles containers and codecs. [`Film`] inspects a film and decodes its picture. [`Plan`] defines how a new
+//! film is written, and writes it: the picture from frames, and all other tracks unchanged from the source film.
+//! Frames go through pipes in the [`nut`] format, each with its time.
 //!
 //! ```no_run
 //! use tileforge_film::{Colours, Encoding, Film, Plan, Programs, Reading};

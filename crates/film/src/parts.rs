@@ -1,8 +1,9 @@
-//! A film that is written in parts, so that what is finished of it survives a crash.
+//! Writes a film in parts, so that finished parts survive a crash.
 //!
 //! A folder beside the film holds a file for each part, in NUT, with its frames encoded. Each part begins with a key
-//! frame and has the times of the whole film, so that the parts together are one stream once the name of the format is
-//! left out of the later ones. What the parts are made with is in a file beside them; parts of anything else are removed.
+//! frame and has the times of the whole film. So the parts together are one stream if the later parts omit the
+//! format's name. A file beside the parts records the settings that they are made with; parts with other settings are
+//! removed.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -17,11 +18,11 @@ use crate::nut::{FILE_ID, Track};
 use crate::plan::{Picture, Plan};
 use crate::write::Encoding;
 
-/// Frames of a part: as many as H.264 and H.265 have from one key frame to the next, so that parts cost little.
+/// Frames of a part: the default key frame distance of x264 and x265, so that parts cost little.
 const FRAMES: u64 = 250;
-/// What the parts are made with, and which are finished.
+/// The file with the settings of the parts, and the list of finished parts.
 const STATE: &str = "parts.json";
-/// A film of a week has fewer parts.
+/// The largest state file. A film of a week needs less.
 const STATE_BYTES_MAXIMUM: u64 = 16 << 20;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,7 +46,7 @@ fn is_known(name: &str) -> bool {
     name == STATE || name.strip_suffix(".nut").is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// The finished parts of a film, which no other process changes.
+/// The finished parts of a film, locked against other processes.
 pub struct Parts {
     plan: Plan,
     kept: Kept,
@@ -53,7 +54,8 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// The parts that an earlier run has made with the same: `made_of` stands for all that they depend on beside the plan.
+    /// The parts that an earlier run has made with the same settings. `made_of` identifies everything that they depend
+    /// on beside the plan.
     ///
     /// # Errors
     /// [`Error::Output`] while another process makes the same film; [`Error::File`].
@@ -67,11 +69,11 @@ impl Parts {
         let found = found.and_then(|json| serde_json::from_slice::<State>(&json).ok());
         let mut state = found.filter(|state| state.made_with == made_with).unwrap_or_default();
         state.made_with = made_with;
-        // Parts behind one that is missing or has another length are made again.
+        // Parts after a part that is missing or has another length are made again.
         let is_there = |(number, part): &(usize, &Part)| kept.length(&name(*number)) == part.bytes;
         let whole = state.parts.iter().enumerate().take_while(is_there).count();
-        // The last one is made again, too: there is always a frame left, and after a power cut its file may be short of
-        // what was noted.
+        // The last part is made again, too: so there is always a frame left, and after a power cut its file may be
+        // shorter than recorded.
         state.parts.truncate(whole.saturating_sub(1));
         Ok(Self { plan: plan.clone(), kept, state })
     }
@@ -81,7 +83,7 @@ impl Parts {
         self.state.parts.iter().map(|part| part.frames).sum()
     }
 
-    /// Begins to write the frames behind the finished parts. `track` is that of the frames.
+    /// Begins to write the frames after the finished parts. `track` is the frames' track.
     pub fn write(self, track: Track) -> Box<dyn FrameTarget> {
         Box::new(Writing { parts: self, track, part: None })
     }
@@ -99,7 +101,7 @@ impl Parts {
         Encoding::start(&self.plan, Running::start(command, "ffmpeg")?, track)
     }
 
-    /// Notes that the part is finished.
+    /// Records the part as finished.
     fn add(&mut self, frames: u64) -> Result<()> {
         let bytes = self.kept.length(&name(self.state.parts.len()));
         self.state.parts.push(Part { frames, bytes });
@@ -137,11 +139,11 @@ impl Parts {
     }
 }
 
-/// Frames on their way into parts.
+/// Writes frames to parts.
 struct Writing {
     parts: Parts,
     track: Track,
-    /// The part that is being written, and how many frames it has.
+    /// The part that is being written, and its number of frames.
     part: Option<(Encoding, u64)>,
 }
 

@@ -3,10 +3,10 @@
 use tileforge_image::frames::{ChromaLocation, ChromaSampling, FrameLayout, Matrix, PlanarFormat, RawFormat};
 use tileforge_image::{Colour, Depth};
 
-/// What a pixel format stores, whatever the order of its bytes.
+/// The samples of a pixel format, regardless of the order of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Samples {
-    /// Luma and chroma, or grey, with so many bits.
+    /// Luma and chroma, or grey, with this number of bits.
     Planar(ChromaSampling, u32),
     /// Red, green and blue of 8 bits.
     Rgb8,
@@ -14,10 +14,10 @@ pub(crate) enum Samples {
     Rgb16,
 }
 
-/// Bits above 8 that ffmpeg has planes of.
+/// Bit depths above 8 for which ffmpeg has planar formats.
 const DEEP: [u32; 5] = [9, 10, 12, 14, 16];
 
-/// Formats whose names say nothing about their samples.
+/// Formats whose names do not describe their samples.
 const NAMED: [(&str, Samples); 38] = {
     use ChromaSampling::{Full, Half, None, Quarter};
     use Samples::{Planar, Rgb8, Rgb16};
@@ -64,7 +64,7 @@ const NAMED: [(&str, Samples); 38] = {
 };
 
 impl Samples {
-    /// What the format of this name stores; `None`: transparency, a palette, or something that is not known here.
+    /// The samples of the format of this name; `None`: transparency, a palette, or an unknown format.
     pub(crate) fn of_name(name: &str) -> Option<Self> {
         if let Some((_, samples)) = NAMED.iter().find(|(known, _)| *known == name) {
             return Some(*samples);
@@ -136,8 +136,8 @@ impl Samples {
         !matches!(self, Self::Planar(..))
     }
 
-    /// How far apart two formats are, for the choice of an encoder's: chroma that is lost, then bits that are lost, then
-    /// what is added.
+    /// The distance of two formats, for the choice of an encoder's format: first lost chroma, then lost bits, then
+    /// added information.
     pub(crate) fn distance(self, other: Self) -> u32 {
         let chroma = |samples| match samples {
             Self::Planar(ChromaSampling::None, _) => 0,

@@ -1,4 +1,4 @@
-//! How a film is written: what is known before its first frame.
+//! How a film is written, known before its first frame.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -17,15 +17,16 @@ use crate::nut::{MILLISECONDS, NutWriter, Track};
 use crate::pixel_format::Samples;
 use crate::programs::Programs;
 
-/// When the frames of a trial are shown, in milliseconds. ffmpeg 5.1 cannot write some films of one or two frames.
+/// The presentation times of a trial's frames, in milliseconds. ffmpeg 5.1 cannot write some films of one or two
+/// frames.
 const TRIAL_TIMES: [i64; 5] = [0, 40, 80, 120, 160];
 
-/// What the colours of a new film are.
+/// The colours of a new film.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Colours {
-    /// Those of the film that it is made of.
+    /// The colours of the source film.
     Kept,
-    /// New ones of standard dynamic range, such as those of a map of depth.
+    /// New colours of standard dynamic range, such as for a depth map.
     New,
 }
 
@@ -36,7 +37,7 @@ pub struct Plan {
     pub(crate) output: PathBuf,
     container: Container,
     encoder: Encoder,
-    /// The film whose other tracks it gets.
+    /// The film that the other tracks come from.
     source: Option<Film>,
     layout: FrameLayout,
     tags: ColourTags,
@@ -44,14 +45,14 @@ pub struct Plan {
     notes: Vec<String>,
 }
 
-/// What becomes of the picture track.
+/// How the picture track is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Picture {
-    /// Its frames are raw, and encoded.
+    /// Raw frames are encoded.
     Encoded,
-    /// The same for a few frames, with the beginning of the other tracks.
+    /// As `Encoded`, for a trial of a few frames with the beginning of the other tracks.
     Tried,
-    /// It is encoded already.
+    /// Encoded frames are copied.
     Copied,
 }
 
@@ -59,7 +60,7 @@ impl Plan {
     /// A plan for frames of `size`, with the other tracks of `source`.
     ///
     /// # Errors
-    /// [`Error::Output`] for a name of another format, and for an encoder or pixel format that does not go.
+    /// [`Error::Output`] for a name of another format, and for an encoder or pixel format that cannot be used.
     pub fn new(
         programs: Programs,
         output: &Path,
@@ -87,7 +88,7 @@ impl Plan {
             described.filter(|film| colours == Colours::Kept && film.samples.is_rgb() == encoder.samples.is_rgb());
         let (matrix, tags, full_range) = match kept {
             Some(film) => (film.matrix, film.tags.resized(film.size, size, film.matrix), film.full_range),
-            // Made of red, green and blue, or for them.
+            // There is no source film, the colours are new, or frames change between RGB and luma with chroma.
             None => {
                 let matrix = Matrix::likely(size);
                 let primaries = described.filter(|_| colours == Colours::Kept).map(|film| &film.tags);
@@ -123,18 +124,18 @@ impl Plan {
         })
     }
 
-    /// How frames are stored when they are written.
+    /// The layout of the frames that are written.
     pub fn layout(&self) -> FrameLayout {
         self.layout
     }
 
-    /// What the user should know before the film is made.
+    /// Notes for the user before the film is written.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
 
-    /// Writes a few frames of `size` and the first tracks into a file that is removed again, so that what the container or
-    /// the encoder does not take is known before any work.
+    /// Writes a few frames of `size` and the beginning of the other tracks to a temporary file. So what the container
+    /// or the encoder does not accept is known before any work.
     ///
     /// # Errors
     /// [`Error::Output`] with ffmpeg's reason; [`Error::File`], [`Error::Start`].
@@ -157,7 +158,7 @@ impl Plan {
         Err(self.refusal(&ended.reason("ffmpeg")))
     }
 
-    /// Why ffmpeg does not write this film, and what may help.
+    /// The error if ffmpeg does not write this film, with advice.
     pub(crate) fn refusal(&self, reason: &str) -> Error {
         let mut advice = String::new();
         let unknown = [
@@ -192,13 +193,13 @@ impl Plan {
         command
     }
 
-    /// The command that encodes frames on its standard input, to standard output and without other tracks.
+    /// The command that encodes frames from standard input to standard output, without other tracks.
     pub(crate) fn part_command(&self) -> Command {
         let mut command = self.start_of_command();
         command.args(["-map", "0:v:0"]);
         self.add_encoder(&mut command, 0);
         self.add_tags(&mut command, 0);
-        // Frames keep the times of the whole film, whatever comes before them in the order of decoding.
+        // Frames keep the times of the whole film, even if the decoding order would make some times negative.
         command.args(["-avoid_negative_ts", "disabled", "-fflags", "+bitexact", "-f", "nut", "pipe:1"]);
         command
     }
@@ -207,7 +208,7 @@ impl Plan {
         self.encoder.samples.code()
     }
 
-    /// What a part is made with, for the next run to compare.
+    /// The settings of a part, for the next run to compare.
     pub(crate) fn making(&self) -> String {
         let arguments = self.encoder.arguments(0, self.light.as_ref());
         format!("{arguments:?} {:?} {:?}", self.tags, self.layout)
@@ -222,7 +223,8 @@ impl Plan {
     fn start_of_command(&self) -> Command {
         let mut command = self.programs.ffmpeg();
         command.arg("-y").arg("-copyts");
-        // Else it takes an end that it could not write for success. Damage of what is copied would end it, too.
+        // Without this option, ffmpeg reports success even if it could not write the end. With it, damage in copied
+        // tracks would end it, too.
         let source = self.source.as_ref().map(Film::described_by);
         if !source.is_some_and(|film| film.reading.tolerant) {
             command.arg("-xerror");
@@ -240,7 +242,7 @@ impl Plan {
         }
     }
 
-    /// The tracks of the source in their order, with the new picture in the place of the old one.
+    /// Adds the tracks of the source in order, with the new picture in place of the old one.
     fn add_tracks(&self, command: &mut Command, picture: Picture) {
         let is_trial = picture == Picture::Tried;
         let described = self.source.as_ref().map(Film::described_by);
@@ -267,13 +269,13 @@ impl Plan {
                 command.arg(format!("-map_metadata:s:{index}")).arg(format!("1:s:{}", track.index));
                 command.arg(format!("-disposition:{index}")).arg(track.dispositions());
             }
-            // These are true of the old picture alone.
+            // These tags apply only to the old picture.
             let old = film.tracks.iter().find(|track| track.index == film.picture);
             for name in old.iter().flat_map(|track| track.tags.keys()).filter(|name| is_of_old_picture(name)) {
                 command.arg(format!("-metadata:s:{place}")).arg(format!("{name}="));
             }
             command.args(["-map_metadata", "1", "-map_chapters", "1"]);
-            // Of a whole film also what stands before 0, such as the first samples of AAC.
+            // For a whole film, this also copies packets before time 0, such as the first samples of AAC.
             command.arg("-copypriorss").arg(if from.is_some() { "0" } else { "1" });
             if let Some(to) = to.filter(|_| !is_trial) {
                 let begin = from.map_or(-film.start, |from| from.as_secs_f64());
@@ -288,10 +290,10 @@ impl Plan {
         }
         self.add_tags(command, place);
         if matches!(self.container, Container::Mp4 | Container::QuickTime) && self.encoder.name == "libx265" {
-            // Players of Apple know no other name of it.
+            // Apple's players know H.265 only under this tag.
             command.arg(format!("-tag:{place}")).arg("hvc1");
         }
-        // Nothing random, and no version of ffmpeg: the same film has the same bytes.
+        // No random values and no ffmpeg version in the file, so that the same film has the same bytes.
         command.args(["-fflags", "+bitexact"]);
     }
 }

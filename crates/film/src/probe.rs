@@ -1,4 +1,4 @@
-//! What ffprobe says about a file, as JSON.
+//! The JSON output of ffprobe about a file.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::colour::{ColourTags, Light};
 
-/// What ffprobe says about a file.
+/// The output of ffprobe about a file.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Probe {
     #[serde(default)]
@@ -54,7 +54,7 @@ pub(crate) struct ProbedFrame {
     pub(crate) side_data: Vec<SideData>,
 }
 
-/// Something beside a track's or a frame's samples.
+/// Side data of a track or a frame.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct SideData {
     #[serde(rename = "side_data_type")]
@@ -67,14 +67,14 @@ impl Probe {
     /// Reads the JSON of ffprobe.
     ///
     /// # Errors
-    /// It is something else.
+    /// It is not ffprobe's JSON.
     pub fn of_json(json: &[u8]) -> serde_json::Result<Self> {
-        // What is not an object says why.
+        // If the JSON is not an object, the error states the reason.
         serde_json::from_slice::<BTreeMap<String, IgnoredAny>>(json)?;
         serde_json::from_slice(json)
     }
 
-    /// What the frames say about light.
+    /// The light metadata of the frames.
     pub(crate) fn light(&self, stream: &ProbedStream) -> Light {
         let all = || stream.side_data.iter().chain(self.frames.iter().flat_map(|frame| &frame.side_data));
         let find = |kind: &str| all().find(|data| data.kind.as_deref() == Some(kind));
@@ -102,7 +102,7 @@ impl Probe {
         light
     }
 
-    /// What changes from frame to frame in an HDR film, which an encoder here does not write.
+    /// Dynamic metadata of an HDR film, which differs from frame to frame and is not written.
     pub(crate) fn changing_light(&self, stream: &ProbedStream) -> Option<String> {
         let kinds = stream.side_data.iter().chain(self.frames.iter().flat_map(|frame| &frame.side_data));
         let mut kinds = kinds.filter_map(|data| data.kind.as_deref());
@@ -134,7 +134,7 @@ impl ProbedStream {
         if set.is_empty() { "0".into() } else { set }
     }
 
-    /// Degrees by which players turn it.
+    /// The rotation that players apply, in degrees.
     pub(crate) fn rotation(&self) -> i64 {
         let rotation = |data: &SideData| {
             let value = data.values.get("rotation")?;

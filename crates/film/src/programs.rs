@@ -6,13 +6,13 @@ use std::process::{Command, Stdio};
 
 use crate::error::{Error, Result};
 
-/// The oldest version that the tests run with: Debian 12 has it.
+/// The oldest version that the tests run with: the version of Debian 12.
 const LEAST: Version = Version { major: 5, minor: 1 };
 
-/// From this version on, the time base of what is read has a name. 7.1 takes the number too, and 9.0 does not.
+/// From this version on, the input's time base has a name. 7.1 still accepts the number, and 9.0 does not.
 const TIME_BASE_HAS_A_NAME: Version = Version { major: 7, minor: 0 };
 
-/// ffmpeg and ffprobe, which are installed and new enough.
+/// ffmpeg and ffprobe, found and new enough.
 #[derive(Clone, Copy, Debug)]
 pub struct Programs {
     /// The version of ffmpeg; `None`: a build between versions.
@@ -42,19 +42,19 @@ impl Programs {
         Ok(Self { ffmpeg })
     }
 
-    /// The value of `-enc_time_base` with which frames keep the time base of what is read.
+    /// The value of `-enc_time_base` with which frames keep the input's time base.
     pub(crate) fn time_base_of_input(self) -> &'static str {
         if self.ffmpeg.is_some_and(|found| found < TIME_BASE_HAS_A_NAME) { "-1" } else { "demux" }
     }
 
-    /// ffmpeg, which says errors alone and asks nothing.
+    /// A command for ffmpeg that prints only errors and never prompts.
     pub(crate) fn ffmpeg(self) -> Command {
         let mut command = Command::new("ffmpeg");
         command.args(["-hide_banner", "-nostdin", "-nostats", "-loglevel", "error"]);
         command
     }
 
-    /// ffprobe, which says errors alone.
+    /// A command for ffprobe that prints only errors.
     pub(crate) fn ffprobe(self) -> Command {
         let mut command = Command::new("ffprobe");
         command.args(["-hide_banner", "-loglevel", "error"]);
@@ -62,7 +62,7 @@ impl Programs {
     }
 }
 
-/// The version of a program that is new enough; `None`: a build between versions.
+/// The version of a program, checked to be new enough; `None`: a build between versions.
 fn check(program: &'static str) -> Result<Option<Version>> {
     let least = LEAST.to_string();
     let output = Command::new(program).arg("-version").stdin(Stdio::null()).output().map_err(|source| {

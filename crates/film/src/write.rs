@@ -1,4 +1,4 @@
-//! A film that is written by one encoder, from its first frame to its last.
+//! Writes a film with one encoder, from its first frame to its last.
 
 use std::io::BufWriter;
 use std::process::ChildStdin;
@@ -11,14 +11,14 @@ use crate::error::{Error, Result};
 use crate::nut::{NutWriter, Track};
 use crate::plan::{Picture, Plan};
 
-/// Frames on their way to an encoder.
+/// A stream of frames to an encoder.
 pub(crate) struct Encoding {
     running: Running,
     writer: NutWriter<BufWriter<ChildStdin>>,
 }
 
 impl Encoding {
-    /// Frames to a program that reads them.
+    /// Starts a stream of frames to a running program.
     pub(crate) fn start(plan: &Plan, mut running: Running, track: Track) -> Result<Self> {
         let stdin = running.stdin().ok_or_else(|| plan.refusal("ffmpeg has no input"))?;
         match NutWriter::new(BufWriter::new(stdin), track, plan.code()) {
@@ -27,7 +27,7 @@ impl Encoding {
         }
     }
 
-    /// Sends a frame; an error says that the encoder has ended.
+    /// Sends a frame. An error means that the encoder has ended.
     pub(crate) fn write(&mut self, time: i64, bytes: &[u8]) -> std::io::Result<()> {
         // A film whose first frame has a negative time begins at 0.
         self.writer.write(time.max(0), bytes)
@@ -44,16 +44,16 @@ impl Encoding {
     }
 }
 
-/// A film that gets its name when it is whole.
+/// A film that gets its name when it is complete.
 struct Film {
     plan: Plan,
-    /// Before the file: the encoder is stopped before the file is removed. `None` after it has failed.
+    /// Declared before the file, so that the encoder is stopped before the file is removed. `None` after a failure.
     encoding: Option<Encoding>,
     file: unfinished::File,
 }
 
 impl Plan {
-    /// Begins to write the film. `track` is that of its frames.
+    /// Begins to write the film. `track` is its frames' track.
     ///
     /// # Errors
     /// [`Error::Start`], [`Error::File`], [`Error::Output`].

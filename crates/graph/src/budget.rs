@@ -8,15 +8,15 @@ use crate::infer::{Extent, Operand};
 use crate::{Model, Node, TensorType};
 use std::collections::{HashMap, HashSet};
 
-/// What a graph from a file may ask for. The defaults are far above what networks need.
+/// The limits on a graph from a file. The defaults are far above what networks need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Budget {
     /// Nodes, weights, ports and their parts: names, attributes, dimensions. Each takes some hundred bytes.
     pub entries: usize,
     /// How deep graphs are nested in attributes.
     pub depth: usize,
-    /// Bytes of constants that are computed from the weights, beside those that are [`Budget::growth`] times the
-    /// weights.
+    /// Bytes of constants that are computed from the weights, in addition to [`Budget::growth`] times the weights'
+    /// bytes.
     pub constants: u64,
     /// How much larger than the weights the constants may be. A cast to FP32 of quantised weights takes four times as
     /// much, and a reordering behind it as much again.
@@ -32,12 +32,12 @@ impl Default for Budget {
 }
 
 impl Budget {
-    /// Checks the bytes of an ONNX model before anything of it is decoded.
+    /// Checks the bytes of an ONNX model before it is decoded.
     ///
     /// Errors in the format are left to the decoder.
     ///
     /// # Errors
-    /// The limit that it exceeds.
+    /// The limit that the model exceeds.
     pub(crate) fn check_file(&self, bytes: &[u8]) -> Result<(), String> {
         let mut left = self.entries;
         fields(bytes)
@@ -77,7 +77,7 @@ impl Budget {
         Ok(())
     }
 
-    /// The constants of a model, to which nodes are added in their order.
+    /// The constants of a model. Nodes are added in execution order.
     pub(crate) fn constants<'m>(&self, model: &'m Model) -> Constants<'m> {
         let weights = model.weights.values().map(crate::Weight::byte_length).fold(0, u64::saturating_add);
         let left = self.constants.saturating_add(weights.saturating_mul(self.growth));
@@ -95,7 +95,7 @@ impl<'m> Constants<'m> {
     /// Adds the outputs of a node, if they are constants.
     ///
     /// # Errors
-    /// The constants are too large together.
+    /// The constants together are too large.
     pub(crate) fn add(
         &mut self,
         node: &'m Node,
@@ -117,7 +117,7 @@ impl<'m> Constants<'m> {
     }
 }
 
-/// The bytes that an operator without a rule of inference makes of a constant shape.
+/// The output bytes of ConstantOfShape, Expand or Tile, if the sizes are constant.
 fn asked_for(node: &Node, operands: &[Option<Operand<'_>>]) -> Option<u64> {
     let integers = |index: usize| {
         let operand = operands.get(index).copied().flatten()?;
@@ -209,7 +209,7 @@ mod tests {
     use super::*;
     use crate::{DataType, Weight};
 
-    /// A message's field with a content.
+    /// A field of a message, with its content.
     fn field(number: u8, content: &[u8]) -> Vec<u8> {
         let mut bytes = vec![number << 3 | 2];
         let mut length = content.len();
@@ -243,7 +243,7 @@ mod tests {
         assert!(check(&field(7, &nested)).unwrap_err().contains("nested"));
         // A long text is one entry.
         assert_eq!(check(&field(7, &field(10, &b"doc ".repeat(1 << 20)))), Ok(()));
-        // Damage is the decoder's.
+        // The decoder reports damage.
         assert_eq!(check(&[0x3a, 0xff]), Ok(()));
     }
 

@@ -1,4 +1,4 @@
-//! Element types of tensors: those of contracts, by ONNX's numbers.
+//! Element types of tensors: the contract's types, with ONNX's numbers.
 
 pub use tileforge_contract::DataType;
 

@@ -1,5 +1,5 @@
 //! Shapes of fixed and of dynamic sizes. A dynamic size has a name until a session is made.
-// Dimensions come from files: no text of them may make this panic.
+// Dimensions come from files: no text may cause a panic here.
 #![warn(clippy::arithmetic_side_effects, clippy::indexing_slicing, clippy::integer_division)]
 
 use crate::DataType;
@@ -25,7 +25,7 @@ pub enum Dim {
     },
 }
 
-/// Longest text of a dimension that an operator computes. A graph from a file could make it grow without end.
+/// Longest text of a computed dimension. A graph from a file could make the text grow without limit.
 const TEXT_MAXIMUM: usize = 1 << 10;
 
 /// Most names that are multiplied with each other, for the same reason.
@@ -161,7 +161,7 @@ impl Dim {
         }
     }
 
-    /// The smallest possible size; every named size is at least 1.
+    /// The smallest possible size. Every named size is at least 1.
     pub(crate) fn minimum(&self) -> usize {
         match self {
             Dim::Fixed(size) => *size,
@@ -256,7 +256,7 @@ pub struct TensorType {
 }
 
 impl TensorType {
-    /// A type from anything that is a list of dimensions.
+    /// A type from an element type and any list of dimensions.
     pub fn new(data_type: DataType, dims: impl IntoIterator<Item = impl Into<Dim>>) -> Self {
         TensorType { data_type, dims: dims.into_iter().map(Into::into).collect() }
     }

@@ -38,7 +38,7 @@ pub enum Error {
         /// What was expected and what was found.
         reason: String,
     },
-    /// A weight cannot be transformed as asked.
+    /// A requested transformation of a weight is impossible.
     #[error("weight `{weight}`: {reason}")]
     Weight {
         /// The initializer's name, or the transformation that failed.
@@ -54,7 +54,7 @@ pub enum Error {
         /// What is wrong with it.
         source: Box<Error>,
     },
-    /// A file of weights is not the one that the graph was written with.
+    /// A weight file has changed since the graph was written.
     #[error("{}: the graph was exported with another file of this name: expected {expected}, found {found}; export \
         the checkpoint again", path.display())]
     Changed {
@@ -65,7 +65,7 @@ pub enum Error {
         /// Its length or digest now.
         found: String,
     },
-    /// A file would be written over one that is read.
+    /// The output would overwrite a file that is also read.
     #[error(transparent)]
     Output(tileforge_files::outputs::Collision),
     /// The graph as a whole is wrong.
@@ -78,7 +78,7 @@ impl Error {
     #[must_use]
     pub fn in_file(self, path: &Path) -> Self {
         match self {
-            // These name their file.
+            // These errors already name their file.
             Error::File { .. }
             | Error::Format { .. }
             | Error::InFile { .. }
@@ -88,7 +88,7 @@ impl Error {
         }
     }
 
-    /// The same error about a file of the folder `from`, which is gone or has got the name `to`.
+    /// The same error, with the folder `from` in its path replaced by `to`: the folder was removed or renamed.
     #[must_use]
     pub fn relocated(mut self, from: &Path, to: &Path) -> Self {
         match &mut self {

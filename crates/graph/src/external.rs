@@ -1,4 +1,4 @@
-//! The files that a graph takes its weights from.
+//! The external files that hold a graph's weights.
 
 use crate::message::decode_message;
 use crate::proto::tensor_proto::DataLocation;
@@ -8,8 +8,8 @@ use prost::Message;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// The locations of external data that the ONNX file with these bytes names, in its own graph and in graphs within it.
-/// `path` is the file's, for errors.
+/// The locations of external data in an ONNX file with these bytes: in its main graph and in nested graphs. `path` is
+/// the file's, for errors.
 ///
 /// # Errors
 /// The bytes are not an ONNX model.
@@ -22,7 +22,7 @@ pub fn external_files(bytes: &[u8], path: &Path) -> Result<BTreeSet<String>> {
     Ok(found)
 }
 
-/// A weight of a graph that is in another file.
+/// A weight of a graph whose bytes are in another file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExternalTensor {
     /// The weight's name.
@@ -31,7 +31,7 @@ pub struct ExternalTensor {
     pub data_type: DataType,
     /// Its sizes.
     pub dims: Vec<usize>,
-    /// The file's location, as the graph has it.
+    /// The file's location, as the graph states it.
     pub location: String,
     /// Where its bytes begin in the file.
     pub offset: usize,
@@ -40,17 +40,16 @@ pub struct ExternalTensor {
 }
 
 impl ExternalTensor {
-    /// Its bytes in the content of its file; `None` if they are not all there.
+    /// Its bytes within the content of its file; `None` if the file is too short.
     pub fn bytes_in<'f>(&self, file: &'f [u8]) -> Option<&'f [u8]> {
         file.get(self.offset..self.offset.checked_add(self.length)?)
     }
 }
 
-/// The weights of the graph in the ONNX file with these bytes that are in other files. `path` is the file's, for
-/// errors.
+/// The external weights of the graph in an ONNX file with these bytes. `path` is the file's path, for errors.
 ///
 /// # Errors
-/// The bytes are not an ONNX model, or a weight has an unknown type, impossible sizes, or no proper place.
+/// The bytes are not an ONNX model, or a weight has an unknown type, impossible sizes, or an invalid location.
 pub fn external_tensors(bytes: &[u8], path: &Path) -> Result<Vec<ExternalTensor>> {
     let model = decode_message(bytes, path)?;
     let weights = model.graph.iter().flat_map(|graph| &graph.initializer);
@@ -61,9 +60,9 @@ pub fn external_tensors(bytes: &[u8], path: &Path) -> Result<Vec<ExternalTensor>
     described.collect()
 }
 
-/// The ONNX file with these bytes, after `location` has given each weight of its graph another location for its file,
-/// by the one that it has. What nodes take from files, and graphs within nodes, stays as it is. `path` is the file's,
-/// for errors.
+/// The ONNX file with these bytes, with new locations for the external weights of its graph. `location` maps the old
+/// location to the new one. External tensors in nodes' attributes and in nested graphs do not change. `path` is the
+/// file's path, for errors.
 ///
 /// # Errors
 /// The bytes are not an ONNX model.
@@ -79,15 +78,15 @@ pub fn relocate_weights(bytes: &[u8], path: &Path, location: impl Fn(&str) -> St
 /// The names of a graph's inputs and outputs, and how many nodes it has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Interface {
-    /// The inputs that have no weight of their name, in the graph's order.
+    /// The inputs, in the graph's order, without those that are initializers.
     pub inputs: Vec<String>,
     /// The outputs, in the graph's order.
     pub outputs: Vec<String>,
-    /// Its nodes, without those of graphs within nodes.
+    /// The number of nodes, without the nodes of nested graphs.
     pub nodes: usize,
 }
 
-/// The interface of the graph in the ONNX file with these bytes. `path` is the file's, for errors.
+/// The interface of the graph in the ONNX file with these bytes. `path` is the file's path, for errors.
 ///
 /// # Errors
 /// The bytes are not an ONNX model.

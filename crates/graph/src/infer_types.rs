@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 const TOO_LARGE: &str = "larger than memory can address";
 
 impl Model {
-    /// Infers the type of every value again from the inputs, and the outputs' types with them.
+    /// Infers the types of all values again from the inputs, including the outputs' types.
     ///
     /// The output of an unknown operator keeps its type from the file, if there is one.
     ///

@@ -6,8 +6,8 @@
 //! by rules. Weights are never loaded: a [`Weight`] is a range of a mapped file or a lazy transform of such ranges,
 //! evaluated in pieces while [`save`] writes it.
 //!
-//! This crate knows ONNX (<https://github.com/onnx/onnx/blob/main/docs/IR.md>) and nothing of checkpoints, engines or
-//! pixels.
+//! This crate knows ONNX (<https://github.com/onnx/onnx/blob/main/docs/IR.md>). It knows nothing about checkpoints,
+//! engines or pixels.
 
 /// The examples of the README are compiled with the tests.
 #[cfg(doctest)]

@@ -15,7 +15,7 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use tileforge_contract::CHECKPOINTS_KEY;
 
-/// Reads an ONNX file. Weights stay in their files: the graph's own, and those beside it that it points into.
+/// Reads an ONNX file. Weights stay in their files: in the graph's own file, and in the external files beside it.
 ///
 /// Types are taken from the file and completed by inference.
 ///
@@ -28,7 +28,7 @@ pub fn load(path: impl AsRef<Path>) -> Result<Model> {
     decode(Bytes::from_owner(Owned(map)), path)
 }
 
-/// As [`load`], from bytes that were read from `path`; external weights are searched in its folder.
+/// As [`load`], from bytes that were read from `path`. External weights are read from the folder of `path`.
 ///
 /// # Errors
 /// As [`load`].
@@ -38,9 +38,9 @@ pub fn decode(bytes: Bytes, path: &Path) -> Result<Model> {
     Ok(model)
 }
 
-/// Reads an ONNX file that another program wrote. `Constant` nodes become weights. What the file says of its values
-/// between inputs and outputs is left out, and no types are inferred: it may be wrong, or need what the caller does
-/// first.
+/// Reads an ONNX file that another program wrote. `Constant` nodes become weights. The file's types of intermediate
+/// values are dropped, and no types are inferred: the types in the file may be wrong, and inference may need changes
+/// that the caller makes first.
 ///
 /// # Errors
 /// As [`load`]; or two values have one name.
@@ -114,7 +114,7 @@ impl<'p> Reading<'p> {
         model.opsets = proto.opset_import.iter().map(opset).collect();
         let entry = |e: crate::proto::StringStringEntryProto| (e.key.unwrap_or_default(), e.value.unwrap_or_default());
         model.metadata = proto.metadata_props.into_iter().map(entry).collect();
-        // What is written next points into other files.
+        // A model that is saved later points into other files.
         let recorded = model.metadata.remove(CHECKPOINTS_KEY);
         for proto in &graph.initializer {
             let name = proto.name().to_owned();
@@ -135,10 +135,10 @@ impl<'p> Reading<'p> {
                 .ok_or_else(|| fail(format!("`{name}` is not a tensor of a type and rank that we know")))?;
             Ok(Port { name: info.name().to_owned(), ty })
         };
-        // Old files list the weights among the inputs.
+        // Old files list the weights as inputs too.
         let fed = graph.input.iter().filter(|info| !model.weights.contains_key(info.name()));
         model.inputs = fed.map(port).collect::<Result<_>>()?;
-        // A type that an output does not state, or not in full, is found by inference.
+        // Inference completes a type that an output does not state, or states in part.
         let output = |info: &ValueInfoProto| match element_type(info) {
             Some(data_type) if value_type(info).is_none() => {
                 Ok(Port { name: info.name().to_owned(), ty: TensorType { data_type, dims: Vec::new() } })
@@ -152,7 +152,7 @@ impl<'p> Reading<'p> {
     }
 }
 
-/// The value of a `Constant` node, if it is one of numbers.
+/// The value of a `Constant` node, if it is numeric.
 fn constant(node: &Node, path: &Path, files: &mut Files) -> Option<Result<Weight, String>> {
     let floats = |values: &[f32], dims: Vec<usize>| {
         let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
@@ -202,7 +202,7 @@ fn element_type(info: &ValueInfoProto) -> Option<DataType> {
 fn value_type(info: &ValueInfoProto) -> Option<TensorType> {
     let Some(type_proto::Value::TensorType(tensor)) = info.r#type.as_ref()?.value.as_ref() else { return None };
     let dim = |(position, dim): (usize, &crate::proto::tensor_shape_proto::Dimension)| match &dim.value {
-        // Some programs write a free size so.
+        // Some exporters write −1 for a dynamic size.
         Some(dimension::Value::DimValue(-1)) => Some(Dim::symbol(format!("{}.{position}", info.name()))),
         Some(dimension::Value::DimValue(size)) => usize::try_from(*size).ok().map(Dim::Fixed),
         Some(dimension::Value::DimParam(name)) if !name.is_empty() => Some(Dim::parse(name)),
@@ -253,8 +253,8 @@ fn tensor(proto: &TensorProto, graph: &Path, files: &mut Files) -> Result<Weight
     Weight::from_bytes(data_type, dims, bytes).map_err(|e| e.to_string())
 }
 
-/// Checks that links do not lead a file of external data out of the graph's folder: neither the folder of the graph's
-/// path, nor that of the file which it is a link to. Caches of downloads keep all files in one folder, and link to
+/// Checks that the real path of a file of external data is inside the graph's folder. The folder of the graph's path
+/// and the folder of the graph's real path are both allowed: download caches keep all files in one folder and link to
 /// them.
 fn check_inside(file: &Path, graph: &Path) -> Result<(), String> {
     let failed = |error: io::Error| Error::file(file, "open", error).to_string();

@@ -1,4 +1,4 @@
-//! Files mapped into memory, and what they say about the checksums of their entries.
+//! Files mapped into memory, and the checksums that archives state for their entries.
 
 use crate::{Error, Result};
 use flate2::Crc;
@@ -19,22 +19,22 @@ pub(crate) const CHUNK: usize = 1 << 20;
 pub struct MappedFile {
     path: PathBuf,
     mapped: Mapped,
-    /// What the file itself says about ranges of its bytes, set once.
+    /// The checksums that the file itself states for ranges of its bytes; set once.
     checksums: OnceLock<Vec<StoredEntry>>,
     verified: OnceLock<Result<()>>,
 }
 
-/// What an archive says about the content of one of its entries.
+/// The checksum that an archive states for one of its entries.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Checksum {
     /// The entry's name.
     pub entry: Arc<str>,
-    /// CRC-32 of its content, as zip archives have it.
+    /// CRC-32 of its content, as in zip archives.
     pub crc32: u32,
 }
 
 impl Checksum {
-    /// Compares the checksum with that of the entry's bytes.
+    /// Compares the stated checksum with the checksum `found` of the entry's bytes.
     pub(crate) fn check(&self, path: &Path, found: u32) -> Result<()> {
         let Checksum { entry, crc32 } = self;
         if found == *crc32 {
@@ -48,14 +48,14 @@ impl Checksum {
     }
 }
 
-/// An entry of an archive that is stored as it is.
+/// An archive entry that is stored uncompressed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredEntry {
     /// First byte, counted from the beginning of the file.
     pub offset: u64,
     /// Number of bytes.
     pub length: u64,
-    /// What the archive says about them.
+    /// The checksum that the archive states for these bytes.
     pub checksum: Checksum,
 }
 
@@ -92,15 +92,15 @@ impl MappedFile {
         Ok(found.sha256)
     }
 
-    /// States which entries of the file hold weights as they are. [`MappedFile::verify`] compares them.
+    /// Sets the entries of the file that hold uncompressed weights. [`MappedFile::verify`] checks them.
     pub fn expect(&self, mut entries: Vec<StoredEntry>) {
         // The longest first, so that the threads end together.
         entries.sort_by_key(|entry| (std::cmp::Reverse(entry.length), entry.offset));
-        // Files are opened for one reader, which knows all entries.
+        // A second call is ignored: each file is opened for one reader, which knows all entries.
         let _ = self.checksums.set(entries);
     }
 
-    /// Compares the content of the entries with what the file says about them: once, on all processors.
+    /// Compares the content of the entries with the checksums in the file: once, on all processors.
     ///
     /// # Errors
     /// An entry is damaged, or the file cannot be read.
@@ -122,7 +122,7 @@ impl MappedFile {
         let threads = thread::available_parallelism().map_or(1, usize::from).min(entries.len());
         thread::scope(|scope| {
             for _ in 1..threads {
-                // Without another thread, this one does all.
+                // If no other thread starts, this thread does all the work.
                 let _ = thread::Builder::new().spawn_scoped(scope, work);
             }
             work();
@@ -139,7 +139,7 @@ impl MappedFile {
         checksum.check(&self.path, crc.sum())
     }
 
-    /// Gives `length` bytes from `offset` on to `sink`, a piece at a time.
+    /// Passes `length` bytes from `offset` on to `sink`, a piece at a time.
     ///
     /// This reads the file instead of the map, so that a checkpoint of many gigabytes does not become resident memory.
     ///
@@ -167,8 +167,8 @@ impl MappedFile {
     /// nothing. `appended` gets the number of bytes of each piece.
     ///
     /// # Errors
-    /// The file ends before the range does, or the system's reason. The error is [`io::ErrorKind::Unsupported`], and
-    /// nothing was appended, where the system cannot do this between these files.
+    /// The file ends before the range does, or the system reports an error. If the system cannot copy between these
+    /// files, the error is [`io::ErrorKind::Unsupported`] and nothing was appended.
     pub(crate) fn append_to(
         &self,
         offset: u64,

@@ -3,7 +3,7 @@
 use crate::{Attribute, Model, Node, TensorType};
 use std::collections::{BTreeSet, HashMap};
 
-/// Operators whose output can take the place of an input that nobody reads afterwards.
+/// Operators whose output can overwrite an input that no later node reads.
 const IN_PLACE: [&str; 15] = [
     "Add",
     "Cos",
@@ -26,8 +26,8 @@ const IN_PLACE: [&str; 15] = [
 const ALIASES: [&str; 2] = ["Identity", "Reshape"];
 
 impl Model {
-    /// The node that reads and writes most, and how many bytes: a run needs at least as much memory. `None` where no
-    /// node has known sizes.
+    /// The node that reads and writes the most bytes, and their number: a run needs at least this much memory. `None`
+    /// if no node has known sizes.
     pub fn largest_step(&self) -> Option<(&Node, u64)> {
         let sizes = self.sizes();
         let bytes = |names: &[String]| names.iter().map(|name| sizes.of(name)).fold(0, u64::saturating_add);
@@ -35,8 +35,8 @@ impl Model {
         steps.filter(|(_, bytes)| *bytes > 0).max_by_key(|(_, bytes)| *bytes)
     }
 
-    /// The node at which a run in the graph's order needs most memory, and how many bytes: those of all values that are
-    /// still read, where an operator writes over its input if it can. `None` where no node has known sizes.
+    /// The node at which a run in the graph's order needs the most memory, and the number of bytes of all values that
+    /// are still read at that node. An operator overwrites its input if it can. `None` if no node has known sizes.
     pub fn peak(&self) -> Option<(&Node, u64)> {
         let sizes = self.sizes();
         let mut same_as = HashMap::new();
@@ -49,7 +49,7 @@ impl Model {
         for (index, node) in self.nodes.iter().enumerate() {
             last.extend(node.inputs.iter().map(|name| (value(&same_as, name), index)));
         }
-        // The caller holds inputs, and gets outputs.
+        // The caller holds inputs and receives outputs, so both live until the end.
         last.extend(self.inputs.iter().chain(&self.outputs).map(|port| (value(&same_as, &port.name), usize::MAX)));
         let mut live = self.inputs.iter().map(|port| sizes.of(&port.name)).fold(0, u64::saturating_add);
         let mut peak: Option<(&Node, u64)> = None;
@@ -70,19 +70,19 @@ impl Model {
             if live > peak.map_or(0, |(_, most)| most) {
                 peak = Some((node, live));
             }
-            // What nobody reads is gone at once.
+            // A value without a reader is freed at once.
             ends.extend(made.filter(|name| !last.contains_key(name.as_str())).map(|name| sizes.of(name)));
             live = ends.into_iter().fold(live, u64::saturating_sub);
         }
         peak
     }
 
-    /// The same graph in an order in which ONNX Runtime needs less memory: nodes that no other node reads stand at the
-    /// end, the last of them first.
+    /// The same graph in an order in which ONNX Runtime needs less memory: leaves (nodes whose outputs no other node
+    /// reads) are moved to the end, in reverse order.
     ///
-    /// ONNX Runtime begins with the last of such nodes and computes what it needs, then goes on with the one before. A
-    /// network that gives caches of its layers and at last a picture would so keep the inputs of all these layers until
-    /// the picture is done.
+    /// ONNX Runtime begins with the last leaf, computes what it needs, and continues with the leaf before. If a
+    /// network outputs caches of its layers and, last, a picture, the inputs of all these layers would stay in memory
+    /// until the picture is done.
     #[must_use]
     pub fn with_leaves_last(&self) -> Self {
         let mut ordered = self.clone();
@@ -166,12 +166,12 @@ mod tests {
         };
         // x, a, c and d; Relu wrote over b, and Add writes over d.
         assert_eq!(peak(&nodes), Some(("to d".into(), 1600)));
-        // A value is counted once where it is read twice, and one that nobody reads is gone at once.
+        // A value that is read twice is counted once, and a value without a reader is freed at once.
         assert_eq!(peak(&[("Softmax", &["x"], "unread"), ("Mul", &["x", "x"], "y")]), Some(("to unread".into(), 800)));
         let mut square = nodes.to_vec();
         square[4] = ("Add", &["d", "d"], "y");
         assert_eq!(peak(&square), Some(("to b".into(), 1200)));
-        // Another name is no other value: x, a, and b, which needs a place of its own.
+        // An alias is not another value: x, a, and b, which needs its own memory.
         let renamed: [(&str, &[&str], &str); 4] = [
             ("Softmax", &["x"], "a"),
             ("Identity", &["a"], "again"),

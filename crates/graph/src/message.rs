@@ -1,4 +1,4 @@
-//! The message that an ONNX file is.
+//! The protobuf message of an ONNX file.
 
 use crate::proto::ModelProto;
 use crate::{Budget, Error, Result};

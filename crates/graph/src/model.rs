@@ -41,12 +41,12 @@ pub struct Node {
 }
 
 impl Node {
-    /// Whether it applies this one of ONNX's own operators.
+    /// Whether the node applies this operator of ONNX's own domain.
     pub fn is(&self, operator: &str) -> bool {
         self.domain.is_empty() && self.operator == operator
     }
 
-    /// The value of an attribute, if it is there and a whole number.
+    /// The value of an attribute, if it exists and is an integer.
     pub fn int(&self, name: &str) -> Option<i64> {
         match self.attributes.get(name) {
             Some(Attribute::Int(value)) => Some(*value),
@@ -54,7 +54,7 @@ impl Node {
         }
     }
 
-    /// The values of an attribute, if it is there and a list of whole numbers.
+    /// The values of an attribute, if it exists and is a list of integers.
     pub fn ints(&self, name: &str) -> Option<&[i64]> {
         match self.attributes.get(name) {
             Some(Attribute::Ints(values)) => Some(values),
@@ -62,7 +62,7 @@ impl Node {
         }
     }
 
-    /// The value of an attribute, if it is there and a text.
+    /// The value of an attribute, if it exists and is a text.
     pub fn text(&self, name: &str) -> Option<&str> {
         match self.attributes.get(name) {
             Some(Attribute::Text(text)) => Some(text),

@@ -1,4 +1,4 @@
-//! Graphs in the form that OpenVINO reads from memory, and computes as ONNX says.
+//! Graphs in a form that OpenVINO reads from memory and computes as ONNX defines.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -15,21 +15,21 @@ use crate::proto::{
 };
 use crate::{Error, Result};
 
-/// The location of weights in this process's memory: their offset is an address. A file that states it itself could name
-/// any address, so it is not to be loaded.
+/// The location that marks weights in this process's memory: their offset is an address. A file that already contains
+/// this location could name any address, so it must not be loaded.
 pub const IN_MEMORY: &str = "*/_ORT_MEM_ADDR_/*";
 
-/// The ONNX file with these bytes for OpenVINO. Each weight of its graph that is in another file is taken from this
-/// process's memory instead: from the address that `address` gives. What nodes take from files, and graphs within nodes,
-/// stays as it is. `path` is the file's, for errors.
+/// The ONNX file with these bytes for OpenVINO. Each external weight of its graph is read from this process's memory
+/// instead, at the address that `address` returns. External tensors in nodes' attributes and in nested graphs do not
+/// change. `path` is the file's path, for errors.
 ///
-/// The axes of Gather count from the end. OpenVINO 2026.4.1 moves a Gather that puts channels into another order into the
-/// weights of the convolution behind it, and puts them there into the inverse order. It does so only where the axis counts
-/// from the beginning.
+/// The axes of Gather become negative, so that they count from the end. OpenVINO 2026.4.1 folds a Gather that reorders
+/// channels into the weights of the next convolution, but applies the inverse order there. It does this only if the
+/// axis counts from the beginning.
 ///
 /// # Errors
-/// The bytes are not an ONNX model; a weight has an unknown type, impossible sizes, or no proper place; a Gather may be
-/// one that OpenVINO computes wrongly, and the number of its axes is not known.
+/// The bytes are not an ONNX model; a weight has an unknown type, impossible sizes, or an invalid location; or
+/// OpenVINO may compute a Gather wrongly, and the rank of its input is not known.
 pub fn for_openvino(bytes: &[u8], path: &Path, address: impl Fn(&ExternalTensor) -> usize) -> Result<Vec<u8>> {
     let mut model = decode_message(bytes, path)?;
     let ranks = ranks(&model, path);
@@ -69,7 +69,7 @@ fn count_from_the_end(
     let rank = node.input.first().and_then(|data| ranks.get(data)).and_then(|rank| i64::try_from(*rank).ok());
     let Some(rank) = rank else {
         let order = node.input.get(1).and_then(|indices| orders.get(indices));
-        // The inverse of an order that swaps pairs is the order itself.
+        // An order that only swaps pairs is its own inverse.
         return match order.filter(|order| is_other_than_its_inverse(order)) {
             Some(_) => Err(format!("`{}`: expected a Gather of values with a known number of axes", node.name())),
             None => Ok(()),
@@ -88,7 +88,7 @@ fn count_from_the_end(
     Ok(())
 }
 
-/// Whether the numbers put as many values into another order, and putting them there twice is not the first one.
+/// Whether the numbers are a permutation that differs from its inverse.
 fn is_other_than_its_inverse(order: &[i64]) -> bool {
     let count = order.len();
     let place = |index: &i64| usize::try_from(if *index < 0 { index + count as i64 } else { *index }).ok();
@@ -99,7 +99,7 @@ fn is_other_than_its_inverse(order: &[i64]) -> bool {
     sorted.iter().copied().eq(0..count) && places.iter().enumerate().any(|(at, to)| places[*to] != at)
 }
 
-/// The values of a tensor of 64-bit integers in one dimension that the file holds itself.
+/// The values of a one-dimensional tensor of 64-bit integers that the file itself holds.
 fn integers(tensor: &TensorProto) -> Option<Vec<i64>> {
     let is_plain = tensor.data_type() == DataType::Int64 as i32 && tensor.dims.len() == 1;
     if !is_plain || tensor.data_location() == DataLocation::External {

@@ -1,11 +1,11 @@
-//! How much arithmetic a run of a graph is.
+//! The number of arithmetic operations of one run of a graph.
 
 use crate::{Model, Node, TensorType};
 
 impl Model {
-    /// Multiplications and additions of one run, in convolutions, matrix products and attention. Each other element
-    /// that a node makes counts as one. The number depends on the graph alone, so it can stand for time where the
-    /// result must not depend on the machine. Values of unknown shape count as nothing.
+    /// Multiplications and additions of one run, in convolutions, matrix products and attention. For other nodes, each
+    /// output element counts as one operation. The number depends on the graph alone, so it can stand for time where
+    /// the result must not depend on the machine. Values of unknown shape count as 0.
     pub fn operations(&self) -> u64 {
         self.nodes.iter().map(|node| self.operations_of(node)).fold(0, u64::saturating_add)
     }
@@ -31,8 +31,8 @@ impl Model {
                 let rows = rows.and_then(|dims| dims.first().map(|rows| *rows as u64));
                 products(made, inner.zip(rows).map(|(inner, rows)| inner / rows.max(1)))
             }
-            // Every query with every key, and the weights with the values. A query has one token less dimension than
-            // the tensor: [batch, tokens, width] or [batch, heads, tokens, width].
+            // Every query with every key, and the attention weights with the values. Tensors are [batch, tokens,
+            // width] or [batch, heads, tokens, width].
             "Attention" => {
                 let tokens = |dims: Vec<usize>| dims.len().checked_sub(2).and_then(|at| dims.get(at).copied());
                 products(

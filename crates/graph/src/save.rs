@@ -1,7 +1,7 @@
 //! Writing a model, with its weights in one of three places.
 //!
-//! Everything is written under temporary names beside the target and renamed at the end, weights first: wherever a
-//! graph exists, its weights exist too, even if the process is killed. Between two renames an older graph has newer
+//! Everything is written under temporary names beside the target and renamed at the end, weights first: if a graph
+//! exists, its weights exist too, even if the process is killed. Between two renames, an older graph has newer
 //! weights, so graphs state the digests of their weight files. Nothing is synced to the disk: files that a power cut
 //! damages can be made again from the checkpoint.
 
@@ -40,8 +40,8 @@ pub enum WeightStorage {
     /// Weights that a checkpoint holds unchanged stay there: the graph points into a hard link of the checkpoint beside
     /// it. Computed weights go to `NAME.weights`. The graph holds the sizes and digests of both.
     Link,
-    /// The same, but the checkpoint is not digested, which takes a second for each gigabyte unless its digest is known.
-    /// The graph says so.
+    /// The same, but the checkpoint is not digested: that takes a second for each gigabyte unless its digest is known.
+    /// The graph records the missing digest.
     LinkUndigested,
     /// All weights go to `NAME.weights` beside the graph.
     Copy,
@@ -52,15 +52,16 @@ pub enum WeightStorage {
 /// Writes a model to `path`.
 ///
 /// # Errors
-/// A file cannot be written or read, a checkpoint is damaged, or `Inline` is asked for more than 2 GiB. Nothing is left
-/// behind then.
+/// A file cannot be written or read, a checkpoint is damaged, or the weights for `Inline` exceed 2 GiB. No new files
+/// remain after an error.
 pub fn save(model: &Model, path: &Path, storage: WeightStorage) -> Result<SaveReport> {
     save_with_progress(model, path, storage, &Digests::default(), &mut |_| {})
 }
 
-/// As [`save`], with the digests of checkpoints that are known. `progress` gets how far the writing of weights is: at
-/// first that nothing is written, then about once a megabyte, and at last the total. It is not called where the graph
-/// only points into checkpoints.
+/// As [`save`], with the known digests of checkpoints.
+///
+/// `progress` receives the number of written bytes: first 0, then about once for each megabyte, and at last the total.
+/// It is not called if the graph only points into checkpoints.
 ///
 /// # Errors
 /// As [`save`].
@@ -90,7 +91,7 @@ pub fn save_with_progress(
         }
     }
     let bytes = checked_bytes(&[(model, path)], &store)?;
-    // The caller names the graph alone, so the weight file replaces only that of an older graph.
+    // The caller names only the graph, so the weight file may replace only the weight file of an older graph.
     let (name, weights) = (store.name.clone(), folder.join(&store.name));
     let is_older = files_of_older(path).contains(&name);
     if !is_older && !store.inline && bytes > 0 && weights.symlink_metadata().is_ok() {
@@ -98,7 +99,7 @@ pub fn save_with_progress(
     }
     let report = write(&[(model, path)], store, bytes)?;
     report.linked.iter().for_each(|linked| digests.has_new_name(&linked.path));
-    // Where the new graph has no such file, the older graph's would stay behind, and be foreign to the next one.
+    // If the new graph has no weight file, the older graph's file is removed: the next graph could not replace it.
     if is_older && !files_of_older(path).contains(&name) {
         match fs::remove_file(&weights) {
             Err(error) if error.kind() != ErrorKind::NotFound => {
@@ -113,7 +114,8 @@ pub fn save_with_progress(
 /// Writes several models that share one weight file, `weights` beside them. Equal weights are stored once.
 ///
 /// # Errors
-/// A file cannot be written or read, or the models are not in the weight file's folder. Nothing is left behind then.
+/// A file cannot be written or read, or the models are not in the weight file's folder. No new files remain after an
+/// error.
 pub fn save_sharing_weights(models: &[(&Model, &Path)], weights: &Path) -> Result<SaveReport> {
     let folder = folder_of(weights);
     if let Some((_, path)) = models.iter().find(|(_, path)| folder_of(path) != folder) {
@@ -124,16 +126,14 @@ pub fn save_sharing_weights(models: &[(&Model, &Path)], weights: &Path) -> Resul
     let mut silent = |_| {};
     let mut store = WeightStore::new(folder, name, &mut silent);
     let bytes = checked_bytes(models, &store)?;
-    // In the order of their names: then several graphs of one network have equal weight files, whatever the order of
-    // their nodes is.
+    // Sorted by name: several graphs of one network then have equal weight files, whatever the order of their nodes.
     let mut weights: Vec<_> = models.iter().flat_map(|(model, _)| &model.weights).collect();
     weights.sort_by_key(|(name, _)| *name);
     weights.into_iter().try_for_each(|(_, weight)| store.place(weight).map(drop))?;
     write(models, store, bytes)
 }
 
-/// Writes models with `bytes` of weights. The checkpoints that they come from are compared with their own checksums
-/// meanwhile.
+/// Writes models with `bytes` bytes of weights. Meanwhile, a thread compares the checkpoints with their own checksums.
 fn write(models: &[(&Model, &Path)], mut store: WeightStore<'_>, bytes: u64) -> Result<SaveReport> {
     store.meter.expect(bytes);
     let inputs = mapped_files(models);
@@ -141,7 +141,7 @@ fn write(models: &[(&Model, &Path)], mut store: WeightStore<'_>, bytes: u64) -> 
     let mut graphs = thread::scope(|scope| {
         let verified = thread::Builder::new().name("verify".into()).spawn_scoped(scope, verify);
         let graphs = encode(models, &mut store);
-        // A panic is a defect, and then nothing has been compared. Without a thread, it is done here.
+        // After a panic nothing has been compared, so the comparison runs here, as it does if no thread could start.
         verified.ok().and_then(|thread| thread.join().ok()).unwrap_or_else(verify)?;
         graphs
     })?;
@@ -149,11 +149,11 @@ fn write(models: &[(&Model, &Path)], mut store: WeightStore<'_>, bytes: u64) -> 
     let replaced: BTreeSet<String> = models.iter().flat_map(|(_, path)| files_of_older(path)).collect();
     let (mut staged, report) = store.finish(&replaced)?;
     staged.append(&mut graphs);
-    // Only renames are left, which need no space. A folder in their way is found before the first of them.
+    // Only renames are left, which need no space. A folder at a target path is found before the first rename.
     if let Some((_, path)) = staged.iter().find(|(_, path)| path.is_dir()) {
         return Err(Error::file(path, "write", "there is a folder of this name"));
     }
-    // A program that is stopped leaves all of them or none.
+    // If the program is stopped, either all renames are done or none.
     let _finishing = tileforge_files::unfinished::finishing();
     staged.into_iter().try_for_each(|(staged, path)| staged.rename(&path))?;
     Ok(report)
@@ -186,12 +186,12 @@ fn mapped_files(models: &[(&Model, &Path)]) -> Vec<Arc<MappedFile>> {
     files.into_values().collect()
 }
 
-/// The names of the files that the graph at `path` takes its weights from; none if there is no graph.
+/// The names of the weight files of the graph at `path`; none if there is no graph.
 fn files_of_older(path: &Path) -> BTreeSet<String> {
     MappedFile::open(path).and_then(|graph| external_files(graph.bytes(), path)).unwrap_or_default()
 }
 
-/// The bytes of weights that will be written. Nothing is written over a file that weights come from.
+/// The bytes of weights that will be written. Checks that no output overwrites a file that weights come from.
 fn checked_bytes(models: &[(&Model, &Path)], store: &WeightStore<'_>) -> Result<u64> {
     let bytes = store.bytes_to_write(models);
     let inputs = mapped_files(models);

@@ -3,8 +3,8 @@
 use crate::{Attribute, Model, Weight};
 use std::fmt::Write;
 
-/// The model as text. Equal models give equal texts; the values of weights are not part of it, small integer constants
-/// are.
+/// The model as text. Equal models give equal texts. The text contains the values of small integer constants, but of
+/// no other weights.
 pub fn to_text(model: &Model) -> String {
     let mut text = String::new();
     let opsets: Vec<String> = model

@@ -78,7 +78,7 @@ impl Weight {
         Ok(Weight { data_type, dims, source: WeightSource::Bytes(bytes) })
     }
 
-    /// Zeros that take no memory, in place of a tensor of which only the type and the sizes matter.
+    /// Zeros that take no memory, as a stand-in for a tensor of which only the type and the sizes matter.
     ///
     /// # Errors
     /// The tensor is larger than memory can address.
@@ -107,7 +107,7 @@ impl Weight {
         (self.elements() * self.data_type.size()) as u64
     }
 
-    /// The file and the offset that hold exactly these bytes, if there is such a place.
+    /// The file and the offset where exactly these bytes are stored, if they are stored in one piece.
     pub fn file_range(&self) -> Option<(&Arc<MappedFile>, u64)> {
         match &self.source {
             WeightSource::Range { file, offset } => Some((file, *offset)),
@@ -264,7 +264,7 @@ impl Weight {
         Ok(Weight { source: WeightSource::ScaleRows { of: Arc::new(self.clone()), factors }, ..self.clone() })
     }
 
-    /// Gives all bytes to `sink` in order, a piece at a time.
+    /// Passes all bytes to `sink` in order, a piece at a time.
     ///
     /// Most sources need only a small buffer. Some hold whole tensors: a transposition, a view with gaps, a choice of
     /// rows and weighted rows hold their source, a concatenation on an inner axis its parts, a product or a sum both

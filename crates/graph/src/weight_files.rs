@@ -1,11 +1,12 @@
-//! The files that a graph takes its weights from, as they were when it was written.
+//! The weight files of a graph, as they were when the graph was written.
 //!
 //! A linked graph and its checkpoint share the bytes of the weights, so a program that overwrites the checkpoint in place
 //! changes the graph. A graph with a weight file of its own could get the weights of another export, since two files
 //! cannot be renamed in one step. The graph's metadata therefore holds the size and the digest of each such file, as
 //! JSON: `[{"file": NAME, "bytes": SIZE, "sha256": DIGEST}]`. The digest is `null` where it was not computed.
 //!
-//! Graphs of other programs, and the graphs of engines, hold none: the digests of an engine are in its manifest.
+//! Graphs of other programs, and the graphs of engines, have no such metadata: the digests of an engine are in its
+//! manifest.
 
 use crate::message::decode_message;
 use crate::{Error, MappedFile, Result, external_files};
@@ -14,7 +15,7 @@ use std::path::Path;
 use tileforge_contract::CHECKPOINTS_KEY;
 use tileforge_files::{Digests, stated_by_hub_cache};
 
-/// A file of weights as it was when a graph was written that points into it.
+/// A weight file, as it was when the graph that points into it was written.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WeightFile {
@@ -29,8 +30,8 @@ pub struct WeightFile {
 impl WeightFile {
     /// Describes a mapped checkpoint that has the name `file` beside the graph.
     ///
-    /// A blob of the hub's cache has its digest as its name, which is taken without reading the file: whatever uses the
-    /// graph compares it with the bytes ([`check_weight_files`]), so a wrong name is found there.
+    /// A blob of the hub's cache has its digest as its name. The name is used without reading the file: every user of
+    /// the graph compares the digest with the bytes ([`check_weight_files`]), so a wrong name is found there.
     pub(crate) fn of_checkpoint(file: String, map: &MappedFile, digests: Option<&Digests>) -> Result<Self> {
         let stated = |digests| stated_by_hub_cache(map.path()).map_or_else(|| map.sha256(digests), Ok);
         let sha256 = digests.map(stated).transpose()?;
@@ -60,7 +61,7 @@ pub(crate) fn from_json(text: &str, path: &Path) -> Result<Vec<WeightFile>> {
     }
 }
 
-/// The records of the files that the graph uses. A program that wrote the graph again may have moved its weights.
+/// The records of the files that the graph uses. Another program may have rewritten the graph and moved its weights.
 fn records_of(graph: &MappedFile) -> Result<Vec<WeightFile>> {
     let model = decode_message(graph.bytes(), graph.path())?;
     let entry = model.metadata_props.iter().find(|entry| entry.key() == CHECKPOINTS_KEY);
@@ -70,8 +71,8 @@ fn records_of(graph: &MappedFile) -> Result<Vec<WeightFile>> {
     Ok(records)
 }
 
-/// Checks that the files that the graph at `path` takes its weights from are those that it was written with. Returns
-/// them; of those without a digest, only the length is compared.
+/// Checks that the weight files of the graph at `path` have not changed since it was written, and returns them. For a
+/// file without a digest, only the length is compared.
 ///
 /// # Errors
 /// [`Error::Changed`]: a file has another length or digest; or a file cannot be read.

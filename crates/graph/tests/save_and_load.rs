@@ -250,8 +250,8 @@ fn a_graph_states_the_digest_of_its_weight_file() {
     let files = check_weight_files(&at("linked.onnx"), &digests).unwrap();
     let stated: Vec<_> = files.iter().map(|file| (file.file.as_str(), file.sha256.is_some())).collect();
     assert!(stated.contains(&("linked.weights", true)), "{stated:?}");
-    // Another program has written the graph again, with its weights elsewhere: the record is of a file that is not
-    // used, and is not there.
+    // Another program has rewritten the graph with its weights elsewhere: the record describes a file that is not used
+    // and does not exist.
     let bytes = fs::read(at("linked.onnx")).unwrap();
     fs::rename(at("linked.weights"), at("moved.data")).unwrap();
     let moved = relocate_weights(&bytes, &at("linked.onnx"), |old| {

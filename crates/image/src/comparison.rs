@@ -1,4 +1,4 @@
-//! How far two pictures are apart, row by row.
+//! The difference of two pictures, computed row by row.
 
 use std::collections::VecDeque;
 
@@ -9,15 +9,15 @@ use crate::error::{Error, Result};
 
 /// The side of the window of the structural similarity.
 const WINDOW: usize = 11;
-/// The deviation of its weights.
+/// The standard deviation of the window's Gaussian weights.
 const DEVIATION: f64 = 1.5;
 /// K1 and K2, times the range of the levels, squared.
 const STABILISERS: [f64; 2] = [(0.01 * 255.0) * (0.01 * 255.0), (0.03 * 255.0) * (0.03 * 255.0)];
 /// Samples of a pixel.
 const CHANNELS: usize = 3;
-/// Windows of a row that are computed together.
+/// The number of windows of a row that are computed together.
 const STRIP: usize = 1024;
-/// The means that a window has: of each picture, of each one's squares, and of their products.
+/// The means of a window: of each picture, of each picture's squares, and of their products.
 const MEANS: usize = 5;
 
 /// How far two pictures differ, in levels of 8 bits.
@@ -35,7 +35,7 @@ pub struct Difference {
     pub mean: f64,
 }
 
-/// A comparison of two pictures of one size, whose rows come one after the other. It keeps 11 rows of each.
+/// A comparison of two pictures of equal size, row by row. It keeps 11 rows of each.
 #[derive(Debug)]
 pub struct Comparison {
     size: Size,
@@ -53,7 +53,7 @@ impl Comparison {
     /// A comparison of pictures of this size that leaves out `border` pixels at each edge.
     ///
     /// # Errors
-    /// [`Error::Border`] for a border that leaves nothing.
+    /// [`Error::Border`] for a border that leaves no pixels.
     pub fn new(size: Size, border: u32) -> Result<Self> {
         let inner = |length: u32| length.checked_sub(border.saturating_mul(2)).filter(|&length| length > 0);
         let (Some(width), Some(height)) = (inner(size.width), inner(size.height)) else {
@@ -85,7 +85,7 @@ impl Comparison {
         }
     }
 
-    /// The figures of the rows that were taken.
+    /// The difference over all rows taken so far.
     pub fn finish(self) -> Difference {
         let count = self.samples.max(1) as f64;
         let mean_square = self.squares as f64 / count;
@@ -108,7 +108,7 @@ struct Similarity {
     windows: usize,
     sum: f64,
     count: u64,
-    /// The means of a strip, over the rows and then over the columns of each window.
+    /// The means of a strip: over the rows first, and then over the columns of each window.
     vertical: [Vec<f64>; MEANS],
     whole: [Vec<f64>; MEANS],
 }
@@ -144,7 +144,7 @@ impl Similarity {
         }
     }
 
-    /// Adds the windows of the last rows that begin at these columns.
+    /// Adds the windows over the last rows, from column `first` on.
     fn strip(&mut self, first: usize, windows: usize) {
         let samples = first * CHANNELS..(first + windows + WINDOW - 1) * CHANNELS;
         for means in &mut self.vertical {
@@ -265,7 +265,7 @@ mod tests {
             comparison.row(&one, &other);
             rows.push((one, other));
         }
-        // Each column of windows alone.
+        // Each column of windows separately.
         for first in 0..width - (WINDOW - 1) {
             let mut narrow = Comparison::new(Size { width: WINDOW as u32, height }, 0).unwrap();
             let part = first * CHANNELS..(first + WINDOW) * CHANNELS;

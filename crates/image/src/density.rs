@@ -1,6 +1,7 @@
-//! How large a picture is to be printed: pixels for each inch or centimetre.
+//! The print size of a picture: pixels for each inch or centimetre.
 
-/// Pixels for each unit of length, across and down. An enlarged picture keeps it, and so becomes larger on paper.
+/// Pixels for each unit of length, across and down. An enlarged picture keeps its density, and so becomes larger on
+/// paper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Density {
     across: Ratio,
@@ -8,7 +9,7 @@ pub struct Density {
     unit: DensityUnit,
 }
 
-/// What a [`Density`] is for.
+/// The unit of length of a [`Density`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DensityUnit {
     /// Only the proportions of a pixel are known.
@@ -24,13 +25,13 @@ pub enum DensityUnit {
 /// A fraction above zero, as TIFF and EXIF store it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ratio {
-    /// Above the line.
+    /// The numerator.
     pub numerator: u32,
-    /// Below the line.
+    /// The denominator.
     pub denominator: u32,
 }
 
-/// Beyond these, a density is damage: from a wall to the grains of a film.
+/// A density outside these limits is damage: the limits reach from a wall to the grain of a film.
 const LEAST: f64 = 1e-3;
 const MOST: f64 = 1e6;
 
@@ -54,7 +55,7 @@ impl Ratio {
 }
 
 impl Density {
-    /// `None` for numbers that are none: zero, or far from anything that is printed or shown.
+    /// `None` for meaningless numbers: zero, or far from anything that is printed or shown.
     pub fn new(across: Ratio, down: Ratio, unit: DensityUnit) -> Option<Self> {
         let is_possible = |ratio: Ratio| {
             let most = if unit == DensityUnit::Metre { MOST * 100.0 } else { MOST };
@@ -66,14 +67,14 @@ impl Density {
     /// The same in whole numbers.
     pub fn whole(across: u32, down: u32, unit: DensityUnit) -> Option<Self> {
         let ratio = |numerator| Ratio { numerator, denominator: 1 };
-        // A square pixel without a unit says nothing.
+        // A square pixel without a unit has no information.
         if unit == DensityUnit::None && across == down {
             return None;
         }
         Self::new(ratio(across), ratio(down), unit)
     }
 
-    /// What it is for.
+    /// Its unit.
     pub fn unit(&self) -> DensityUnit {
         self.unit
     }
@@ -88,7 +89,7 @@ impl Density {
         Self { across: self.down, down: self.across, ..self }
     }
 
-    /// As TIFF and EXIF hold it: fractions, in inches, centimetres, or without a unit.
+    /// The form of TIFF and EXIF: fractions, in inches, centimetres, or without a unit.
     pub(crate) fn as_fractions(self) -> (DensityUnit, [Ratio; 2]) {
         match self.unit {
             DensityUnit::Metre => {
@@ -98,7 +99,7 @@ impl Density {
         }
     }
 
-    /// As PNG holds it: whole numbers, in metres, or without a unit.
+    /// The form of PNG: integers, in metres, or without a unit.
     pub(crate) fn in_metres(self) -> Option<(DensityUnit, [u32; 2])> {
         let (unit, factor) = match self.unit {
             DensityUnit::None => return Some((DensityUnit::None, self.proportions(u32::MAX)?)),
@@ -109,7 +110,7 @@ impl Density {
         Some((unit, self.rounded(factor, u32::MAX)?))
     }
 
-    /// As JPEG holds it: whole numbers of 16 bits, in inches, centimetres, or without a unit.
+    /// The form of JPEG: integers of 16 bits, in inches, centimetres, or without a unit.
     pub(crate) fn in_sixteen_bits(self) -> Option<(DensityUnit, [u16; 2])> {
         let narrow = |values: [u32; 2]| values.map(|value| value as u16);
         let most = u32::from(u16::MAX);
@@ -124,14 +125,14 @@ impl Density {
         Some((unit, narrow(self.rounded(factor, most)?)))
     }
 
-    /// Whole numbers; `None` where one would be 0 or larger than `most`.
+    /// The density as integers; `None` if one would be 0 or larger than `most`.
     fn rounded(self, factor: f64, most: u32) -> Option<[u32; 2]> {
         let values = self.ratios().map(|ratio| (ratio.value() * factor).round());
         let fits = values.iter().all(|value| (1.0..=f64::from(most)).contains(value));
         fits.then_some(values.map(|value| value as u32))
     }
 
-    /// Two whole numbers in the proportions of a pixel.
+    /// Two integers in the proportions of a pixel.
     fn proportions(self, most: u32) -> Option<[u32; 2]> {
         let wide = |one: u32, other: u32| u64::from(one) * u64::from(other);
         let mut numbers =

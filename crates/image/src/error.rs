@@ -87,7 +87,7 @@ pub enum Error {
         /// The resizer's reason.
         reason: String,
     },
-    /// A border leaves nothing of a picture.
+    /// A border leaves no pixels of a picture.
     #[error("a border of {border} pixels leaves nothing of {size}")]
     Border {
         /// Its width in pixels.
@@ -120,7 +120,7 @@ pub enum TilingError {
         /// The tile's shorter side.
         side: u32,
     },
-    /// Two margins are larger than the overlap.
+    /// Two margins together are larger than the overlap.
     #[error("tiles: expected a margin of at most half the overlap ({overlap} pixels), found {margin}")]
     Margin {
         /// The requested pixels.
@@ -164,12 +164,12 @@ pub enum TilingError {
         /// The limit in bytes.
         most: u64,
     },
-    /// The network takes no tiles of so few pixels.
+    /// The network accepts no tiles with so few pixels.
     #[error("tiles: expected at least as many pixels as {least}, found {pixels}")]
     TooFewPixels {
-        /// The most pixels that were allowed.
+        /// The maximum number of pixels.
         pixels: u64,
-        /// The least tile.
+        /// The smallest tile.
         least: Size,
     },
     /// There is no tile to choose from.

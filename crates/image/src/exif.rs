@@ -1,18 +1,18 @@
-//! EXIF: what a camera or a program says about a picture.
+//! EXIF: metadata that a camera or a program stores about a picture.
 //!
-//! It is parsed with limits and written anew. So an output has no thumbnail of its input, and nothing that only held for
-//! the input's pixels. Sources: CIPA DC-008-2024 (Exif 3.0), section 4.6; TIFF 6.0, section 2.
+//! EXIF is parsed with limits and written anew. So an output has no thumbnail of its input, and no entry that only
+//! applied to the input's pixels. Sources: CIPA DC-008-2024 (Exif 3.0), section 4.6; TIFF 6.0, section 2.
 
 use std::io::{self, Cursor, Read, Seek, SeekFrom};
 
 use crate::Size;
 use crate::density::{Density, DensityUnit, Ratio};
 
-/// The three directories of EXIF, without what holds for the stored pixels alone.
+/// The three directories of EXIF, without entries that only apply to the stored pixels.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Exif {
     big_endian: bool,
-    /// What TIFF has, too: camera, program, date, author.
+    /// The entries that TIFF has, too: camera, program, date, author.
     pub(crate) primary: Vec<Entry>,
     /// How the picture was taken.
     pub(crate) camera: Vec<Entry>,
@@ -20,20 +20,21 @@ pub struct Exif {
     pub(crate) position: Vec<Entry>,
 }
 
-/// One fact.
+/// One entry of a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) tag: u16,
     /// TIFF's number of the type.
     pub(crate) kind: u16,
-    /// The values, in the byte order of the whole.
+    /// The values, in the byte order of the whole EXIF data.
     pub(crate) bytes: Vec<u8>,
 }
 
-/// JPEG holds 65,533 bytes with two more of length and six of a name. The directories themselves need some, too.
+/// A JPEG segment holds 65,533 bytes after its length, six of which are a name. The directories themselves need some
+/// bytes, too.
 const BYTES_MAXIMUM: usize = 60_000;
 
-/// No directory has more entries.
+/// The maximum number of entries of a directory.
 const ENTRIES_MAXIMUM: u64 = 1000;
 
 const SHORT: u16 = 3;
@@ -51,18 +52,18 @@ const WIDTH: u16 = 0xa002;
 const HEIGHT: u16 = 0xa003;
 const GAMMA: u16 = 0xa500;
 
-/// What of the primary directory is about the picture, not about how its samples are stored: description, camera,
-/// program, date, author, computer, copyright, rating, and what Windows adds.
+/// The entries of the primary directory that describe the picture, not how its samples are stored: description,
+/// camera, program, date, author, computer, copyright, rating, and Windows's own entries.
 const PRIMARY: [u16; 15] = [
     0x010e, 0x010f, 0x0110, 0x0131, 0x0132, 0x013b, 0x013c, 0x4746, 0x4749, 0x8298, 0x9c9b, 0x9c9c, 0x9c9d, 0x9c9e,
     0x9c9f,
 ];
 
-/// What of the camera's directory an output does not keep: the maker's notes, whose offsets only hold at their place;
-/// pointers; compression; and places and lengths in pixels.
+/// The entries of the camera's directory that an output does not keep: the maker's notes, whose offsets are only valid
+/// at their old position; pointers; compression; and positions and lengths in pixels.
 const NOT_OF_CAMERA: [u16; 10] = [0x927c, 0xa005, 0xea1c, 0xea1d, 0x9102, 0x9214, 0xa214, 0xa20e, 0xa20f, 0xa210];
 
-/// Bytes of a value of each type; 0 for none.
+/// Bytes of a value of each type; 0 for an unknown type.
 const fn width(kind: u16) -> u64 {
     match kind {
         1 | 2 | 6 | 7 => 1,
@@ -73,25 +74,25 @@ const fn width(kind: u16) -> u64 {
     }
 }
 
-/// What is found in EXIF.
+/// The result of reading EXIF.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Found {
-    /// `None` if nothing of it is kept.
+    /// `None` if no entry is kept.
     pub(crate) exif: Option<Exif>,
     pub(crate) density: Option<Density>,
-    /// Something is damaged, too large or of an unknown kind, and left out.
+    /// An entry was left out, because it is damaged, too large or of an unknown type.
     pub(crate) is_partial: bool,
 }
 
 impl Found {
-    /// From the content of an EXIF chunk.
+    /// Reads the content of an EXIF chunk.
     pub(crate) fn of_chunk(bytes: &[u8]) -> Self {
-        // Some writers put the name of JPEG's segment in front.
+        // Some writers put the name of JPEG's segment first.
         let bytes = bytes.strip_prefix(b"Exif\0\0").unwrap_or(bytes);
         Self::of_file(&mut Cursor::new(bytes)).unwrap_or(Self { is_partial: true, ..Self::default() })
     }
 
-    /// From a TIFF file, which has the same structure.
+    /// Reads a TIFF file, which has the same structure.
     pub(crate) fn of_file(file: &mut (impl Read + Seek)) -> io::Result<Self> {
         file.rewind()?;
         let mut start = [0; 4];
@@ -152,7 +153,7 @@ impl<F: Read + Seek> Parser<'_, F> {
         Ok(u64::from_le_bytes(bytes))
     }
 
-    /// The wanted entries of a directory; those in front of the first one that cannot be read.
+    /// The wanted entries of a directory, up to the first entry that cannot be read.
     fn directory(&mut self, at: u64, wanted: impl Fn(u16) -> bool) -> Vec<Entry> {
         let mut entries = Vec::new();
         if self.entries(at, wanted, &mut entries).is_err() {
@@ -175,7 +176,7 @@ impl<F: Read + Seek> Parser<'_, F> {
             if !wanted(tag) || into.iter().any(|entry| entry.tag == tag) {
                 continue;
             }
-            // Pointers of BigTIFF files may have types of their own: 16 and 18 are 8 bytes.
+            // Pointers of BigTIFF files may have BigTIFF's own types: 16 and 18 have 8 bytes.
             let is_pointer = matches!(tag, CAMERA | POSITION);
             let width = if self.big && is_pointer && matches!(kind, 16 | 18) { 8 } else { width(kind) };
             let length = self.number(word)?.checked_mul(width).and_then(|length| usize::try_from(length).ok());
@@ -201,7 +202,7 @@ impl<F: Read + Seek> Parser<'_, F> {
 
 const ENTRY_BYTES: usize = 12;
 
-/// The value of an entry with one whole number.
+/// The value of an entry with one integer.
 fn whole(entry: &Entry, big_endian: bool) -> Option<u64> {
     let mut bytes = [0; 8];
     let stored = entry.bytes.get(..).filter(|stored| matches!(stored.len(), 2 | 4 | 8))?;
@@ -220,7 +221,7 @@ fn density_of(entries: &[Entry], big_endian: bool) -> Option<Density> {
         let number = |bytes: [u8; 4]| if big_endian { u32::from_be_bytes(bytes) } else { u32::from_le_bytes(bytes) };
         Some(Ratio { numerator: number(*numerator), denominator: number(*denominator) })
     };
-    // Without a unit, it is inches.
+    // Without a unit entry, the unit is the inch.
     let unit = match entry(RESOLUTION_UNIT).and_then(|entry| whole(entry, big_endian)) {
         Some(1) => DensityUnit::None,
         None | Some(2) => DensityUnit::Inch,
@@ -235,7 +236,7 @@ fn density_of(entries: &[Entry], big_endian: bool) -> Option<Density> {
 }
 
 impl Exif {
-    /// The same for a picture of another size, where it says one.
+    /// The same EXIF for a picture of another size, if EXIF states a size.
     pub(crate) fn with_size(mut self, size: Size) -> Self {
         for (tag, side) in [(WIDTH, size.width), (HEIGHT, size.height)] {
             let bytes = self.long(side);
@@ -246,7 +247,7 @@ impl Exif {
         self
     }
 
-    /// The same for samples in sRGB, where it says a colour space.
+    /// The same EXIF for samples in sRGB, if EXIF states a colour space.
     pub(crate) fn in_srgb(mut self) -> Self {
         let one = if self.big_endian { 1_u16.to_be_bytes() } else { 1_u16.to_le_bytes() };
         self.camera.retain(|entry| entry.tag != GAMMA);
@@ -256,7 +257,7 @@ impl Exif {
         self
     }
 
-    /// The same in the byte order of this machine.
+    /// The same EXIF in the byte order of this machine.
     pub(crate) fn in_native_order(mut self) -> Self {
         let native = cfg!(target_endian = "big");
         if self.big_endian != native {
@@ -308,7 +309,7 @@ impl Exif {
         [start.to_vec(), self.directory(&primary, 8), behind.concat()].concat()
     }
 
-    /// A directory at this place, with its values behind it.
+    /// A directory at this position, followed by its values.
     fn directory(&self, entries: &[Entry], at: usize) -> Vec<u8> {
         let mut sorted: Vec<&Entry> = entries.iter().collect();
         sorted.sort_by_key(|entry| entry.tag);
@@ -326,11 +327,11 @@ impl Exif {
             } else {
                 bytes.extend(self.long((values_at + values.len()) as u32));
                 values.extend(&entry.bytes);
-                // Values begin at even places.
+                // Values begin at even positions.
                 values.resize(values.len().next_multiple_of(2), 0);
             }
         }
-        // No directory follows: that of a thumbnail would.
+        // No next directory: it would be the thumbnail's.
         bytes.extend([0; 4]);
         bytes.extend(values);
         bytes
@@ -373,9 +374,9 @@ mod tests {
             let expected = photo(big_endian).with_size(size);
             assert_eq!(whole(&expected.camera[1], big_endian), Some(16_000));
             assert_eq!(found, Found { exif: Some(expected), density, is_partial: false });
-            // Behind the name of JPEG's segment, too.
+            // After the name of JPEG's segment, too.
             assert_eq!(Found::of_chunk(&[b"Exif\0\0", bytes.as_slice()].concat()), found);
-            // The other byte order says the same.
+            // The other byte order has the same content.
             let native = found.exif.clone().unwrap().in_native_order();
             assert_eq!(native.clone().in_native_order(), native);
             let bytes = Metadata { exif: Some(native.clone()), density: None }.exif_chunk(size).unwrap();

@@ -21,7 +21,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// The formats that are written, under the names that their files end in.
+    /// The formats that are written, by the endings of their file names.
     pub const WRITTEN: [(&'static str, Self); 6] = [
         ("png", Self::Png),
         ("jpg", Self::Jpeg),
@@ -31,12 +31,12 @@ impl Format {
         ("tiff", Self::Tiff),
     ];
 
-    /// Whether pictures are written in it.
+    /// Whether pictures are written in this format.
     pub fn is_written(self) -> bool {
         !matches!(self, Self::Bmp | Self::Gif)
     }
 
-    /// What names end in.
+    /// The ending of file names.
     pub fn ending(self) -> &'static str {
         match self {
             Self::Png => "png",

@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::error::{Error, Result};
 use crate::format::Format;
 
-/// Endings of pictures that other programs read, in the order of how often they are met.
+/// Endings of pictures that only other programs read, most frequent first.
 const NOT_READ: [&str; 30] = [
     "heic", "heif", "avif", "jxl", "jp2", "j2k", "psd", "dng", "cr2", "cr3", "nef", "arw", "raf", "orf", "rw2", "pef",
     "srw", "raw", "svg", "ico", "tga", "exr", "hdr", "dds", "ppm", "pgm", "pbm", "pnm", "qoi", "xcf",
@@ -40,7 +40,7 @@ impl Format {
     }
 }
 
-/// The ending of a name, in small letters.
+/// The ending of a name, in lower case.
 fn ending_of(path: &Path) -> String {
     path.extension().and_then(|ending| ending.to_str()).unwrap_or_default().to_ascii_lowercase()
 }

@@ -2,7 +2,7 @@
 
 use crate::{CodePoints, Colour, Depth, Metadata, Size};
 
-/// Everything about a picture but its pixels.
+/// All properties of a picture except its pixels.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
     /// Width and height.
@@ -13,14 +13,14 @@ pub struct Header {
     pub depth: Depth,
     /// The ICC profile, which defines the colours of the samples.
     pub icc_profile: Option<Vec<u8>>,
-    /// What a PNG says of its colours by numbers. Where a profile can say the same, `icc_profile` does.
+    /// A PNG's colour description by numbers. If an equivalent profile exists, `icc_profile` holds it.
     pub code_points: Option<CodePoints>,
-    /// What is said beside the pixels.
+    /// The metadata.
     pub metadata: Metadata,
 }
 
 impl Header {
-    /// A picture of which nothing else is known.
+    /// The header of a picture without a profile and metadata.
     pub fn new(size: Size, colour: Colour, depth: Depth) -> Self {
         Self { size, colour, depth, icc_profile: None, code_points: None, metadata: Metadata::default() }
     }

@@ -10,7 +10,7 @@ use crate::error::Result;
 /// rounded, and alpha is left out.
 pub struct LevelRows {
     reader: ImageReader,
-    /// The row as the file has it.
+    /// The row in the file's format.
     row: Vec<u8>,
     levels: Vec<u8>,
 }
@@ -31,7 +31,7 @@ impl LevelRows {
         self.reader.header().size
     }
 
-    /// The next row, `[width, 3]`. There are as many as the picture is high.
+    /// The next row, `[width, 3]`. The number of rows is the picture's height.
     ///
     /// # Errors
     /// The file is damaged.

@@ -3,7 +3,7 @@
 //! | module | holds |
 //! |---|---|
 //! | [`ImageReader`], [`ImageWriter`] | PNG and TIFF by rows; JPEG and WebP whole; BMP and GIF are read only |
-//! | [`Metadata`], [`Exif`], [`Density`] | what files say beside the pixels |
+//! | [`Metadata`], [`Exif`], [`Density`] | the metadata of files |
 //! | [`png_text`] | a text that a PNG holds beside its pixels |
 //! | [`frames`] | streams of frames: YUV4MPEG2 and raw |
 //! | [`RowSource`], [`RowSink`] | reading and writing by rows, for files and frames |

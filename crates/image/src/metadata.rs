@@ -1,20 +1,20 @@
-//! What files say beside the pixels.
+//! The metadata of files.
 
 use crate::density::Density;
 use crate::exif::Exif;
 use crate::{Format, Size};
 
-/// What a file says about a picture, which an output keeps where its format can hold it. It changes no pixel.
+/// The metadata of a picture. An output keeps it if its format can hold it. It does not change pixels.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Metadata {
-    /// What the camera and programs say.
+    /// The metadata of the camera and of programs.
     pub exif: Option<Exif>,
-    /// How large the picture is on paper.
+    /// The picture's size on paper.
     pub density: Option<Density>,
 }
 
 impl Metadata {
-    /// What a picture of this size says, as the content of an EXIF chunk; `None` if it says nothing.
+    /// The metadata of a picture of this size, as the content of an EXIF chunk; `None` if there is none.
     pub(crate) fn exif_chunk(&self, size: Size) -> Option<Vec<u8>> {
         let Self { exif, density } = self;
         if exif.is_none() && density.is_none() {
@@ -24,20 +24,20 @@ impl Metadata {
     }
 }
 
-/// What the samples of a PNG mean, by the numbers of ITU-T H.273: its chunk `cICP`.
+/// The meaning of a PNG's samples, by the numbers of ITU-T H.273: its chunk `cICP`.
 /// <https://www.w3.org/TR/png-3/#cICP-chunk>
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CodePoints {
-    /// Which primary colours there are.
+    /// The primary colours.
     pub primaries: u8,
-    /// How samples become light.
+    /// The transfer function from samples to light.
     pub transfer: u8,
     /// Samples use all levels.
     pub full_range: bool,
 }
 
 impl CodePoints {
-    /// Why no profile says the same; `None` if one does.
+    /// The reason why no profile is equivalent; `None` if a profile is.
     pub fn beyond_profiles(self) -> Option<&'static str> {
         match self {
             Self { transfer: 16, .. } => Some("HDR (PQ)"),
@@ -47,7 +47,7 @@ impl CodePoints {
         }
     }
 
-    /// What is lost in a file of this format; `None` if nothing is.
+    /// The information that is lost in a file of this format; `None` if nothing is lost.
     pub fn lost_in(self, format: Format) -> Option<&'static str> {
         if format == Format::Png { None } else { self.beyond_profiles() }
     }

@@ -66,14 +66,15 @@ impl Picture {
         Self { size, samples }
     }
 
-    /// The picture at another size: bicubic (Catmull-Rom). To shrink, the kernel is widened, so that nothing aliases.
+    /// The picture at another size: bicubic (Catmull-Rom). For a smaller size, the kernel is widened to avoid
+    /// aliasing.
     ///
     /// # Errors
     /// [`Error::Resize`] if one of the sizes is zero or too large.
     pub fn resized(&self, size: Size) -> Result<Self> {
         let refused =
             |error: &dyn std::fmt::Display| Error::Resize { from: self.size, to: size, reason: error.to_string() };
-        // Typed, because the other functions compile the kernels of every type of pixel, which takes a minute.
+        // Typed, because the untyped functions compile the kernels of every pixel type, which takes a minute.
         let source = TypedImageRef::<U8x3>::from_buffer(self.size.width, self.size.height, &self.samples);
         let source = source.map_err(|error| refused(&error))?;
         let mut samples = vec![0; size.width as usize * size.height as usize * 3];

@@ -74,15 +74,15 @@ trait Rows: Send {
     }
 }
 
-/// Hears of damage that is tolerated.
+/// Receives reports of tolerated damage.
 pub type Warn = Arc<dyn Fn(&Error) + Send + Sync>;
 
-/// What a decoder knows before the first row.
+/// The decoder's state before the first row.
 struct Decoded {
     header: Header,
     orientation: Orientation,
     rows: Box<dyn Rows>,
-    /// What of the file is left out or converted, for the user.
+    /// Notes for the user: what of the file is left out or converted.
     notes: Vec<String>,
 }
 
@@ -91,7 +91,7 @@ impl Decoded {
         Self { header, orientation: Orientation::NoTransforms, rows, notes: Vec::new() }
     }
 
-    /// The same with what its EXIF says. The file's own density counts before that of EXIF.
+    /// The same with its EXIF. The file's own density takes precedence over EXIF's.
     fn described(mut self, found: exif::Found, density: Option<crate::Density>) -> Self {
         if found.is_partial {
             self.notes.push("a part of its EXIF is damaged or too large, and is left out".into());
@@ -116,17 +116,17 @@ impl ImageReader {
         Self::opened(regular(path)?, path, limits, None)
     }
 
-    /// As [`ImageReader::open`], but goes on with a damaged picture where anything of it can be decoded. `warn` gets
-    /// the [`Error::Damaged`]; what is missing is black, or what the decoder makes of it.
+    /// As [`ImageReader::open`], but continues with a damaged picture if any part of it can be decoded. `warn`
+    /// receives the [`Error::Damaged`]. Missing parts are black, or are what the decoder produces.
     ///
     /// # Errors
-    /// As [`ImageReader::open`], for files of which nothing can be decoded.
+    /// As [`ImageReader::open`], for files without any decodable part.
     pub fn open_tolerant(path: &Path, limits: &Limits, warn: impl Fn(&Error) + Send + Sync + 'static) -> Result<Self> {
         Self::opened(regular(path)?, path, limits, Some(Arc::new(warn)))
     }
 
-    /// As [`ImageReader::open`], for a regular file that is open. `name` is its name in errors. Where `warn` is given,
-    /// as [`ImageReader::open_tolerant`].
+    /// As [`ImageReader::open`], for an open regular file. `name` is its name in errors. With `warn`, as
+    /// [`ImageReader::open_tolerant`].
     ///
     /// # Errors
     /// As [`ImageReader::open`].
@@ -154,7 +154,7 @@ impl ImageReader {
     /// counts as sRGB.
     ///
     /// # Errors
-    /// [`Error::Image`] for a profile that is damaged, or made for other channels, and for colours that no profile
+    /// [`Error::Image`] for a profile that is damaged or has other channels, and for colours that no profile
     /// describes, such as HDR.
     pub fn into_srgb(mut self) -> Result<Self> {
         if let Some(kind) = self.header.code_points.take().and_then(crate::CodePoints::beyond_profiles) {
@@ -169,8 +169,8 @@ impl ImageReader {
         Ok(self)
     }
 
-    /// The same picture without what is said beside its pixels: EXIF and density. The colour profile stays, because it
-    /// says what the samples mean.
+    /// The same picture without its metadata: EXIF and density. The colour profile stays, because it defines the
+    /// samples' meaning.
     pub fn without_metadata(mut self) -> Self {
         self.header.metadata = crate::Metadata::default();
         self
@@ -230,7 +230,7 @@ fn format_of(file: &mut BufReader<File>, path: &Path) -> Result<Format> {
         [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => Ok(Format::WebP),
         [b'I', b'I', 42 | 43, 0, ..] | [b'M', b'M', 0, 42 | 43, ..] => Ok(Format::Tiff),
         [b'G', b'I', b'F', b'8', b'7' | b'9', b'a', ..] => Ok(Format::Gif),
-        // Behind the file's header is the length of the next one.
+        // The length of the next header follows the file's header.
         [b'B', b'M', .., 12 | 40 | 52 | 56 | 64 | 108 | 124, 0, 0, 0] if start.len() == 18 => Ok(Format::Bmp),
         [_, _, _, _, b'f', b't', b'y', b'p', kind @ ..] => {
             let kind = if kind.starts_with(b"avi") { "AVIF" } else { "HEIC, AVIF or a film" };
@@ -248,7 +248,7 @@ struct Opening<'o> {
     path: &'o Path,
     format: Format,
     limits: &'o Limits,
-    /// Where damage is tolerated.
+    /// Given if damage is tolerated.
     warn: Option<Warn>,
 }
 
@@ -278,8 +278,8 @@ impl Opening<'_> {
         Ok(bytes)
     }
 
-    /// The length of data that has to be in memory at once, and for which there is memory. `what` is, for example,
-    /// "this PNG has to be decoded whole".
+    /// The length of data that has to be in memory at once, if there is enough memory. `what` is, for example, "this
+    /// PNG has to be decoded whole".
     fn check_decoded(&self, what: &str, bytes: Option<u64>) -> Result<usize> {
         let length =
             bytes.filter(|&bytes| bytes <= self.limits.decoded_bytes).and_then(|bytes| usize::try_from(bytes).ok());
@@ -294,7 +294,7 @@ impl Opening<'_> {
         Ok(length)
     }
 
-    /// Asks for memory that decoders will allocate: they abort the process where they get none.
+    /// Checks that the memory that decoders will allocate is available: without memory, they abort the process.
     fn check_memory(&self, what: &str, length: usize) -> Result<()> {
         Vec::<u8>::new()
             .try_reserve_exact(length)

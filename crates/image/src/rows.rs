@@ -1,4 +1,4 @@
-//! Reading and writing pictures by rows, whatever they come from and go to.
+//! Reading and writing pictures by rows, for any source and target.
 
 use std::path::Path;
 
@@ -26,7 +26,7 @@ pub trait RowSink: Send {
     /// The header that rows must match.
     fn header(&self) -> &Header;
 
-    /// The size of the picture that is written; that of the rows, unless the sink changes it.
+    /// The size of the written picture: the size of the rows, unless the sink changes it.
     fn written(&self) -> Size {
         self.header().size
     }

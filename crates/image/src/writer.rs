@@ -1,4 +1,4 @@
-//! Writing pictures by rows, into a file that appears only when it is whole.
+//! Writing pictures by rows, into a file that appears only when it is complete.
 
 mod png;
 mod tiff;
@@ -29,7 +29,7 @@ const WHOLE_BYTES_MAXIMUM: u64 = 4 << 30;
 /// A picture that is written from its first row to its last.
 ///
 /// Rows go to a temporary file beside the output. [`finish`](RowSink::finish) renames it. If the writer is dropped
-/// before, nothing is left behind.
+/// before that, it removes the temporary file.
 pub struct ImageWriter {
     path: PathBuf,
     format: Format,
@@ -47,8 +47,8 @@ enum Encoder {
 }
 
 impl ImageWriter {
-    /// Starts a picture. A format that cannot hold the depth of `header` gets the deepest that it can hold:
-    /// [`ImageWriter::header`](RowSink::header) tells the format of the rows.
+    /// Starts a picture. If the format cannot hold the depth of `header`, the writer uses the deepest depth that it
+    /// can hold: [`ImageWriter::header`](RowSink::header) gives the format of the rows.
     ///
     /// # Errors
     /// [`Error::Image`] for what the format cannot hold: alpha in JPEG, too many pixels on a side; [`Error::File`] if
@@ -57,8 +57,8 @@ impl ImageWriter {
         Self::create_with_texts(path, format, header, &[])
     }
 
-    /// The same with texts, each under a keyword of 1 to 79 Latin letters. Only PNG holds them: other formats leave
-    /// them out. [`png_text`](crate::png_text) reads them.
+    /// The same with texts, each under a keyword of 1 to 79 Latin letters. Only PNG holds texts: other formats drop
+    /// them. [`png_text`](crate::png_text) reads them.
     ///
     /// # Errors
     /// As [`ImageWriter::create`].
@@ -130,8 +130,8 @@ impl ImageWriter {
         Self { jpeg_quality: quality.clamp(1, 100), ..self }
     }
 
-    /// Sets how hard a PNG is compressed, and by how many threads at most; by default as many as the process may use.
-    /// The bytes of the file do not depend on the threads. Other formats ignore both.
+    /// Sets the compression of a PNG, and the maximum number of threads; the default is as many as the process may
+    /// use. The bytes of the file do not depend on the threads. Other formats ignore both.
     pub fn with_png_compression(mut self, compression: PngCompression, threads: Option<usize>) -> Self {
         if let Encoder::Png { bands, .. } = &mut self.encoder {
             bands.set_compression(compression, threads);
@@ -180,7 +180,7 @@ impl RowSink for ImageWriter {
         match self.encoder {
             Encoder::Png { bands, failure } => {
                 bands.finish().map_err(|error| cannot_write(&self.path, &failure, error))?;
-                // The encoder drops an error of the last chunk, so the file is asked for it.
+                // The encoder drops an error of the last chunk, but the file has recorded it.
                 if let Some(error) = failure.error() {
                     return Err(Error::file(&self.path, "write", error));
                 }
@@ -242,7 +242,7 @@ fn encode_with(
         let _ = encoder.set_icc_profile(profile.clone());
     }
     let alone = Metadata { density: None, ..header.metadata.clone() };
-    // JPEG has the density itself.
+    // JPEG stores the density itself.
     let metadata = if format == Format::Jpeg && header.metadata.exif.is_none() { &alone } else { &header.metadata };
     if let Some(exif) = metadata.exif_chunk(header.size) {
         let _ = encoder.set_exif_metadata(exif);

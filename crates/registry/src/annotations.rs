@@ -1,7 +1,7 @@
-//! What an index says of an engine, so that one request shows which variant fits a machine.
+//! The annotations of an engine in an index: one request shows which variant fits a machine.
 //!
-//! Both directions stand here. What an index says is written from the engine's manifests, and compared with them again
-//! after a pull.
+//! This module writes the annotations from the engine's manifests, and compares them with the manifests again after a
+//! pull.
 
 use std::collections::BTreeSet;
 use std::str::FromStr;
@@ -10,7 +10,7 @@ use tileforge_engine::{Contents, Requirements};
 
 use crate::document::{Annotations, TITLE};
 
-/// What our keys begin with.
+/// The prefix of our keys.
 const PREFIX: &str = "io.tileforge.engine.";
 /// The profile, or profiles, separated by commas.
 pub const PROFILE: &str = "io.tileforge.engine.profile";
@@ -18,7 +18,7 @@ pub const PROFILE: &str = "io.tileforge.engine.profile";
 pub const PROVIDER: &str = "io.tileforge.engine.provider";
 /// The release of TensorRT for RTX that its plans need, if every graph has one.
 pub const RELEASE: &str = "io.tileforge.engine.provider.release";
-/// The compute capabilities that it was built for, separated by commas.
+/// The compute capabilities that the engine was built for, separated by commas.
 pub const COMPUTE_CAPABILITIES: &str = "io.tileforge.engine.compute-capabilities";
 /// The precision, or precisions, separated by commas.
 pub const PRECISION: &str = "io.tileforge.engine.precision";
@@ -28,13 +28,13 @@ pub const SHAPES: &str = "io.tileforge.engine.shapes";
 pub const MEMORY: &str = "io.tileforge.engine.memory";
 /// Bytes of all files, equal ones counted once.
 pub const SIZE: &str = "io.tileforge.engine.size";
-/// `true` where nothing in it is compiled for a GPU.
+/// `true` if nothing in the engine is compiled for a GPU.
 pub const PORTABLE: &str = "io.tileforge.engine.portable";
 
-/// Longest text that is read.
+/// The longest value that is read.
 const VALUE_MAXIMUM: usize = 1 << 14;
 
-/// What an index says of an engine.
+/// The annotations of an engine.
 pub fn of(contents: &Contents) -> Annotations {
     let requirements = Requirements::of_contents(contents);
     let unique: BTreeSet<_> = contents.files().values().map(|file| (&file.sha256, file.bytes)).collect();
@@ -61,10 +61,10 @@ pub fn of(contents: &Contents) -> Annotations {
     annotations
 }
 
-/// What an engine needs, as an index says.
+/// What an engine needs, according to its annotations.
 ///
 /// # Errors
-/// A key is missing, or its text is not of its form.
+/// A key is missing, or its text has the wrong form.
 pub fn requirements(annotations: &Annotations) -> Result<Requirements, String> {
     let text = |key: &str| -> Result<Option<&str>, String> {
         let Some(text) = annotations.get(key) else { return Ok(None) };
@@ -91,16 +91,16 @@ pub fn requirements(annotations: &Annotations) -> Result<Requirements, String> {
     })
 }
 
-/// Bytes of all files of an engine, as an index says.
+/// Bytes of all files of an engine, according to its annotations.
 ///
 /// # Errors
-/// The key is missing, or its text is no number.
+/// The key is missing, or its text is not a number.
 pub fn size(annotations: &Annotations) -> Result<u64, String> {
     let text = annotations.get(SIZE).ok_or_else(|| format!("{SIZE}: expected this annotation, found none"))?;
     number(SIZE, text)
 }
 
-/// An annotation of ours that is not what the engine's manifests say.
+/// An annotation of ours that contradicts the engine's manifests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Lie {
     pub(crate) key: String,
@@ -108,7 +108,7 @@ pub(crate) struct Lie {
     pub(crate) is: String,
 }
 
-/// The first annotation of ours that is not what it should be. Those of others are not looked at.
+/// The first annotation of ours that differs from the expected one. Annotations of other programs are ignored.
 pub(crate) fn lie(said: &Annotations, is: &Annotations) -> Option<Lie> {
     let ours = |key: &&String| key.starts_with(PREFIX) || key.as_str() == TITLE;
     let keys: BTreeSet<_> = said.keys().chain(is.keys()).filter(ours).collect();

@@ -1,4 +1,4 @@
-//! Certificates of the authorities that one registry needs, in the folders where Podman and Docker keep them.
+//! Certificates of the authorities for one registry, from the folders where Podman and Docker keep them.
 
 use std::ffi::OsString;
 use std::io;
@@ -14,7 +14,7 @@ use crate::system::{CONFIGURATION, HOME, folder_of};
 /// it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Authorities {
-    /// The folders. The first one that has a folder for the registry counts.
+    /// The folders. Only the first one with a folder for the registry is used.
     pub folders: Vec<PathBuf>,
 }
 
@@ -91,7 +91,7 @@ mod tests {
         let authorities = Authorities { folders: vec![work.path().join("none"), work.path().to_owned()] };
         let folder = work.path().join(folder_of("example.org:5000"));
         fs::create_dir(&folder).unwrap();
-        // A client's own certificate is not one of an authority.
+        // A client's own certificate is not an authority's.
         fs::write(folder.join("client.cert"), "x").unwrap();
         let name = if cfg!(windows) { "example.org5000" } else { "example.org:5000" };
         assert!(folder.ends_with(name));

@@ -1,4 +1,4 @@
-//! The files of an engine, out of its repository.
+//! Downloads the files of an engine from its repository.
 
 use std::path::{Path, PathBuf};
 
@@ -9,16 +9,16 @@ use crate::document::{Descriptor, Digest};
 use crate::download::{Asked, DownloadSource, Expected, Problem, download};
 use crate::error::{Error, Result};
 
-/// The folder beside an engine's place that keeps what was downloaded until the engine is whole: a file `sha256-…` for
-/// each file of the engine.
+/// The folder beside an engine's directory that keeps downloaded files until the engine is complete: a file `sha256-…`
+/// for each file of the engine.
 #[derive(Debug)]
 pub(crate) struct Parts(Kept);
 
 impl Parts {
-    /// Makes the folder for the engine at `directory`, or takes the one that an earlier pull left.
+    /// Creates the folder for the engine at `directory`, or reuses the folder that an earlier pull left.
     ///
     /// # Errors
-    /// [`Error::Busy`]: another process uses it and `wait` is false.
+    /// [`Error::Busy`]: another process uses the folder and `wait` is false.
     pub(crate) fn beside(directory: &Path, wait: bool) -> Result<Self> {
         let waiting = || {
             if wait {
@@ -32,7 +32,7 @@ impl Parts {
         })?))
     }
 
-    /// Bytes of a file that are here already.
+    /// Bytes of a file that are already downloaded.
     pub(crate) fn length(&self, digest: &Digest) -> u64 {
         self.0.length(&digest.file_name())
     }
@@ -42,7 +42,7 @@ impl Parts {
         self.0.is_empty().unwrap_or(true)
     }
 
-    /// Checks that the disk holds as many bytes more.
+    /// Checks that the disk has room for this number of bytes.
     pub(crate) fn check_space(&self, needed: u64) -> Result<()> {
         let free = self.0.free_bytes().map_err(Error::on(self.0.path(), "inspect"))?;
         if needed > free {
@@ -51,12 +51,12 @@ impl Parts {
         Ok(())
     }
 
-    /// Gives a file its place in an engine.
+    /// Moves a file to its place in an engine.
     pub(crate) fn place(&self, digest: &Digest, place: &Path) -> Result<()> {
         self.0.link_or_copy(&digest.file_name(), place).map_err(Error::on(place, "write"))
     }
 
-    /// Removes the folder with what was downloaded. Files of others in it stay.
+    /// Removes the folder and the downloaded files. Files of other programs in it stay.
     pub(crate) fn remove(self) -> Result<()> {
         let path = self.0.path().to_owned();
         let is_known = |name: &str| {
@@ -66,7 +66,7 @@ impl Parts {
         self.0.remove(is_known).map_err(Error::on(&path, "remove"))
     }
 
-    /// Downloads a file, or what is missing of it. Returns the bytes that came.
+    /// Downloads a file, or its missing rest. Returns the number of received bytes.
     pub(crate) fn fetch(&self, registry: &Registry, wanted: &Wanted<'_>, progress: &mut dyn Transfer) -> Result<u64> {
         let expected = Expected {
             name: wanted.name,

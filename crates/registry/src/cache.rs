@@ -1,4 +1,4 @@
-//! Engines that were pulled to be run once, and the indexes that name them, by their digests.
+//! Engines that were pulled for a single run, and the indexes that name them, by their digests.
 
 use std::fs;
 use std::path::PathBuf;
@@ -9,8 +9,8 @@ use tileforge_files::unfinished;
 use crate::document::{DOCUMENT_MAXIMUM_BYTES, Digest};
 use crate::error::{Error, Result};
 
-/// A folder of engines and indexes, by their digests. What a digest names never changes, so that nothing in it gets
-/// old.
+/// A folder of engines and indexes, by their digests. The content of a digest never changes, so no entry becomes
+/// outdated.
 #[derive(Clone, Debug)]
 pub struct Cache(PathBuf);
 
@@ -20,23 +20,23 @@ impl Cache {
         Self(folder.into())
     }
 
-    /// Where the engine of this manifest is, or will be.
+    /// The directory of the engine of this manifest, which need not exist yet.
     pub(crate) fn engine(&self, digest: &Digest) -> PathBuf {
         self.0.join("engines").join(digest.file_name())
     }
 
-    /// Whether the engine of this manifest is there. Its files are checked when it is opened.
+    /// Whether the engine of this manifest is in the cache. Its files are checked when it is opened.
     pub(crate) fn has_engine(&self, digest: &Digest) -> bool {
         self.engine(digest).join(MANIFEST_FILE).is_file()
     }
 
-    /// A manifest or an index, if it is there and whole.
+    /// A manifest or an index, if it is in the cache and complete.
     pub(crate) fn document(&self, digest: &Digest) -> Option<Vec<u8>> {
         let bytes = tileforge_files::read(&self.place(digest), DOCUMENT_MAXIMUM_BYTES).ok()?;
         (Digest::of(&bytes) == *digest).then_some(bytes)
     }
 
-    /// Keeps a manifest or an index.
+    /// Stores a manifest or an index.
     pub(crate) fn keep_document(&self, digest: &Digest, bytes: &[u8]) -> Result<()> {
         let (folder, place) = (self.0.join("documents"), self.place(digest));
         fs::create_dir_all(&folder).map_err(|e| Error::file(&folder, "create", e))?;

@@ -1,4 +1,4 @@
-//! Who asks: names and passwords from Docker's configuration, or from the caller.
+//! User names and passwords, from Docker's configuration or from the caller.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -11,12 +11,12 @@ use tileforge_files::TEXT_MAXIMUM_BYTES;
 use crate::error::{Error, Result};
 use crate::system::HOME;
 
-/// Where passwords are looked for.
+/// The sources of passwords.
 #[derive(Clone, Default)]
 pub struct Credentials {
     /// A name and a password for the registry of the reference.
     pub given: Option<(String, String)>,
-    /// Docker's `config.json`, which has passwords or names the programs that keep them.
+    /// Docker's `config.json`, which holds passwords or names the credential helpers that keep them.
     pub docker_configuration: Option<PathBuf>,
 }
 
@@ -32,7 +32,7 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// What a registry is told about the user.
+/// The user's login at a registry.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum Login {
     Anonymous,
@@ -40,7 +40,7 @@ pub(crate) enum Login {
         name: String,
         password: String,
     },
-    /// A token that a token server takes in the place of a password.
+    /// A token that a token server accepts in place of a password.
     IdentityToken(String),
 }
 
@@ -50,7 +50,7 @@ impl Credentials {
     /// The variable with the password.
     pub const PASSWORD_VARIABLE: &str = "TILEFORGE_REGISTRY_PASSWORD";
 
-    /// Those that environment variables give: a name and a password of ours, and Docker's configuration in
+    /// Credentials from environment variables: our own name and password, and Docker's configuration in
     /// `DOCKER_CONFIG` or in `.docker` of the home folder, which is `USERPROFILE` on Windows and `HOME` elsewhere.
     pub fn from_variables(variable: impl Fn(&str) -> Option<OsString>) -> Self {
         let text = |name| variable(name).and_then(|value| value.into_string().ok()).filter(|text| !text.is_empty());
@@ -62,7 +62,7 @@ impl Credentials {
         }
     }
 
-    /// What the registry on `host` is told.
+    /// The login for the registry on `host`.
     ///
     /// # Errors
     /// Docker's configuration cannot be read, or the program that keeps the password fails.
@@ -77,7 +77,7 @@ impl Credentials {
             }
             read => read.map_err(|source| Error::file(path, "read", source))?,
         };
-        // Docker's own registry has another name there.
+        // Docker Hub has another name in Docker's configuration.
         let key = if is_docker_hub(host) { "https://index.docker.io/v1/" } else { host };
         match docker_credential::get_credential_from_reader(text.as_slice(), key) {
             Ok(DockerCredential::UsernamePassword(name, password)) => Ok(Login::Password { name, password }),
@@ -85,7 +85,7 @@ impl Credentials {
             Err(CredentialRetrievalError::NoCredentialConfigured | CredentialRetrievalError::ConfigNotFound) => {
                 Ok(Login::Anonymous)
             }
-            // What the helpers of Docker say where they have no password for a registry.
+            // The message of Docker's credential helpers when they have no password for a registry.
             Err(CredentialRetrievalError::HelperFailure { stdout, stderr, .. })
                 if stdout.contains("credentials not found") || stderr.contains("credentials not found") =>
             {
@@ -96,7 +96,7 @@ impl Credentials {
     }
 }
 
-/// Whether a host is Docker Hub, whose programming interface is on another one.
+/// Whether a host is Docker Hub, whose API is on another host.
 pub(crate) fn is_docker_hub(host: &str) -> bool {
     ["docker.io", "index.docker.io", "registry-1.docker.io"].contains(&host)
 }

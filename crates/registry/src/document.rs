@@ -1,7 +1,6 @@
 //! Manifests and indexes, as the OCI image specification 1.1 and the CNCF ModelPack specification define them.
 //!
-//! Fields that we do not use are left out when a document is read. Maps are ordered, so that the same engine gives the
-//! same bytes.
+//! Unused fields are dropped when a document is read. Maps are ordered, so that the same engine gives the same bytes.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,7 +13,7 @@ use tileforge_engine::digest;
 pub const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 /// The media type of an index.
 pub const INDEX: &str = "application/vnd.oci.image.index.v1+json";
-/// What a ModelPack manifest is.
+/// The artefact type of a ModelPack manifest.
 pub const MODEL: &str = "application/vnd.cncf.model.manifest.v1+json";
 /// The media type of a ModelPack configuration.
 pub const MODEL_CONFIG: &str = "application/vnd.cncf.model.config.v1+json";
@@ -22,24 +21,24 @@ pub const MODEL_CONFIG: &str = "application/vnd.cncf.model.config.v1+json";
 pub const WEIGHT_LAYER: &str = "application/vnd.cncf.model.weight.v1.raw";
 /// The media type of a layer that is a file of settings.
 pub const SETTINGS_LAYER: &str = "application/vnd.cncf.model.weight.config.v1.raw";
-/// What an index of engines is.
+/// The artefact type of an index of engines.
 pub const ENGINES: &str = "application/vnd.tileforge.engines.v1+json";
-/// What the manifest of a signature is.
+/// The artefact type of the manifest of a signature.
 pub const SIGNATURE: &str = "application/vnd.tileforge.engine.signature.v1";
 /// The media type of the 64 bytes of an Ed25519 signature over an engine's `manifest.json`.
 pub const SIGNATURE_LAYER: &str = "application/vnd.tileforge.engine.signature.v1.ed25519";
-/// The media type of the empty JSON object, which is the configuration of what has none.
+/// The media type of the empty JSON object, the configuration of an artefact without one.
 pub const EMPTY: &str = "application/vnd.oci.empty.v1+json";
 /// The annotation of a layer with the path of its file.
 pub const FILE_PATH: &str = "org.cncf.model.filepath";
-/// The annotation with a title. Of a layer it is the name of its file, as other programs read it.
+/// The annotation with a title. For a layer, the title is the name of its file, as other programs read it.
 pub const TITLE: &str = "org.opencontainers.image.title";
 
-/// No registry has to take a larger manifest or index.
+/// The largest manifest or index. Registries need not accept a larger one.
 pub const DOCUMENT_MAXIMUM_BYTES: u64 = 4 << 20;
-/// No engine has as many files.
+/// The maximum number of layers, more than any engine has files.
 const LAYERS_MAXIMUM: usize = 4096;
-/// No tag names as many engines.
+/// The maximum number of entries of an index, more than any tag has engines.
 const ENTRIES_MAXIMUM: usize = 256;
 
 /// The SHA-256 of something in a registry: `sha256:` and 64 lower-case hexadecimal digits.
@@ -50,12 +49,12 @@ pub struct Digest(String);
 impl Digest {
     const ALGORITHM: &str = "sha256:";
 
-    /// That of these bytes.
+    /// The digest of these bytes.
     pub fn of(bytes: &[u8]) -> Self {
         Self::from_hexadecimal(&digest::sha256(bytes))
     }
 
-    /// That with these 64 digits, as the manifest of an engine has them.
+    /// The digest with these 64 digits, as in the manifest of an engine.
     pub(crate) fn from_hexadecimal(sha256: &str) -> Self {
         Self(format!("{}{sha256}", Self::ALGORITHM))
     }
@@ -108,13 +107,13 @@ impl From<Digest> for String {
 /// Texts about something in a registry, by their keys.
 pub type Annotations = BTreeMap<String, String>;
 
-/// What is somewhere else in the same repository.
+/// A reference to content in the same repository.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Descriptor {
-    /// What it is.
+    /// Its media type.
     pub media_type: String,
-    /// What the artefact is, of a manifest.
+    /// The artefact type, for a manifest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub artifact_type: Option<String>,
     /// Its digest.
@@ -138,7 +137,7 @@ impl Descriptor {
         }
     }
 
-    /// As the layer of the file with this path.
+    /// The same descriptor as the layer of the file with this path.
     pub(crate) fn named(self, path: &str) -> Self {
         let annotations = [FILE_PATH, TITLE].into_iter().map(|key| (key.to_owned(), path.to_owned())).collect();
         Self { annotations, ..self }
@@ -214,7 +213,7 @@ impl Document {
     /// Never panics, whatever the bytes are.
     ///
     /// # Errors
-    /// What breaks a rule: what was expected, and what was found.
+    /// The broken rule: what was expected, and what was found.
     pub fn parse(bytes: &[u8]) -> Result<Self, String> {
         /// Read first: the kind decides which fields are needed.
         #[derive(Deserialize)]

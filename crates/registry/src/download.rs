@@ -1,6 +1,6 @@
-//! A download: resumed where it was cut, digested while it comes, and never larger than was promised.
+//! A download: resumed after a cut, digested while it arrives, and never larger than promised.
 //!
-//! Engines of a registry and weights of models come this way. What differs between the two is a [`DownloadSource`].
+//! Engines of a registry and weights of models are downloaded this way. [`DownloadSource`] holds the differences.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -13,7 +13,7 @@ use ureq::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, ETAG, 
 
 use crate::http::{Answer, CHUNK};
 
-/// No tag of a version is longer, with the size before it.
+/// The longest stored version: the size, and then the entity tag.
 const VERSION_MAXIMUM_BYTES: u64 = 1 << 12;
 
 /// What is known of a file before it is downloaded.
@@ -25,18 +25,18 @@ pub struct Expected<'a> {
     pub sha256: Option<&'a str>,
     /// Its length, if it was published.
     pub size: Option<u64>,
-    /// The most bytes that it may have, whatever a server says.
+    /// The maximum number of bytes, whatever a server states.
     pub most: u64,
 }
 
 /// A server with one file.
 pub trait DownloadSource {
-    /// What goes wrong there.
+    /// The errors of the source.
     type Error;
-    /// Whether the address names the bytes themselves, so that their version need not be kept.
+    /// Whether the address identifies the bytes themselves, so that their version need not be kept.
     const IS_IMMUTABLE: bool;
 
-    /// Asks for the bytes from `start` on, if the file is still of this version (an entity tag).
+    /// Requests the bytes from `start` on, if the file still has this version (an entity tag).
     ///
     /// # Errors
     /// The server refuses for a reason that another attempt does not change.
@@ -46,42 +46,42 @@ pub trait DownloadSource {
     fn failed(&self, problem: Problem) -> Self::Error;
 }
 
-/// What became of a request.
+/// The outcome of a request.
 #[derive(Debug)]
 pub enum Asked {
     /// An answer of status 200, 206 or 416.
     Answer(Box<Answer>),
-    /// None, with the reason; another attempt may get one.
+    /// No answer, with the reason. Another attempt may succeed.
     Cut(String),
 }
 
-/// Why a file is not whole.
+/// Why a download is not complete.
 #[derive(Debug)]
 pub enum Problem {
-    /// The connection was cut too often. What came before is kept, unless it is nothing.
+    /// The connection was cut too often. The received bytes are kept, if there are any.
     Cut {
         /// Why.
         reason: String,
         /// Bytes that are kept.
         kept: u64,
     },
-    /// The file is another one than was published, or larger than it may be. Nothing is kept.
+    /// The file differs from the published one, or is larger than allowed. Nothing is kept.
     Altered {
         /// What it should be.
         expected: String,
         /// What it is.
         found: String,
     },
-    /// The server's answer is none that a file can be taken from: what was expected, and what was found.
+    /// The server's answer contains no usable file: what was expected, and what was found.
     Answer(String),
-    /// The disk has not as much space.
+    /// The disk has too little space.
     Space {
         /// Bytes that are needed.
         needed: u64,
         /// Bytes that are free.
         free: u64,
     },
-    /// What is kept cannot be read or written.
+    /// A kept file cannot be read or written.
     File {
         /// What was tried, as a verb.
         action: &'static str,
@@ -96,23 +96,23 @@ impl Problem {
     }
 }
 
-/// A file that is whole, and is kept.
+/// A complete file, which is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Downloaded {
-    /// Bytes that came from the server; some of them may have been forgotten since.
+    /// Bytes received from the server; some of them may have been discarded.
     pub came: u64,
     /// Its length and digest.
     pub digest: FileDigest,
 }
 
-/// Downloads a file to `file` in the folder `kept`, or what is missing of it there. After a cut it goes on, as long as
-/// each attempt makes the file longer than it ever was.
+/// Downloads a file, or its missing rest, to `file` in the folder `kept`. After a cut it tries again, as long as each
+/// attempt makes the file longer than ever before.
 ///
-/// A file whose digest is unknown is resumed only where the server names its version. Where a server does not say how
-/// long a file is, it may take half of the disk's free space.
+/// A file of unknown digest is resumed only if the server states its version. A file of unknown length may take half
+/// of the disk's free space.
 ///
 /// # Errors
-/// As [`Problem`] says, in the words of the source.
+/// Each [`Problem`], as the source's error.
 pub fn download<S: DownloadSource>(
     kept: &Kept,
     file: &str,
@@ -133,7 +133,7 @@ pub fn download<S: DownloadSource>(
     ended.map(|()| Downloaded { came: part.came, digest: part.digest() })
 }
 
-/// Removes what is kept of a file, with what is known of it.
+/// Removes the kept bytes of a file, and its stored version.
 ///
 /// # Errors
 /// The system's reason.
@@ -142,7 +142,7 @@ pub fn forget(kept: &Kept, file: &str) -> io::Result<()> {
     kept.remove_file(&version_of(file))
 }
 
-/// The file that holds what a server said of the file `file`.
+/// The name of the file that stores the version of `file`.
 fn version_of(file: &str) -> String {
     format!("{file}.version")
 }
@@ -153,21 +153,21 @@ enum Ended {
     Cut(String),
 }
 
-/// What is here of a file.
+/// The part of a file that is already downloaded.
 struct Part<'a> {
     kept: &'a Kept,
     name: &'a str,
     expected: &'a Expected<'a>,
     file: File,
     length: u64,
-    /// Over what is here.
+    /// Over the downloaded bytes.
     sha256: Sha256,
     came: u64,
     version: Version,
     is_immutable: bool,
 }
 
-/// What a server said of the file that is here.
+/// The version of the downloaded file, as the server stated it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Version {
     /// The strong entity tag.
@@ -177,7 +177,7 @@ struct Version {
 
 impl Version {
     fn of(answer: &Answer) -> Self {
-        // A weak tag does not name the bytes.
+        // A weak tag does not identify the bytes.
         let tag = answer.header(ETAG).filter(|tag| !tag.starts_with("W/") && tag.len() < 1024).map(str::to_owned);
         Self { tag, size: length_of(answer) }
     }
@@ -195,8 +195,8 @@ impl Version {
     }
 }
 
-/// A `Content-Range`: the first and the last byte, which an answer of status 416 does not have, and the file's length
-/// where the server knows it.
+/// A `Content-Range` header: the first and the last byte (absent in an answer of status 416), and the file's length if
+/// the server knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContentRange {
     /// The first byte and the last one.
@@ -229,7 +229,7 @@ impl FromStr for ContentRange {
 }
 
 impl<'a> Part<'a> {
-    /// Takes what an earlier download left. Of more than the file may have, none is of use.
+    /// Takes the bytes that an earlier download left. If they exceed the file's maximum length, all are discarded.
     fn open(kept: &'a Kept, name: &'a str, expected: &'a Expected<'a>, is_immutable: bool) -> Result<Self, Problem> {
         let file = kept.open(name).map_err(Problem::on("open"))?;
         let length = file.metadata().map_err(Problem::on("inspect"))?.len();
@@ -255,7 +255,7 @@ impl<'a> Part<'a> {
         }
     }
 
-    /// Whether a mistake would be noticed if the rest were of another file.
+    /// Whether the download can be resumed: a rest from another file would be detected.
     fn can_go_on(&self) -> bool {
         self.expected.sha256.is_some() || self.version.tag.is_some()
     }
@@ -269,13 +269,13 @@ impl<'a> Part<'a> {
         FileDigest { bytes: self.length, sha256: hexadecimal(&self.sha256.clone().finalize()) }
     }
 
-    /// Forgets everything that is here: what comes next is of this version.
+    /// Discards all downloaded bytes. The next bytes belong to `version`.
     fn start_again(&mut self, version: Version) -> Result<(), Problem> {
         let emptied = self.file.set_len(0).and_then(|()| self.file.seek(SeekFrom::Start(0)));
         emptied.map_err(Problem::on("write"))?;
         (self.length, self.sha256) = (0, Sha256::new());
         let place = version_of(self.name);
-        // Without a tag, nothing of it would be of use to another process.
+        // Without a tag, another process could not resume.
         let written = match &version.tag {
             Some(_) if !self.is_immutable => self.kept.write(&place, version.to_text().as_bytes()),
             _ => self.kept.remove_file(&place),
@@ -284,7 +284,7 @@ impl<'a> Part<'a> {
         written.map_err(Problem::on("write"))
     }
 
-    /// Makes attempts until the file is whole or one fails.
+    /// Makes attempts until the file is complete or an attempt makes no progress.
     fn complete<S: DownloadSource>(&mut self, source: &S, progress: &mut dyn Transfer) -> Result<Ended, S::Error> {
         let mut longest = self.length;
         loop {
@@ -294,13 +294,13 @@ impl<'a> Part<'a> {
             }
             longest = self.length;
             if !self.can_go_on() {
-                // What came is of no use, and the next answer may be of another file.
+                // The received bytes cannot be resumed, and the next answer may come from another file.
                 self.start_again(Version::default()).map_err(|problem| source.failed(problem))?;
             }
         }
     }
 
-    /// Asks for what is missing, and appends what comes.
+    /// Requests the missing bytes, and appends the answer.
     fn attempt<S: DownloadSource>(&mut self, source: &S, progress: &mut dyn Transfer) -> Result<Ended, S::Error> {
         loop {
             if self.length > 0 && self.size() == Some(self.length) {
@@ -320,7 +320,7 @@ impl<'a> Part<'a> {
         }
     }
 
-    /// The source's error. What is of another file than was published is not kept.
+    /// The source's error. Bytes of an altered file are discarded.
     fn refused<S: DownloadSource>(&mut self, problem: Problem, source: &S) -> S::Error {
         if matches!(problem, Problem::Altered { .. })
             && let Err(problem) = self.start_again(Version::default())
@@ -330,7 +330,8 @@ impl<'a> Part<'a> {
         source.failed(problem)
     }
 
-    /// Takes what an answer brings. `None`: what was here is forgotten, and the file has to be asked for anew.
+    /// Takes the content of an answer. `None`: the downloaded bytes are discarded, and the file must be requested
+    /// again.
     fn take(&mut self, mut answer: Answer, progress: &mut dyn Transfer) -> Result<Option<Ended>, Problem> {
         let expected_a_file = |found: &str| Problem::Answer(format!("expected the file, found {found}"));
         let range = answer.header(CONTENT_RANGE).map(str::to_owned);
@@ -360,7 +361,7 @@ impl<'a> Part<'a> {
             }
             (416, 0) => return Err(expected_a_file("the answer 416, which is for parts")),
             (416, length) => {
-                // Nothing is missing, or what is here is of another file.
+                // Either nothing is missing, or the downloaded bytes belong to another file.
                 if parsed == Some(ContentRange { bytes: None, total: Some(length) }) {
                     return Ok(Some(Ended::Complete));
                 }
@@ -379,7 +380,8 @@ impl<'a> Part<'a> {
         }
         let size = self.expected.size.or(stated);
         let most = self.most(size)?;
-        // Where a server does not say how long a file is, only chunks or a digest tell its end from a cut.
+        // If a server does not state the file's length, only chunked encoding or a digest distinguishes the end from a
+        // cut.
         let has_chunks = answer.header(TRANSFER_ENCODING).is_some_and(|found| found.eq_ignore_ascii_case("chunked"));
         if size.is_none() && !has_chunks && self.expected.sha256.is_none() {
             return Err(expected_a_file("one whose length the server does not say, so that its end could be a cut"));
@@ -398,7 +400,7 @@ impl<'a> Part<'a> {
         Ok(Some(if is_whole { Ended::Complete } else { Ended::Cut(reason()) }))
     }
 
-    /// The length that the file may get, given the one that it should have.
+    /// The maximum length of the file, given its stated length.
     fn most(&self, size: Option<u64>) -> Result<u64, Problem> {
         let most = self.expected.most;
         if let Some(found) = size.filter(|size| *size > most) {
@@ -410,7 +412,7 @@ impl<'a> Part<'a> {
         if needed > free { Err(Problem::Space { needed, free }) } else { Ok(size) }
     }
 
-    /// Appends the body of an answer. Returns why it was cut, if it was.
+    /// Appends the body of an answer. Returns the reason of a cut, if there was one.
     fn append(
         &mut self,
         answer: &mut Answer,
@@ -439,7 +441,7 @@ impl<'a> Part<'a> {
         }
     }
 
-    /// Compares what is here with what was published.
+    /// Compares the downloaded file with the published length and digest.
     fn check(&self) -> Result<(), Problem> {
         let (found, expected) = (self.digest(), self.expected);
         let problem = match (expected.size, expected.sha256) {
@@ -448,7 +450,7 @@ impl<'a> Part<'a> {
                 expected: format!("the SHA-256 {}", sha256.to_ascii_lowercase()),
                 found: found.sha256,
             },
-            // No file of ours is empty. One that came without a digest is a server's mistake.
+            // None of our files is empty. An empty file without a digest is a server's mistake.
             (None, None) if found.bytes == 0 => Problem::Answer("expected the file, found no byte of it".into()),
             _ => return Ok(()),
         };

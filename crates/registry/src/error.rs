@@ -1,4 +1,4 @@
-//! What can go wrong between an engine and a registry.
+//! The errors of this crate.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ pub enum Error {
         /// What is wrong with it.
         problem: String,
     },
-    /// Engines are pushed to a tag, and a digest was given.
+    /// The reference of a push has a digest; engines are pushed to a tag.
     #[error("{reference}: expected a tag to push to, found a digest")]
     PushToDigest {
         /// The reference.
@@ -50,10 +50,10 @@ pub enum Error {
         /// The system's reason.
         source: io::Error,
     },
-    /// The engine is not whole, not signed as it should be, or cannot be put at its place.
+    /// The engine is incomplete, not signed as required, or cannot be moved to its directory.
     #[error(transparent)]
     Engine(#[from] tileforge_engine::Error),
-    /// A password cannot be had.
+    /// No password could be obtained.
     #[error("{}: no password can be had: {reason}", path.display())]
     Credentials {
         /// Docker's configuration.
@@ -61,7 +61,7 @@ pub enum Error {
         /// Why.
         reason: String,
     },
-    /// No server can be trusted.
+    /// There are no trusted certificates, so no server can be trusted.
     #[error("{url}: this system has no certificates of authorities to check the server with")]
     NoCertificates {
         /// The address.
@@ -75,7 +75,7 @@ pub enum Error {
         /// Why.
         reason: String,
     },
-    /// The certificate of a server is signed by somebody whom nobody has named.
+    /// The certificate of a server is signed by an unknown authority.
     #[error(
         "{url}: the certificate of the server is not trusted: this machine does not know the authority that signed \
         it"
@@ -84,7 +84,7 @@ pub enum Error {
         /// The address.
         url: String,
     },
-    /// The certificate of a server is not one to trust.
+    /// The certificate of a server is not valid.
     #[error("{url}: the certificate of the server is not trusted: {reason}")]
     Untrusted {
         /// The address.
@@ -92,7 +92,7 @@ pub enum Error {
         /// Why.
         reason: String,
     },
-    /// A server cannot be reached, or ends the connection before anything came.
+    /// A server cannot be reached, or ends the connection before it sends anything.
     #[error("{url}: the registry cannot be reached: {reason}")]
     Unreachable {
         /// The address.
@@ -100,7 +100,7 @@ pub enum Error {
         /// Why.
         reason: String,
     },
-    /// A download was cut. What came before stays, and the next pull goes on from there.
+    /// A download was cut. The received bytes are kept, and the next pull continues from there.
     #[error("{file}: the download was cut: {reason}; what came is in {}, and the next pull goes on from \
         there", kept.display())]
     Cut {
@@ -111,7 +111,7 @@ pub enum Error {
         /// Why it was cut.
         reason: String,
     },
-    /// The registry wants another user, or none of the kind.
+    /// The registry refuses this user, or requires a login.
     #[error("{url}: the registry refuses this with the answer {status}{}", if *has_login {
         ", for the user that was given"
     } else {
@@ -125,13 +125,13 @@ pub enum Error {
         /// Whether there were a name and a password.
         has_login: bool,
     },
-    /// The registry asks for a password, which would not be encrypted on its way.
+    /// The registry asks for a password over a connection without encryption.
     #[error("{url}: the registry asks for a password, and the connection is not encrypted")]
     OpenPassword {
         /// The address.
         url: String,
     },
-    /// The server for tokens cannot be trusted with a password.
+    /// The connection to the token server is not encrypted, so it gets no password.
     #[error("{url}: the registry sends its users to the token server {realm}, where passwords would not be encrypted")]
     OpenTokenServer {
         /// The registry's address.
@@ -139,7 +139,7 @@ pub enum Error {
         /// The token server's.
         realm: String,
     },
-    /// A server sends its clients from a connection with encryption to one without.
+    /// A server redirects from an encrypted connection to an unencrypted one.
     #[error("{url}: it sends its clients on to {to}, where nothing is encrypted")]
     Downgrade {
         /// The server's address.
@@ -147,7 +147,7 @@ pub enum Error {
         /// The other one.
         to: String,
     },
-    /// The registry sent us to another server, which asks who we are.
+    /// The registry redirected to another server, which asks for a login.
     #[error("{url}: the registry sent us to {to}, which answers {status}; passwords are for the registry alone")]
     Elsewhere {
         /// The registry's address.
@@ -163,7 +163,7 @@ pub enum Error {
         /// What was asked for.
         reference: String,
     },
-    /// A registry gave another answer than the specification allows.
+    /// A registry's answer violates the specification.
     #[error("{url}: {problem}")]
     Answer {
         /// The address.
@@ -181,7 +181,7 @@ pub enum Error {
         /// Its digest.
         digest: Digest,
     },
-    /// Something in the registry has not the digest or length that it should have.
+    /// A file or document in the registry has the wrong digest or length.
     #[error("{reference}: {file}: expected {expected}, found {found}")]
     Altered {
         /// The engine's reference.
@@ -196,18 +196,18 @@ pub enum Error {
     /// A manifest or an index breaks a rule.
     #[error("{reference}: {problem}")]
     Document {
-        /// What it is called.
+        /// Its name in messages.
         reference: String,
         /// What was expected, and what was found.
         problem: String,
     },
-    /// What an index says of an engine is not true.
+    /// An annotation in an index contradicts the engine's manifest.
     #[error("{reference}: {engine}: the index says {key} is `{}`, and the engine's manifest says \
         `{}`", said.escape_debug(), is.escape_debug())]
     Lie {
         /// The engine's reference.
         reference: String,
-        /// The engine's name, as its manifest has it.
+        /// The engine's name in its manifest.
         engine: String,
         /// The annotation.
         key: String,
@@ -239,12 +239,12 @@ impl Error {
         Self::File { path: path.to_owned(), action, source }
     }
 
-    /// An error about a file or folder, for whoever gets the system's reason.
+    /// An error about a file or folder, as a function of the system's reason.
     pub(crate) fn on(path: &Path, action: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::file(path, action, source)
     }
 
-    /// Whether what has come is of use to the next attempt, because it was not what has come that failed.
+    /// Whether the next attempt can reuse the received bytes, because the failure was not caused by them.
     pub(crate) fn may_go_on(&self) -> bool {
         matches!(
             self,

@@ -1,19 +1,19 @@
 //! Engines in OCI registries.
 //!
-//! An engine is one CNCF ModelPack manifest, with a layer for each of its files. A tag names an index of engines of one
-//! model for several machines, whose annotations say what each one needs. The signature of an engine refers to its
-//! manifest.
+//! An engine is one CNCF ModelPack manifest, with a layer for each of its files. A tag names an index of engines of
+//! one model for several machines. The index's annotations state what each engine needs. The signature of an engine
+//! refers to the engine's manifest.
 //!
 //! | item | does |
 //! |---|---|
 //! | [`Reference`] | where engines are: `oci://HOST/NAME:TAG` |
 //! | [`Registry`] | the connection: HTTP, credentials, tokens |
-//! | [`Authorities`] | whom the connection to a registry trusts, besides the system's authorities |
-//! | [`push`] | sends engines, and of their files only those that the registry lacks |
+//! | [`Authorities`] | the authorities that the connection to a registry trusts, besides the system's |
+//! | [`push`] | sends engines, and only the files that the registry lacks |
 //! | [`Offer`] | what a reference names: the variants, and what each one needs |
-//! | [`pull`] | brings one variant here: resumed, checked, and put at its place in one step |
+//! | [`pull`] | pulls one variant: resumed, checked, and moved to its directory in one step |
 //! | [`pull_to_cache`] | the same for a [`Cache`]: engines that were pulled for one run, kept by their digest |
-//! | [`annotations`] | what an index says of an engine, derived from the engine's manifest |
+//! | [`annotations`] | the annotations of an engine in an index, derived from the engine's manifest |
 //! | [`document`] | the manifests and indexes of the OCI image specification |
 //! | [`http`] | the HTTP client of the programs |
 //! | [`download`] | a file that is downloaded, whatever server it comes from |

@@ -1,4 +1,4 @@
-//! What a reference in a registry names.
+//! The engines that a reference in a registry names.
 
 use tileforge_engine::Requirements;
 
@@ -9,7 +9,7 @@ use crate::document::{Annotations, Descriptor, Digest, Document, MANIFEST, MODEL
 use crate::error::Result;
 use crate::reference::Version;
 
-/// What a reference names: an index of engines, or one engine.
+/// The content of a reference: an index of engines, or one engine.
 #[derive(Debug)]
 pub struct Offer {
     /// The digest of the index or of the engine's manifest.
@@ -23,19 +23,19 @@ pub struct Offer {
 pub struct Variant {
     /// The digest of its manifest in the registry.
     pub digest: Digest,
-    /// What it needs, as the index says.
+    /// What it needs, according to the index.
     pub requirements: Requirements,
-    /// Bytes of its files, as the index says.
+    /// Bytes of its files, according to the index.
     pub bytes: u64,
     pub(crate) annotations: Annotations,
 }
 
 impl Offer {
-    /// Asks the registry what its reference names. An offer that the cache has by its digest needs no request.
+    /// Asks the registry for the content of its reference. If the cache has it by its digest, no request is needed.
     ///
     /// # Errors
-    /// The registry cannot be reached or has nothing of this name; what it has is no index of engines; an annotation
-    /// is not of its form.
+    /// The registry cannot be reached or has nothing of this name; the content is not an index of engines; an
+    /// annotation has the wrong form.
     pub fn of(registry: &Registry, cache: Option<&Cache>) -> Result<Self> {
         let version = registry.reference().version();
         let kept = match (version, cache) {
@@ -68,8 +68,8 @@ impl Offer {
     }
 }
 
-/// Whether an entry of an index is an engine. Programs that copy indexes may leave out what an entry's artefact is; the
-/// manifest itself says it.
+/// Whether an entry of an index is an engine. Programs that copy indexes may drop an entry's artefact type; the
+/// manifest itself states it.
 pub(crate) fn is_engine(entry: &Descriptor) -> bool {
     entry.media_type == MANIFEST
         && entry.artifact_type.as_deref().is_none_or(|kind| kind == MODEL)
@@ -85,7 +85,7 @@ impl Variant {
     }
 }
 
-/// Refuses the manifest of something else than an engine.
+/// Refuses a manifest that is not an engine's.
 pub(crate) fn check_kind(manifest: &Manifest) -> Result<(), String> {
     match manifest.artifact_type.as_deref() {
         Some(MODEL) => Ok(()),

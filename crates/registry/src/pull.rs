@@ -1,4 +1,4 @@
-//! Engines out of a registry.
+//! Pulls engines from a registry.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -19,7 +19,7 @@ use crate::offer::{Variant, check_kind};
 use crate::reference::Version;
 use crate::signatures;
 
-/// More folders one in the other than any engine has.
+/// The maximum nesting of folders, more than any engine has.
 const DEPTH_MAXIMUM: usize = 8;
 
 /// An engine that was pulled.
@@ -29,21 +29,21 @@ pub struct Pulled {
     pub name: String,
     /// Number of files that were checked, without the engine's manifest and signature.
     pub files: usize,
-    /// Bytes that were downloaded; what an earlier pull left is not among them.
+    /// Bytes that this pull downloaded, without the bytes that an earlier pull left.
     pub downloaded: u64,
-    /// Whether the engine is signed. Without a key, nobody has verified that.
+    /// Whether the engine is signed. Without a key, the signature was not verified.
     pub is_signed: bool,
 }
 
-/// Brings a variant to the engine directory `directory`, which must be free or hold an older engine.
+/// Pulls a variant to the engine directory `directory`, which must not exist or must hold an older engine.
 ///
-/// Everything is digested while it comes. With a `key`, the engine's manifest is not parsed before its signature has
-/// been verified. No graph and no plan is parsed at all. What came before a cut stays beside the directory, in
-/// `NAME.part`, and the next call goes on from there.
+/// All files are digested while they arrive. With a `key`, the engine's manifest is not parsed before its signature
+/// has been verified. Graphs and plans are never parsed. After a cut, the received bytes stay beside the directory, in
+/// `NAME.part`, and the next call continues from there.
 ///
 /// # Errors
 /// The registry cannot be reached; a file is missing, additional or altered; the signature is not by `key`; the index
-/// lies about the engine; the disk has no space. After a failure there is no engine, or still the older one.
+/// contradicts the engine; the disk has too little space. After a failure there is no engine, or still the older one.
 pub fn pull(
     registry: &Registry,
     variant: &Variant,
@@ -56,8 +56,8 @@ pub fn pull(
     pull_with(registry, variant, directory, key, parts, progress)
 }
 
-/// Brings a variant into the cache, unless it is there. If several processes want the same one, one pulls it and the
-/// others wait. Returns its directory, and what was pulled.
+/// Pulls a variant into the cache, unless the cache has it. If several processes want the same variant, one pulls it
+/// and the others wait. Returns its directory, and what was pulled.
 ///
 /// # Errors
 /// As [`pull`].
@@ -82,7 +82,7 @@ pub fn pull_to_cache(
     Ok((directory, Some(pulled)))
 }
 
-/// As [`pull`], for whoever has the lock of the unfinished files.
+/// As [`pull`], for a caller that holds the lock of the unfinished files.
 fn pull_with(
     registry: &Registry,
     variant: &Variant,
@@ -103,7 +103,7 @@ fn pull_with(
             is_signed: engine.signature.is_some(),
         })
     });
-    // What was refused is of no use to the next pull.
+    // The next pull cannot use refused bytes.
     if pulled.as_ref().is_err_and(Error::may_go_on) && !parts.is_empty() {
         return pulled;
     }
@@ -111,7 +111,7 @@ fn pull_with(
     pulled.and_then(|pulled| removed.map(|()| pulled))
 }
 
-/// An engine in a registry, whose manifests are here and have been checked.
+/// An engine in a registry, whose manifests have been downloaded and checked.
 struct Engine {
     contents: Contents,
     /// The engine's manifest and those of its parts, by their paths.
@@ -122,7 +122,7 @@ struct Engine {
 }
 
 impl Engine {
-    /// Asks for the manifests, and checks everything that can be checked without the files.
+    /// Requests the manifests, and checks everything that can be checked without the files.
     fn ask(registry: &Registry, variant: &Variant, key: Option<&PublicKey>) -> Result<Self> {
         let digest = &variant.digest;
         let broken = |problem: String| registry.broken(digest, problem);
@@ -162,7 +162,7 @@ impl Engine {
         Ok(Self { contents, manifests, signature, layers })
     }
 
-    /// Downloads what is not here yet. Returns the bytes that came.
+    /// Downloads the missing files. Returns the number of received bytes.
     fn download(&self, registry: &Registry, parts: &Parts, progress: &mut dyn Transfer) -> Result<u64> {
         let mut seen = BTreeSet::new();
         let unique: Vec<_> = self.layers.iter().filter(|(_, layer)| seen.insert(&layer.digest)).collect();
@@ -175,7 +175,7 @@ impl Engine {
         Ok(downloaded)
     }
 
-    /// Puts the files together under their names.
+    /// Moves the files to their paths in the engine.
     fn assemble(&self, staging: &Temporary, parts: &Parts) -> Result<()> {
         let place_of = |name: &str| -> Result<PathBuf> {
             let place = staging.path().join(name);

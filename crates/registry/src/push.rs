@@ -1,4 +1,4 @@
-//! Engines into a registry.
+//! Pushes engines to a registry.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -32,9 +32,9 @@ pub struct Pushed {
     pub engines: Vec<PushedEngine>,
     /// Engines that the index had before and still has.
     pub kept: usize,
-    /// Files that were sent, and their bytes. Manifests and indexes of the registry are not among them.
+    /// Files that were sent, and their bytes, without the registry's manifests and indexes.
     pub sent: Count,
-    /// Files that the registry had already, and their bytes.
+    /// Files that the registry already had, and their bytes.
     pub there: Count,
 }
 
@@ -67,12 +67,12 @@ impl Count {
     }
 }
 
-/// Sends engines to the tag of the registry's reference, and of their files only those that the registry lacks. The tag
-/// then names an index of these engines. `add`: and of those that it named before, except for the profiles that are
+/// Sends engines to the tag of the registry's reference, and only the files that the registry lacks. The tag then
+/// names an index of these engines. With `add`, the index keeps its older engines, except for the profiles that are
 /// pushed now.
 ///
-/// A file is read once: it is digested while it is sent, and what is not as its manifest says does not arrive. The
-/// index is sent last, so that a push that fails changes nothing that anybody pulls.
+/// A file is read once: it is digested while it is sent, and a file that differs from its manifest does not arrive.
+/// The index is sent last, so a failed push does not change what users pull.
 ///
 /// # Errors
 /// The reference has a digest; two engines are for one profile in one precision; the registry cannot be reached or
@@ -83,7 +83,7 @@ pub fn push(registry: &Registry, engines: &[EngineSource], add: bool, progress: 
         return Err(Error::PushToDigest { reference: registry.reference().to_string() });
     }
     check_distinct(engines)?;
-    // What is there is read first: a tag that names something else is refused before anything is sent.
+    // The existing index is read first: a tag that names something else is refused before anything is sent.
     let known = if add { entries(registry, version)? } else { Vec::new() };
     let mut sending =
         Sending { registry, progress, known: BTreeSet::new(), sent: Count::default(), there: Count::default() };
@@ -127,7 +127,7 @@ fn check_distinct(engines: &[EngineSource]) -> Result<()> {
     Ok(())
 }
 
-/// The engines that a tag names already.
+/// The engines that a tag already names.
 fn entries(registry: &Registry, version: &Version) -> Result<Vec<Descriptor>> {
     let Some((bytes, digest)) = registry.optional_document(version)? else { return Ok(Vec::new()) };
     match registry.parse(&bytes, &digest)? {
@@ -150,7 +150,7 @@ fn written(registry: &Registry, document: &impl Serialize) -> Result<Vec<u8>> {
 struct Sending<'a> {
     registry: &'a Registry,
     progress: &'a mut dyn Transfer,
-    /// What the registry has, as far as we know.
+    /// The files that the registry is known to have.
     known: BTreeSet<Digest>,
     sent: Count,
     there: Count,
@@ -194,7 +194,7 @@ impl Sending<'_> {
         Ok(entry)
     }
 
-    /// Sends a signature, and sees to it that it is listed.
+    /// Sends a signature, and ensures that it is listed.
     fn signature(&mut self, engine: &Descriptor, signature: &[u8]) -> Result<()> {
         self.bytes("the signature", signature)?;
         self.bytes("the empty configuration", NOTHING)?;
@@ -205,7 +205,7 @@ impl Sending<'_> {
         signatures::list_by_tag(self.registry, &engine.digest, entry)
     }
 
-    /// Sends a manifest. Returns its descriptor, and whether the registry lists it as one that refers to another.
+    /// Sends a manifest. Returns its descriptor, and whether the registry lists it as a referrer.
     fn manifest(&mut self, manifest: &Manifest) -> Result<(Descriptor, bool)> {
         let bytes = written(self.registry, manifest)?;
         let mut entry = Descriptor::of(MANIFEST, &bytes);
@@ -214,7 +214,7 @@ impl Sending<'_> {
         Ok((entry, is_listed))
     }
 
-    /// Whether the registry has to be sent this file.
+    /// Whether the registry lacks this file.
     fn lacks(&mut self, digest: &Digest, bytes: u64) -> Result<bool> {
         if !self.known.insert(digest.clone()) {
             return Ok(false);
@@ -253,7 +253,7 @@ impl Sending<'_> {
             progress: self.progress,
         };
         let sent = self.registry.put_blob(digest, expected.bytes, &mut content);
-        // The request then ends with the same problem, in other words.
+        // The request then fails as a consequence of this problem.
         match content.problem {
             Some(problem) => Err(problem),
             None => sent,
@@ -261,7 +261,7 @@ impl Sending<'_> {
     }
 }
 
-/// A file that is read to be sent. Its last bytes are given only if all of them are as the manifest says.
+/// A file that is read to be sent. Its last bytes are returned only if the whole file matches the manifest.
 struct Checked<'a> {
     file: File,
     /// Its name in the engine.
@@ -325,7 +325,7 @@ impl Read for Checked<'_> {
     }
 }
 
-/// What a file is, in ModelPack's words.
+/// A file's media type in ModelPack.
 fn media_type(name: &str) -> &'static str {
     let is_text = Path::new(name).extension().is_some_and(|extension| extension == "json" || extension == "txt");
     if is_text { SETTINGS_LAYER } else { WEIGHT_LAYER }
@@ -370,7 +370,7 @@ mod tests {
         fn advance(&mut self, _: u64) {}
     }
 
-    /// What arrives of a file with this content, and what is said about it.
+    /// The number of bytes that arrive of a file with this content, and the reported problem.
     fn read(content: &[u8], expected: &FileDigest) -> (usize, Option<String>) {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(content).unwrap();

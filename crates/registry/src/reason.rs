@@ -1,13 +1,13 @@
-//! Why a server did not do what it was asked for, in plain words.
+//! The reasons of failed requests, in plain words.
 
 use rustls::CertificateError;
 
 use crate::error::Error;
 
-/// An error that is no JSON is quoted up to this length.
+/// The quoted length of an error that is not JSON.
 const QUOTED_CHARACTERS: usize = 200;
 
-/// The beginning of an answer that is a line of text, such as of a server that expects HTTPS and was asked by HTTP.
+/// The beginning of an answer that is a line of text, such as from an HTTPS server that received an HTTP request.
 pub(crate) fn quoted(body: &[u8]) -> String {
     let line = str::from_utf8(body).unwrap_or_default().trim();
     if line.is_empty() || line.starts_with(['<', '{']) || line.contains('\n') {
@@ -16,7 +16,7 @@ pub(crate) fn quoted(body: &[u8]) -> String {
     format!(" ({})", line.chars().take(QUOTED_CHARACTERS).collect::<String>().escape_debug())
 }
 
-/// Why no answer came.
+/// The error for a request without an answer.
 pub(crate) fn failed(url: &str, error: &ureq::Error) -> Error {
     let url = url.to_owned();
     let tls = match error {
@@ -25,7 +25,7 @@ pub(crate) fn failed(url: &str, error: &ureq::Error) -> Error {
         _ => None,
     };
     match tls {
-        // A bad signature: an authority of the same name is known, with another key.
+        // A bad signature means that a known authority of the same name has another key.
         Some(rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::BadSignature)) => {
             Error::UnknownAuthority { url }
         }

@@ -1,4 +1,4 @@
-//! Where engines are: `oci://HOST[:PORT]/NAME[:TAG][@sha256:…]`.
+//! References to engines: `oci://HOST[:PORT]/NAME[:TAG][@sha256:…]`.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
@@ -7,12 +7,12 @@ use std::str::FromStr;
 use crate::document::Digest;
 use crate::error::{Error, Result};
 
-/// Longest name of a repository.
+/// The longest name of a repository.
 const NAME_MAXIMUM: usize = 255;
-/// Longest tag.
+/// The longest tag.
 const TAG_MAXIMUM: usize = 128;
 
-/// Engines in a registry. Its rules are those of the OCI distribution specification.
+/// A reference to engines in a registry, by the rules of the OCI distribution specification.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reference {
     host: String,
@@ -20,17 +20,17 @@ pub struct Reference {
     version: Version,
 }
 
-/// Which version of what a repository holds.
+/// A version of a repository's content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Version {
-    /// The one that has this tag now.
+    /// The version that currently has this tag.
     Tag(String),
-    /// The one of this digest, which never changes.
+    /// The version of this digest, which never changes.
     Digest(Digest),
 }
 
 impl fmt::Display for Version {
-    /// As requests name it.
+    /// The form in requests.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Tag(tag) => formatter.write_str(tag),
@@ -40,7 +40,7 @@ impl fmt::Display for Version {
 }
 
 impl Reference {
-    /// What references begin with.
+    /// The prefix of references.
     pub const SCHEME: &str = "oci://";
 
     /// The registry's host, with a port if it has one.
@@ -58,7 +58,7 @@ impl Reference {
         &self.version
     }
 
-    /// The same repository in the version of a digest.
+    /// The same repository at the version of a digest.
     #[must_use]
     pub fn at(&self, digest: &Digest) -> Self {
         Self { version: Version::Digest(digest.clone()), ..self.clone() }

@@ -1,7 +1,7 @@
-//! Signatures of engines: manifests of their own, which refer to the manifest of the engine.
+//! Signatures of engines: separate manifests, which refer to the engine's manifest.
 //!
-//! A registry lists what refers to a manifest. Where it does not, the tag `sha256-…` of the manifest's digest names an
-//! index of it, as the distribution specification has it.
+//! A registry lists the referrers of a manifest. If it does not, the tag `sha256-…` of the manifest's digest names an
+//! index of the referrers, as the distribution specification states.
 
 use tileforge_engine::PublicKey;
 use tileforge_engine::signature::{SIGNATURE_FILE, SIGNATURE_MAXIMUM_BYTES};
@@ -14,10 +14,10 @@ use crate::document::{
 use crate::error::Result;
 use crate::reference::Version;
 
-/// The content of a configuration that says nothing.
+/// The content of an empty configuration.
 pub(crate) const NOTHING: &[u8] = b"{}";
 
-/// More signatures of one engine are not looked at.
+/// The maximum number of signatures of one engine that are read.
 const SIGNATURES_MAXIMUM: usize = 16;
 
 /// The manifest of a signature of `engine`.
@@ -33,7 +33,7 @@ pub(crate) fn manifest(engine: &Descriptor, signature: &[u8]) -> Manifest {
     }
 }
 
-/// Adds the signature's manifest to the index that stands for the list of referrers.
+/// Adds the signature's manifest to the index that replaces the list of referrers.
 pub(crate) fn list_by_tag(registry: &Registry, engine: &Digest, signature: Descriptor) -> Result<()> {
     let tag = Version::Tag(engine.file_name());
     let mut index = listed_by_tag(registry, &tag)?.unwrap_or_else(|| Index::new(None, Vec::new()));
@@ -51,10 +51,11 @@ fn listed_by_tag(registry: &Registry, tag: &Version) -> Result<Option<Index>> {
     }
 }
 
-/// The signature of an engine: with a key the one of that key, otherwise the one that is listed last, if there is any.
+/// The signature of an engine: with a key, the signature by that key; otherwise the last listed signature, if there is
+/// any.
 ///
 /// # Errors
-/// With a key: there is no signature, or none of this key over `manifest`, the bytes of the engine's `manifest.json`.
+/// With a key: there is no signature, or none by this key over `manifest`, the bytes of the engine's `manifest.json`.
 pub(crate) fn of_engine(
     registry: &Registry,
     engine: &Digest,

@@ -1,5 +1,5 @@
-//! Where systems keep what Docker and Podman read: one interface, and an implementation for each of Unix and Windows.
-//! They are chosen here and nowhere else in this crate.
+//! The places where systems keep the configuration of Docker and Podman: one interface, with one implementation each
+//! for Unix and Windows. Only this module of the crate chooses between them.
 
 #[cfg(unix)]
 mod unix;

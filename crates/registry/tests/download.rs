@@ -1,4 +1,4 @@
-//! Downloads from servers that cut, lie and change their minds. Both programs download this way.
+//! Downloads from servers that cut connections, send wrong data, or change the file. Both programs download this way.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::io::{BufRead, BufReader, Write};
@@ -40,7 +40,7 @@ impl Server {
                     let mut answers = next.lock().unwrap();
                     if answers.is_empty() { answer("500 No more", &[], b"") } else { answers.remove(0) }
                 };
-                // A client that has enough goes away.
+                // A client that has received enough closes the connection.
                 let _ = stream.write_all(&answer);
                 let _ = stream.shutdown(Shutdown::Both);
             }
@@ -145,7 +145,7 @@ fn a_cut_download_goes_on_with_the_same_version_alone() {
         assert_eq!((done.digest.sha256.as_str(), done.came), (digest.as_str(), 10));
         assert_eq!(server.requests(), ["", "range: bytes=4- if-range: \"a\""]);
     }
-    // Another length, another tag, or everything again: what was here is of another file.
+    // Another length, another tag, or the whole file again: the downloaded bytes belong to another file.
     for other in [part(4, 12, "a"), part(4, 10, "b")] {
         let server = Server::start(vec![ok(10, "a", b"xxxx"), other, ok(10, "b", TEXT)]);
         assert_eq!(Here::new().get(&server, None, None).unwrap().digest.sha256, digest);
@@ -159,7 +159,7 @@ fn a_cut_download_goes_on_with_the_same_version_alone() {
     server.requests();
     assert_eq!(here.get(&server, None, None).unwrap().digest.sha256, digest);
     assert_eq!(server.requests(), ["range: bytes=4- if-range: \"a\""]);
-    // What is whole needs no server.
+    // A complete file needs no server.
     assert_eq!(here.get(&server, None, None).unwrap().came, 0);
     assert!(server.requests().is_empty());
 }
@@ -184,7 +184,7 @@ fn an_answer_for_parts_is_no_file() {
     let (server, here) = (Server::start(vec![ok(10, "a", b"0123"), part(3, 10, "a")]), Here::new());
     let problem = format!("{:?}", here.get(&server, None, None).unwrap_err());
     assert!(problem.contains("expected the bytes from 4 on, found bytes 3-9/10"), "{problem}");
-    // 416 says that nothing is missing, and the digest that this is not the file.
+    // 416 states that nothing is missing, but the digest shows another file.
     let more = answer("416 Range Not Satisfiable", &["Content-Range: bytes */4", "Content-Length: 0"], b"");
     let problem = refused(vec![ok(10, "a", b"0123"), more], Some(&sha256(TEXT)), None);
     assert!(problem.contains("Altered"), "{problem}");
@@ -195,7 +195,7 @@ fn the_end_of_a_connection_is_no_end_of_a_file() {
     let endless = |body: &[u8]| answer("200 OK", &["ETag: \"a\""], body);
     let problem = refused(vec![endless(b"0123")], None, None);
     assert!(problem.contains("whose length the server does not say"), "{problem}");
-    // A digest tells the end, and so does a published length.
+    // A digest detects the end, and so does a published length.
     let digest = sha256(TEXT);
     let server = Server::start(vec![endless(b"0123"), part(4, 10, "a")]);
     assert_eq!(Here::new().get(&server, Some(&digest), None).unwrap().digest.sha256, digest);
@@ -263,7 +263,7 @@ fn nonsense_in_headers_is_no_file() {
         let (server, here) = (Server::start(vec![ok(10, "a", b"0123"), rest]), Here::new());
         assert!(matches!(here.get(&server, None, None), Err(Problem::Answer(_))), "{range}");
     }
-    // A sign in a tag that no header may have.
+    // A character in a tag that is not allowed in a header.
     let odd = answer("200 OK", &["Content-Length: 10", "ETag: \"a\u{1}b\""], b"0");
     let (server, here) = (Server::start(vec![odd]), Here::new());
     assert!(here.get(&server, None, None).is_err());

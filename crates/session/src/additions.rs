@@ -1,5 +1,5 @@
-//! What this machine's GPUs have added to an engine: what TensorRT compiled, and the runtime caches of plans for RTX
-//! GPUs. Both are kept in the environment's cache, and an engine can take them along to machines of the same kind.
+//! What this machine's GPUs have added to an engine: graphs that TensorRT compiled, and the runtime caches of plans
+//! for RTX GPUs. Both are in the environment's cache, and an engine can ship them to machines of the same kind.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -11,8 +11,8 @@ use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::{compiled, plans};
 
-/// The files that GPUs of this machine have added, by the names that they get in an engine. What the engine holds
-/// already is not among them.
+/// The files that GPUs of this machine have added, by their names in an engine, without files that the engine already
+/// holds.
 ///
 /// # Errors
 /// [`Error::NothingAdded`]: there is no such file; or the cache cannot be read.
@@ -33,7 +33,7 @@ pub fn of(environment: &Environment, engine: &Engine, devices: &[u32]) -> Result
     if added.is_empty() { Err(Error::NothingAdded { engine: manifest.name.clone() }) } else { Ok(added) }
 }
 
-/// The files in a folder, without those that other programs are writing.
+/// The files in a folder, without unfinished ones that other programs are writing.
 fn files_in(folder: &Path) -> Result<Vec<PathBuf>> {
     let failed = |source| Error::file(folder, "list", source);
     let entries = folder.read_dir().map_err(failed)?.collect::<Result<Vec<_>, _>>().map_err(failed)?;

@@ -15,7 +15,7 @@ pub struct Buffer {
     shape: Vec<usize>,
 }
 
-/// Element types that Rust has a type for.
+/// The Rust type of an element type.
 pub trait Element: PrimitiveTensorElementType + Copy {
     /// The type's name in contracts.
     const DATA_TYPE: DataType;
@@ -78,7 +78,7 @@ impl Buffers {
         if buffer.tensor.memory_info().is_cpu_accessible() {
             clear(&mut buffer.tensor).map_err(failed)?;
         } else {
-            // A GPU's memory is set to zero by copying zeros to it.
+            // The processor cannot write to GPU memory, so zeros are copied to it.
             let mut zeros = Buffers(Allocator::default()).uninitialised(data_type, shape)?;
             clear(&mut zeros.tensor).map_err(failed)?;
             zeros.tensor.copy_into(&mut buffer.tensor).map_err(failed)?;

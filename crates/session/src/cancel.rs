@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 
-/// A flag that stops work: between two of its steps, where they ask [`Cancel::is_cancelled`], and within a run of a
+/// A flag that stops work: between two steps, where the work checks [`Cancel::is_cancelled`], and within a run of a
 /// [`Session`](crate::Session), after the node that is being computed.
 ///
-/// Clones share the flag. One flag may be that of many requests; [`Cancel::child`] makes one for each of them.
+/// Clones share the flag. Many requests can depend on one flag: [`Cancel::child`] makes a flag for each of them.
 #[derive(Clone, Default)]
 pub struct Cancel(Arc<Shared>);
 
@@ -17,11 +17,11 @@ pub struct Cancel(Arc<Shared>);
 struct Shared {
     cancelled: AtomicBool,
     parent: Option<Cancel>,
-    /// What ends the runs that are going on.
+    /// Interrupts for the runs in progress.
     running: Mutex<Vec<Arc<dyn Interrupt>>>,
 }
 
-/// What ends one run, from another thread.
+/// Ends one run, from another thread.
 pub(crate) trait Interrupt: Send + Sync {
     /// Asks the run to end soon. Does not wait for it.
     fn interrupt(&self);
@@ -50,10 +50,10 @@ impl Cancel {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Sets the flag, and ends the runs that go on with it or with its children.
+    /// Sets the flag, and ends the runs in progress that use this flag or its children.
     pub fn cancel(&self) {
         self.0.cancelled.store(true, Ordering::SeqCst);
-        // Not with the list locked: what is called may end, and leave the list.
+        // Call without holding the lock: an interrupted run may end meanwhile, and lock the list to remove itself.
         let running = self.0.running.lock().clone();
         running.iter().for_each(|run| run.interrupt());
     }
@@ -63,10 +63,10 @@ impl Cancel {
         self.lineage().any(|flag| flag.0.cancelled.load(Ordering::SeqCst))
     }
 
-    /// Runs something that `interrupt` can end. `None`: the flag was set before.
+    /// Calls `run`, which `interrupt` can end. `None`: the flag was already set, and `run` was not called.
     pub(crate) fn during<R>(&self, interrupt: &Arc<dyn Interrupt>, run: impl FnOnce() -> R) -> Option<R> {
         let _listed = Listed::new(self, interrupt);
-        // Only now, so that a flag which is set from here on finds the run in the list.
+        // Check only after the run is in the list: a flag that is set from here on interrupts it.
         (!self.is_cancelled()).then(run)
     }
 
@@ -77,14 +77,14 @@ impl Cancel {
         let then: Arc<dyn Interrupt> = Arc::new(Call(then));
         self.lineage().for_each(|flag| flag.0.running.lock().push(then.clone()));
         let notice = Notice { cancel: self.clone(), then };
-        // Only now, so that a flag which is set from here on finds the notice.
+        // Check only after the notice is in the lists: a flag that is set from here on calls it.
         if self.is_cancelled() {
             notice.then.interrupt();
         }
         notice
     }
 
-    /// Takes something out of the lists of this flag and of those that it was made from.
+    /// Removes an interrupt from the lists of this flag and of its parents.
     fn leave_out(&self, interrupt: &Arc<dyn Interrupt>) {
         for flag in self.lineage() {
             let mut running = flag.0.running.lock();
@@ -94,13 +94,13 @@ impl Cancel {
         }
     }
 
-    /// This flag, the one that it was made from, and so on.
+    /// This flag, its parent, the parent's parent, and so on.
     fn lineage(&self) -> impl Iterator<Item = &Self> {
         std::iter::successors(Some(self), |flag| flag.0.parent.as_ref())
     }
 }
 
-/// A run that is in the lists of a flag and of those that it was made from, until this is dropped.
+/// Keeps a run in the lists of a flag and of its parents until dropped.
 struct Listed<'c> {
     cancel: &'c Cancel,
     interrupt: &'c Arc<dyn Interrupt>,
@@ -119,7 +119,7 @@ impl Drop for Listed<'_> {
     }
 }
 
-/// Something that is called when a flag is set, until this is dropped. Made by [`Cancel::notify`].
+/// A callback for when a flag is set; dropping it ends the calls. Made by [`Cancel::notify`].
 pub struct Notice {
     cancel: Cancel,
     then: Arc<dyn Interrupt>,

@@ -15,17 +15,17 @@ use crate::verdict::{Fit, Verdict};
 /// One of several engines, judged.
 #[derive(Clone, Debug)]
 pub struct Candidate {
-    /// Its place among those that were judged.
+    /// Its index in the list that was judged.
     pub index: usize,
     /// Whether and how it runs here.
     pub verdict: Verdict,
-    /// Whether it is no fall back: it runs at once on the provider that it was built for, and that is a GPU's where
-    /// this machine has a GPU.
+    /// Whether it is not a fallback: it runs at once on the provider that it was built for, and this is not the CPU if
+    /// the machine has a GPU.
     pub is_exact: bool,
 }
 
-/// Judges engines that need not be here yet, the best first: on the best provider; without a step down; without
-/// compiling; built for this very GPU; for larger GPUs. What is equal stays in its order.
+/// Judges engines, which may not be on this machine yet, and sorts them, best first: on the best provider; without a
+/// step down; without compiling; built for this very GPU; larger memory needs. Equal ones keep their order.
 pub fn ranked(engines: &[Requirements], environment: &Environment, placement: &Placement) -> Vec<Candidate> {
     let gpus = &environment.probe().gpus;
     let device = placement.gpus().first().copied().unwrap_or(0);
@@ -39,10 +39,10 @@ pub fn ranked(engines: &[Requirements], environment: &Environment, placement: &P
     all.sort_by_key(|candidate| {
         let requirements = &engines[candidate.index];
         let chosen = candidate.verdict.steps.iter().enumerate().find(|(_, step)| !matches!(step.fit, Fit::Refused(_)));
-        // Providers are ordered as their ladder is.
+        // `Provider` sorts in the order of the ladder.
         let how = chosen.map(|(place, step)| (step.provider, place > 0, matches!(step.fit, Fit::AfterCompiling(_))));
         let names = requirements.profiles.iter().filter(|name| gpu.as_deref().is_some_and(|gpu| names(gpu, name)));
-        // `rtx4090` says more of an RTX 4090 than `rtx` does.
+        // For an RTX 4090, `rtx4090` is a better match than `rtx`.
         let named = names.map(String::len).max();
         (how.is_none(), how, Reverse(named), Reverse(requirements.memory_bytes))
     });
@@ -52,7 +52,8 @@ pub fn ranked(engines: &[Requirements], environment: &Environment, placement: &P
 /// The best of [`ranked`] engines.
 ///
 /// # Errors
-/// [`Error::NoneFits`] with the reasons against all; [`Error::NotExact`] if the best is a fall back and none is wanted.
+/// [`Error::NoneFits`] with the reasons against all; [`Error::NotExact`] if `exact` is set and every fitting engine is
+/// a fallback.
 pub fn best(ranked: &[Candidate], exact: bool) -> Result<&Candidate> {
     let fitting = ranked.iter().find(|candidate| !candidate.verdict.providers().is_empty());
     let all = || ranked.iter().map(|candidate| candidate.verdict.clone()).collect();
@@ -60,13 +61,14 @@ pub fn best(ranked: &[Candidate], exact: bool) -> Result<&Candidate> {
     if !exact || best.is_exact {
         return Ok(best);
     }
-    // The best one may be compiled here, and another one run as it is.
+    // The best one may need compiling here, while a later one runs at once.
     ranked.iter().find(|candidate| candidate.is_exact).ok_or_else(|| Error::NotExact { verdicts: all() })
 }
 
-/// The engine directory that fits this machine best, of several engines of one name, with its verdict. Only those count
-/// whose manifests can be read, and were signed with the key if one is given; if there are none, opening the first one
-/// says why. A single directory is not judged.
+/// The directory of the engine that fits this machine best, out of several engines of one name, with its verdict.
+/// Engines with unreadable manifests are skipped, and with a key also engines that this key did not sign. If no engine
+/// is left, the first directory is returned, so that opening it reports the error. A single engine is not judged and
+/// has no verdict.
 ///
 /// # Errors
 /// As [`best`].
@@ -87,7 +89,7 @@ pub fn of_directories(
     Ok((readable[candidate.index].directory().to_owned(), Some(candidate.verdict.clone())))
 }
 
-/// The words of a GPU's name: "NVIDIA GeForce RTX 4090" has four.
+/// The words of a GPU's name in lower case: "NVIDIA GeForce RTX 4090" has four.
 fn words(name: &str) -> Vec<String> {
     let words = name.split(|sign: char| !sign.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
     words.map(str::to_ascii_lowercase).collect()
@@ -196,7 +198,8 @@ mod tests {
     fn a_gpu_without_its_own_variant_gets_the_nearest() {
         let rtx3080 = machine(Some(("NVIDIA GeForce RTX 3080", "8.6")), ALL);
         assert_eq!(chosen(&offer(), &rtx3080), Some(("rtx".into(), true)));
-        // The plans of 4090 and of the family run here equally well; the larger one is taken.
+        // The plans for the 4090 and for the family run equally well here; the engine with the larger memory need is
+        // taken.
         let l40s = machine(Some(("NVIDIA L40S", "8.9")), ALL);
         let mut offer = offer();
         offer[1].memory_bytes += 1;

@@ -2,7 +2,7 @@
 //!
 //! ONNX Runtime's own cache finds engines by name and not by weights, so two engines with the same graph names would
 //! share entries (<https://github.com/microsoft/onnxruntime/issues/32254>). So compiled graphs are kept in a
-//! [`Store`], by everything that they depend on.
+//! [`Store`], whose key covers everything that they depend on.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,8 @@ use crate::session::Session;
 /// The ending of the names of weight files.
 const WEIGHTS_ENDING: &str = ".weights";
 
-/// What a compiled graph depends on, for one GPU of this machine; `None` if TensorRT or that GPU is missing.
+/// What a compiled graph depends on, for one GPU of this machine; `None` if TensorRT, its driver or that GPU is
+/// missing.
 pub fn facts(
     manifest: &Manifest,
     graph: &Graph,
@@ -49,12 +50,13 @@ fn store_here(environment: &Environment) -> Option<Store> {
 }
 
 /// Whether a graph still has to be compiled for these facts: neither the engine nor this machine's store has it. Plans
-/// are large, so those of the store are digested only before use.
+/// are large, so stored plans are checked by digest only before use.
 pub(crate) fn is_missing(engine: &Engine, environment: &Environment, facts: &TensorRtFacts) -> bool {
     store::shipped(engine, facts).is_none() && !store_here(environment).is_some_and(|store| store.has(facts))
 }
 
-/// Where this machine's store has what TensorRT compiled of a graph, and the folder in an engine that takes it along.
+/// The folder name in an engine for a graph that TensorRT compiled, and the folder of this machine's store that holds
+/// it.
 pub(crate) fn folder(
     environment: &Environment,
     engine: &Engine,
@@ -71,7 +73,7 @@ pub(crate) fn folder(
 pub(crate) enum Compiled {
     /// In this machine's store.
     Stored(PathBuf),
-    /// An engine's checked files in a folder of our own, which is removed when the model has been loaded.
+    /// Checked files of an engine in a private folder, which is removed when the model has been loaded.
     Shipped(Folder),
 }
 
@@ -84,8 +86,8 @@ impl Compiled {
     }
 }
 
-/// A folder of our own with these files of the engine, as they were checked. It is made where files can get a second
-/// name if that is possible, because plans are large.
+/// A private folder with these files of the engine, as they were checked. Plans are large, so the folder is made where
+/// files can be hard-linked instead of copied, if possible.
 pub(crate) fn private_folder<'n>(
     engine: &Engine,
     environment: &Environment,
@@ -100,8 +102,8 @@ pub(crate) fn private_folder<'n>(
     Ok(folder)
 }
 
-/// The EPContext model of a graph for the GPU of `options`: one that was compiled before, on this machine or where the
-/// engine was built, or a new one, which goes to the environment's cache.
+/// The EPContext model of a graph for the GPU of `options`: compiled before, on this machine or where the engine was
+/// built, or compiled now and put in the environment's cache.
 pub(crate) fn of(
     environment: &Environment,
     engine: &Engine,
@@ -141,7 +143,7 @@ pub fn compile(environment: &Environment, path: &Path, options: &SessionOptions,
     let place = folder.to_string_lossy().into_owned();
     let mut options = options.clone();
     options.provider = Provider::TensorRt;
-    // A profile is wanted of the session that runs the result, not of compiling.
+    // A profile should describe the session that runs the result, not the compilation.
     options.profile = None;
     options.provider_options.extend(
         [

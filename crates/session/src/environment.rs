@@ -10,7 +10,7 @@ use crate::native::LargeBlocksReturn;
 use crate::onnxruntime::Library;
 use crate::provider::{self, Probe};
 
-/// What sessions need from the machine: the library, the devices, and a cache folder or none.
+/// What sessions need from the machine: the library, the devices, and an optional cache folder.
 ///
 /// Code that takes an environment reads no environment variables and no home folder. A process can have several
 /// environments. They share ONNX Runtime's library, which a process loads once. Clones share everything.
@@ -28,28 +28,29 @@ impl Environment {
         Self { library, probe: Arc::default(), cache: None, returns_large_blocks: false }
     }
 
-    /// The same with a cache folder, or none, for what can be made again: compiled graphs, measurements, calibration.
+    /// The same environment with a cache folder, or without one. The cache holds what can be made again: compiled
+    /// graphs, measurements, calibration.
     #[must_use]
     pub fn with_cache(self, folder: impl Into<Option<PathBuf>>) -> Self {
         Self { cache: folder.into().map(Into::into), ..self }
     }
 
-    /// The same; and while a session is opened, memory that ONNX Runtime frees goes back to the system at once, so that
-    /// opening takes little more than the weights need.
+    /// The same environment, which also returns memory that ONNX Runtime frees to the system at once while a session
+    /// is opened. Opening then takes little more memory than the weights.
     ///
-    /// With glibc this changes settings of the whole process's allocator (`mallopt`), so a program asks for it and a
-    /// library does not.
+    /// With glibc this changes settings of the whole process's allocator (`mallopt`), so only a program should ask for
+    /// it, not a library.
     #[must_use]
     pub fn returning_large_blocks(self) -> Self {
         Self { returns_large_blocks: true, ..self }
     }
 
-    /// What [`Environment::returning_large_blocks`] asks for, as long as the value lives.
+    /// Applies [`Environment::returning_large_blocks`] as long as the value lives.
     pub(crate) fn large_blocks_return(&self) -> Option<LargeBlocksReturn> {
         self.returns_large_blocks.then(LargeBlocksReturn::new)
     }
 
-    /// The same with these devices instead of this machine's.
+    /// The same environment with these devices instead of this machine's.
     #[must_use]
     pub fn with_probe(self, probe: Probe) -> Self {
         Self { probe: Arc::new(OnceLock::from(probe)), ..self }
@@ -60,7 +61,7 @@ impl Environment {
         self.library
     }
 
-    /// The devices. This machine is probed on first use, because NVIDIA's libraries are large.
+    /// The devices. This machine is probed on first use, not earlier, because NVIDIA's libraries are large.
     pub fn probe(&self) -> &Probe {
         self.probe.get_or_init(|| provider::probe(self.library))
     }

@@ -37,7 +37,7 @@ pub enum Error {
     /// A named place holds no ONNX Runtime library.
     #[error("ONNX Runtime: {by} names {}, and there is no such library", path.display())]
     NoLibraryAt {
-        /// Who named the place: an option or an environment variable.
+        /// The option or environment variable that names the place.
         by: &'static str,
         /// The library's file.
         path: PathBuf,
@@ -50,7 +50,7 @@ pub enum Error {
         /// What is wrong with it.
         problem: String,
     },
-    /// The library cannot be loaded, and libraries are missing that it needs of the system.
+    /// The library cannot be loaded, because system libraries that it needs are missing.
     #[error("ONNX Runtime: {} cannot be loaded, because Microsoft's Visual C++ runtime is missing: expected {}",
         path.display(), missing.join(", "))]
     RuntimeMissing {
@@ -65,7 +65,7 @@ pub enum Error {
     LibraryLoaded {
         /// The loaded library.
         loaded: PathBuf,
-        /// The library that was asked for.
+        /// The requested library.
         wanted: PathBuf,
     },
     /// A library refused a graph or a run.
@@ -95,10 +95,10 @@ pub enum Error {
         /// What was found.
         found: String,
     },
-    /// A tensor has elements of another type than the caller asked for.
+    /// A tensor has elements of another type than requested.
     #[error("expected elements of {expected}, found {found}")]
     ElementType {
-        /// The type that the caller asked for.
+        /// The requested type.
         expected: DataType,
         /// The tensor's type.
         found: DataType,
@@ -137,10 +137,10 @@ pub enum Error {
         /// Every engine with the reasons against it.
         verdicts: Vec<crate::Verdict>,
     },
-    /// The engines that run on this machine are fall backs, and none of these is wanted.
+    /// Every engine that runs on this machine is a fallback, and the caller accepts no fallback.
     #[error("no engine fits this machine exactly:{}", lines(verdicts))]
     NotExact {
-        /// Every engine with what is against it.
+        /// Every engine with the reasons against it.
         verdicts: Vec<crate::Verdict>,
     },
     /// Some nodes would run on another provider, and that is not allowed.
@@ -167,7 +167,7 @@ pub enum Error {
         /// The graph's file.
         graph: String,
     },
-    /// An engine cannot take anything along, because no GPU of this machine has added anything to it.
+    /// No GPU of this machine has added anything to the engine, so there is nothing to take along.
     #[error(
         "{engine}: no GPU of this machine has added anything to it; expected what TensorRT compiled, or the \
         runtime cache of a plan"
@@ -176,7 +176,7 @@ pub enum Error {
         /// The engine's name.
         engine: String,
     },
-    /// Something has to be kept, and the environment has no cache folder.
+    /// A result has to be kept, and the environment has no cache folder.
     #[error("there is no cache folder to keep what is compiled or pulled in")]
     NoCache,
     /// There is not enough memory, on this machine or on a GPU.
@@ -198,7 +198,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// A graph that ONNX Runtime does not load.
+    /// ONNX Runtime cannot load the graph.
     pub(crate) fn unloaded(path: &Path, message: String) -> Self {
         Self::Session { library: ONNX_RUNTIME, path: path.to_owned(), action: "load the graph", message }
     }
@@ -222,7 +222,7 @@ impl Error {
         }
     }
 
-    /// Whether this machine cannot run the engine in the way that was asked for.
+    /// Whether this machine cannot run the engine in the requested way.
     pub fn does_not_fit(&self) -> bool {
         matches!(
             self,
@@ -240,10 +240,11 @@ impl Error {
         )
     }
 
-    /// The same error about a file of the folder `from`, which is gone or has got the name `to`.
+    /// The same error, with a path in the folder `from` changed to the path in `to`: the folder `from` was removed or
+    /// renamed to `to`.
     #[must_use]
     pub fn relocated(mut self, from: &Path, to: &Path) -> Self {
-        // ONNX Runtime repeats the path that it was given.
+        // ONNX Runtime's message contains the path of the file.
         if let Self::Session { message, .. } = &mut self {
             *message = message.replace(&*from.to_string_lossy(), &to.to_string_lossy());
         }

@@ -1,4 +1,5 @@
-//! Whether an engine fits this machine. Decided from its manifest, the GPU and the libraries, before a session exists.
+//! Whether an engine fits this machine. Decided from the engine's manifest, the GPU and the libraries, before a
+//! session exists.
 
 use std::collections::BTreeSet;
 
@@ -14,8 +15,8 @@ use crate::releases::{self, OtherRelease};
 use crate::verdict::{Fit, Step, Verdict};
 
 impl Verdict {
-    /// Judges an engine: on the provider that is asked for, or on all from the one that it was built for down to the
-    /// CPU. The engine has to fit all GPUs in use.
+    /// Judges an engine: on the requested provider, or on every provider from the one that it was built for down to
+    /// the CPU. The engine has to fit all GPUs in use.
     pub fn of(engine: &Engine, environment: &Environment, placement: &Placement) -> Self {
         let requirements = Requirements::of(engine.manifest());
         let with_tensorrt = |device: u32, gpu: &Gpu, version: &str| {
@@ -28,9 +29,9 @@ impl Verdict {
         Self::judge(&requirements, environment, placement, with_tensorrt)
     }
 
-    /// Judges an engine that is not here yet, in the same way, by what its manifests say. It may be one of several for
-    /// different machines, so the verdict also names its profile. What TensorRT has compiled of it is taken to be for
-    /// every GPU of the compute capability that it was built for.
+    /// Judges an engine that is not on this machine yet, in the same way, from its requirements. It may be one of
+    /// several for different machines, so the verdict also names its profile. Its compiled TensorRT graphs are assumed
+    /// to fit every GPU of the compute capability that it was built for.
     pub fn in_advance(requirements: &Requirements, environment: &Environment, placement: &Placement) -> Self {
         let with_tensorrt = |_, gpu: &Gpu, version: &str| {
             let built_for = requirements.compute_capabilities.first().map(String::as_str);
@@ -51,8 +52,8 @@ impl Verdict {
         with_tensorrt: impl Fn(u32, &Gpu, &str) -> Fit,
     ) -> Self {
         let from = Provider::LADDER.iter().position(|provider| *provider == requirements.provider).unwrap_or(0);
-        // OpenVINO runs engines that were built for it, and others where it is asked for: it opens a graph more slowly than
-        // ONNX Runtime, and is not faster with graphs that were written for that.
+        // OpenVINO runs engines that were built for it, and others only on request: it opens a graph more slowly than
+        // ONNX Runtime, and is not faster with graphs that were written for ONNX Runtime.
         let all = Provider::LADDER[from..].iter().copied();
         let all = all.filter(|provider| *provider != Provider::OpenVino || requirements.provider == *provider);
         let ladder: Vec<Provider> = placement.provider.map_or_else(|| all.collect(), |only| vec![only]);
@@ -172,8 +173,8 @@ fn against_gpu(requirements: &Requirements, gpu: &Gpu) -> Option<String> {
     })
 }
 
-/// Whether the plans are for this GPU and this release of the library. Nothing is compiled here: plans come with the
-/// engine.
+/// Whether the plans fit this GPU and this release of the library. Nothing is compiled on this machine: plans come
+/// with the engine.
 fn on_tensorrt_rtx(requirements: &Requirements, gpu: &Gpu, release: Option<&str>) -> Fit {
     let Some(release) = release else {
         return Fit::Refused("the library of TensorRT for RTX does not tell its release".into());
@@ -194,7 +195,7 @@ fn on_tensorrt_rtx(requirements: &Requirements, gpu: &Gpu, release: Option<&str>
     Fit::Fits
 }
 
-/// Whether nothing of the engine has to be compiled by TensorRT on this device.
+/// Whether all graphs of the engine are already compiled by TensorRT for this device.
 fn is_compiled(engine: &Engine, environment: &Environment, device: u32) -> bool {
     let manifest = engine.manifest();
     manifest.graphs.iter().all(|graph| {
@@ -203,7 +204,7 @@ fn is_compiled(engine: &Engine, environment: &Environment, device: u32) -> bool 
     })
 }
 
-/// `other` is the release of TensorRT that compiled the engine, if it is not the one here.
+/// `other` is the release of TensorRT that compiled the engine, if it differs from this machine's.
 fn after_compiling(
     requirements: &Requirements,
     built_for: Option<&str>,

@@ -12,7 +12,7 @@ use serde::Serialize;
 pub struct Jetson {
     /// The board's name, such as "NVIDIA Jetson AGX Orin Developer Kit".
     pub board: String,
-    /// The release of Jetson Linux (L4T), such as (36, 4); `None` if the system does not say.
+    /// The release of Jetson Linux (L4T), such as (36, 4); `None` if the system does not report it.
     pub release: Option<(u32, u32)>,
 }
 

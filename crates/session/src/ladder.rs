@@ -1,4 +1,4 @@
-//! Sessions on the best provider that takes an engine, with a step down for a graph that it cannot open.
+//! Sessions on the best provider that takes an engine, with a step down for a graph that this provider cannot open.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,7 +28,7 @@ pub struct Ladder {
     verdict: Verdict,
     streams: usize,
     providers: Mutex<Providers>,
-    /// Locked while a session is being opened. Nothing else waits for that.
+    /// Locked while a session is being opened. Only other openings wait for it.
     opening: Mutex<()>,
     /// Nanoseconds that opening the sessions took.
     open_time: AtomicU64,
@@ -39,9 +39,9 @@ pub struct Ladder {
 pub struct Location<'l> {
     /// How the engine fits this box.
     pub verdict: &'l Verdict,
-    /// The provider that sessions are opened on: the verdict's, or the lowest below it that a graph is on.
+    /// The provider that sessions are opened on: the verdict's, or the lowest one that a graph has stepped down to.
     pub provider: Provider,
-    /// How long all sessions so far took to open.
+    /// Total time that opening took, for all sessions so far.
     pub opening: Duration,
 }
 
@@ -50,7 +50,7 @@ impl Ladder {
     ///
     /// # Errors
     /// [`Error::DoesNotFit`] with the reasons if no allowed provider fits; [`Error::NoStepDown`] if the first provider
-    /// does not fit, and no other one is allowed.
+    /// does not fit and sessions are strict.
     pub fn new(environment: &Environment, engine: &Engine, placement: Placement) -> Result<Self> {
         let manifest = engine.manifest();
         let verdict = Verdict::of(engine, environment, &placement);
@@ -92,7 +92,7 @@ impl Ladder {
         &self.verdict
     }
 
-    /// The provider that sessions are opened on: the verdict's. Graphs that it cannot open are on one below it.
+    /// The provider that sessions are opened on: the verdict's. Graphs that it cannot open run on a lower one.
     pub fn provider(&self) -> Provider {
         self.providers.lock().best().unwrap_or(Provider::Cpu)
     }
@@ -113,13 +113,13 @@ impl Ladder {
         if self.provider().is_on_processor() { &[] } else { self.placement.gpus() }
     }
 
-    /// Bytes that a session of this graph takes at least.
+    /// The least bytes that a session of this graph takes.
     pub fn memory_of(&self, graph: &Graph) -> u64 {
         self.engine.manifest().memory_at_least(graph)
     }
 
-    /// Whether memory may hold a session of this graph: the least that it needs is no more than the GPUs have, or than
-    /// is left on this machine.
+    /// Whether memory may hold a session of this graph: the least that the session needs is at most each GPU's memory,
+    /// or on the CPU at most what is left on this machine.
     pub fn may_hold(&self, graph: &Graph) -> bool {
         let needed = self.memory_of(graph);
         if self.provider_of(graph).is_on_processor() {
@@ -152,10 +152,10 @@ impl Ladder {
     }
 
     /// Opens a session for one of the engine's graphs, for stream number `stream`. A graph that a provider cannot open
-    /// is on the next one for a while, whose length grows from attempt to attempt.
+    /// runs on the next one for a while. This time grows from attempt to attempt.
     ///
     /// # Errors
-    /// Those of [`Session::open`], for the last provider that is left.
+    /// As [`Session::open`], for the last provider that is left.
     pub fn session(&self, graph: &Graph, stream: usize) -> Result<Session> {
         // One at a time: opening uses every core.
         let _opening = self.opening.lock();

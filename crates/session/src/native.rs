@@ -1,8 +1,8 @@
 //! Calls into shared libraries that are checked before anything relies on them.
 //!
-//! `unsafe`, because opening a library runs its initialisers, and because C signatures cannot be checked: those of ONNX
-//! Runtime come from `onnxruntime_c_api.h` (through `ort::sys`), those of the CUDA driver from NVIDIA's driver API
-//! reference, and those of NVML from `nvml.h`. Every returned pointer is checked.
+//! `unsafe`, because opening a library runs its initialisers, and because C signatures cannot be checked. ONNX
+//! Runtime's signatures come from `onnxruntime_c_api.h` (through `ort::sys`), the CUDA driver's from NVIDIA's driver
+//! API reference, and NVML's from `nvml.h`. Every returned pointer is checked.
 #![allow(unsafe_code)]
 
 use std::cmp::Reverse;
@@ -107,8 +107,8 @@ pub(crate) fn onnxruntime_api(path: &OsStr, wanted: u32) -> Result<OnnxRuntimeAp
     Ok(if api.is_null() { OnnxRuntimeApi::TooOld(version) } else { OnnxRuntimeApi::Usable(version) })
 }
 
-/// Tells ONNX Runtime to keep no device id, no database of events, and to send none. Release builds for Linux do all of
-/// that, from the moment when the library is loaded, so that the session options about telemetry come too late.
+/// Disables ONNX Runtime's telemetry: no device id, no database of events, no sending. Release builds for Linux start
+/// it when the library is loaded, so the session options about telemetry come too late.
 pub(crate) fn disable_telemetry() {
     // SAFETY: programs load the library before they start threads that could read the environment through C. Rust's own
     // access to it is locked.
@@ -123,14 +123,14 @@ pub(crate) struct MappedWeight<'m> {
     pub(crate) bytes: &'m [u8],
 }
 
-/// Gives a session that is being made the weights of its graph. ONNX Runtime may use them where they are, as long as
-/// the session lives: the caller keeps the bytes. They begin at a multiple of their element's size. Release 1.31 copies
-/// them while it opens the session, so files are the better way where ONNX Runtime can open them.
+/// Gives a session that is being made the weights of its graph. ONNX Runtime may use the bytes in place as long as the
+/// session lives, so the caller keeps them. They begin at a multiple of their element's size. Release 1.31 copies them
+/// while it opens the session, so files are better where ONNX Runtime can open them.
 ///
-/// `ort` has this for typed arrays alone. Its function for whole files copies every file to the heap, as ONNX Runtime
-/// does once more.
+/// `ort` has this function only for typed arrays. Its function for whole files copies every file to the heap, and ONNX
+/// Runtime then copies it again.
 pub(crate) fn add_weights(builder: &mut SessionBuilder, weights: &[MappedWeight<'_>]) -> Result<(), String> {
-    /// What has to be released, whether or not all succeeds.
+    /// Values to release, also after an error.
     #[derive(Default)]
     struct Values(Vec<*mut ort::sys::OrtValue>);
     impl Drop for Values {
@@ -167,20 +167,22 @@ pub(crate) fn add_weights(builder: &mut SessionBuilder, weights: &[MappedWeight<
     }
     let pointers: Vec<*const c_char> = names.iter().map(|name| name.as_ptr()).collect();
     let made: Vec<*const ort::sys::OrtValue> = values.0.iter().map(|value| value.cast_const()).collect();
-    // SAFETY: both arrays have as many entries, which are alive; the options copy the names and share the values.
+    // SAFETY: both arrays have the same number of entries, which are alive; the options copy the names and share the
+    // values.
     succeeded(unsafe {
         (api.AddExternalInitializers)(builder.ptr().cast_mut(), pointers.as_ptr(), made.as_ptr(), made.len())
     })
 }
 
-/// As long as one of these lives, large blocks of memory that are freed go back to the system at once.
+/// While a value of this type lives, freed large blocks of memory go back to the system at once.
 ///
-/// glibc takes large blocks from the system one by one. As soon as one of them is freed, it takes later ones up to that
-/// size from its heap, which keeps what is freed between two others. ONNX Runtime frees each weight after it has copied
-/// it, and takes memory for the next one: the heap then grows to twice the weights (mallopt(3), `M_MMAP_THRESHOLD`).
+/// glibc maps each large block separately. When such a block is freed, glibc raises its threshold: later blocks up to
+/// that size come from the heap, which keeps freed blocks that lie between blocks in use. ONNX Runtime frees each
+/// weight after it has copied it, and allocates the next one: the heap then grows to twice the weights (mallopt(3),
+/// `M_MMAP_THRESHOLD`).
 pub(crate) struct LargeBlocksReturn(());
 
-/// How many there are.
+/// Number of live values.
 static RETURNING: AtomicUsize = AtomicUsize::new(0);
 
 impl LargeBlocksReturn {
@@ -195,13 +197,13 @@ impl LargeBlocksReturn {
 impl Drop for LargeBlocksReturn {
     fn drop(&mut self) {
         if RETURNING.fetch_sub(1, Ordering::SeqCst) == 1 {
-            // What glibc itself comes to when blocks of pictures are freed: its largest value on 64-bit machines.
+            // glibc's own largest threshold on 64-bit machines, which it reaches when large pictures are freed.
             set_large_blocks(32 << 20);
         }
     }
 }
 
-/// The providers that took the nodes of a session's graph, with the number of nodes, the largest first.
+/// The providers that took the nodes of a session's graph, with their numbers of nodes, the largest number first.
 ///
 /// `ort` has no function for this yet.
 pub(crate) fn assignment(session: &ort::session::Session) -> Result<Vec<Assigned>, String> {
@@ -231,15 +233,15 @@ pub(crate) fn assignment(session: &ort::session::Session) -> Result<Vec<Assigned
     Ok(assigned)
 }
 
-/// Bytes that runs of a session on the CPU took at most at the same time, beside what it holds while nothing runs;
-/// `None` if its allocator does not say.
+/// The peak bytes of a session's CPU allocator, beyond what the session holds now, while nothing runs; `None` if the
+/// allocator does not report it.
 ///
 /// `ort` has no function for this yet.
 pub(crate) fn peak_bytes(session: &ort::session::Session) -> Result<Option<u64>, String> {
     struct Pairs(*mut ort::sys::OrtKeyValuePairs);
     impl Drop for Pairs {
         fn drop(&mut self) {
-            // SAFETY: ONNX Runtime gave them to the caller, and they are released once.
+            // SAFETY: ONNX Runtime passed their ownership to this function, and they are released once.
             unsafe { (ort::api().ReleaseKeyValuePairs)(self.0) };
         }
     }

@@ -28,16 +28,16 @@ pub const INSTALL_CPP_RUNTIME: &str = "install it: `winget install Microsoft.VCR
 #[derive(Debug)]
 pub struct Library {
     path: PathBuf,
-    /// Where libraries of providers are looked for that are not beside it.
+    /// Further folders to search for provider libraries that are not beside this library.
     folders: Vec<PathBuf>,
-    /// Whether the user named it. Otherwise nobody else may be able to change what is loaded.
+    /// Whether the user named the library's place. Otherwise, a library that another user can change is refused.
     named: bool,
     version: String,
     load_time: Duration,
     environment: Environment,
-    /// What became of registering the plugin of TensorRT for RTX, which happens once.
+    /// The result of registering the plugin of TensorRT for RTX, which happens once.
     tensorrt_rtx: OnceLock<Result<(), String>>,
-    /// OpenVINO, if it is beside this library; or why it cannot be loaded, which is tried once.
+    /// OpenVINO, or why it cannot be loaded. Loading is tried once.
     openvino: OnceLock<Result<OpenVino, String>>,
 }
 
@@ -57,8 +57,8 @@ impl Library {
         self.load_time
     }
 
-    /// The library of this name in the folder of this one, or in one of the other folders that were named; `None` if
-    /// there is none.
+    /// The library of this name in the folder of this library, or in one of the further folders; `None` if there is
+    /// none.
     ///
     /// # Errors
     /// Another user could change it, and the caller did not name the place.
@@ -76,8 +76,8 @@ impl Library {
     /// Registers the provider of TensorRT for RTX, the plugin beside this library, once in a process.
     ///
     /// # Errors
-    /// Somebody else could change the plugin, or ONNX Runtime's message: it or a library that it links to cannot be
-    /// loaded.
+    /// Another user could change the plugin; or ONNX Runtime's message, if the plugin or a library that it links to
+    /// cannot be loaded.
     pub fn register_tensorrt_rtx(&self) -> Result<(), String> {
         self.tensorrt_rtx
             .get_or_init(|| {
@@ -89,12 +89,12 @@ impl Library {
             .clone()
     }
 
-    /// The folders where libraries of providers are: that of this library first.
+    /// The folders to search for provider libraries: this library's own folder first.
     fn all_folders(&self) -> impl Iterator<Item = &Path> {
         self.path.parent().into_iter().chain(self.folders.iter().map(PathBuf::as_path))
     }
 
-    /// OpenVINO's library, beside this one or in one of the other folders; `None` if there is none.
+    /// OpenVINO's library, beside this library or in one of the further folders; `None` if there is none.
     ///
     /// # Errors
     /// Another user could change it, and the caller did not name the place.
@@ -122,7 +122,7 @@ impl Library {
         self.openvino().map(OpenVino::release)
     }
 
-    /// Whether this processor computes in BF16, and OpenVINO uses that.
+    /// Whether OpenVINO can compute in BF16 on this processor.
     ///
     /// # Errors
     /// OpenVINO is not here, or cannot be loaded.
@@ -145,9 +145,9 @@ pub enum Search {
         /// An option or an environment variable.
         by: &'static str,
     },
-    /// The executable's folder, `../lib/tileforge` from there, where releases have it, `../lib`, and `.onnxruntime/lib`
-    /// of the source tree that this crate was compiled in, where `make setup` puts it; a release has no such tree.
-    /// Nowhere else, because a library is executed.
+    /// The executable's folder, `../lib/tileforge` from there, where releases have it, `../lib`, and
+    /// `.onnxruntime/lib` of the source tree that this crate was compiled in, where `make setup` puts it; a release
+    /// has no such tree. No other place is searched, because loading a library executes it.
     AroundExecutable,
 }
 
@@ -167,13 +167,13 @@ impl Search {
 /// # Errors
 /// [`Error::NoLibraryAt`] or [`Error::LibraryNotFound`] if there is none; [`Error::Library`] if the file is not ONNX
 /// Runtime, or is older than 1.[`OLDEST_MINOR_VERSION`]; [`Error::RuntimeMissing`] if it needs Microsoft's Visual C++
-/// runtime, which is not there; [`Error::LibraryLoaded`] if another library is loaded than the one named.
+/// runtime, which is not installed; [`Error::LibraryLoaded`] if another library is already loaded than the named one.
 pub fn load(search: &Search) -> Result<&'static Library> {
     load_with(search, &[])
 }
 
-/// As [`load`]. Where the library is loaded by this call, the libraries of its providers are also looked for in these
-/// folders, which the caller trusts: packages of Python keep each library in a folder of its own.
+/// As [`load`]. If this call loads the library, its provider libraries are also searched for in these folders, which
+/// the caller trusts. Python packages, for example, keep each library in a folder of its own.
 ///
 /// # Errors
 /// As [`load`].
@@ -197,7 +197,7 @@ pub fn load_with(search: &Search, folders: &[PathBuf]) -> Result<&'static Librar
 
 fn find(search: &Search) -> Result<PathBuf> {
     match search {
-        // A place that the user named is used or refused. Trying other places would surprise.
+        // A place that the user named is used or refused. Falling back to other places would be a surprise.
         Search::Named { place, by } => {
             let file = if place.is_dir() { place.join(file_name()) } else { place.clone() };
             if file.is_file() { Ok(file) } else { Err(Error::NoLibraryAt { by, path: file }) }
@@ -215,7 +215,7 @@ fn find(search: &Search) -> Result<PathBuf> {
     }
 }
 
-/// The folders of [`Search::AroundExecutable`], in the order in which they are looked through.
+/// The folders of [`Search::AroundExecutable`], in search order.
 pub fn folders_around_executable() -> Vec<PathBuf> {
     let folder = installation::executable_folder();
     let beside = [folder.clone(), folder.join("../lib/tileforge"), folder.join("../lib")];
@@ -271,8 +271,8 @@ fn open(path: PathBuf, folders: &[PathBuf], named: bool) -> Result<Library> {
     })
 }
 
-/// Why the loader refused the library: its own reason, unless libraries of the system are missing, which it does not
-/// name.
+/// Why the loader refused the library: its own reason, unless system libraries are missing, because the loader does
+/// not name these.
 fn not_loaded(path: &Path, reason: &str, missing: Vec<&'static str>) -> Error {
     if missing.is_empty() {
         Error::Library { path: path.to_owned(), problem: format!("cannot be loaded: {reason}") }

@@ -13,10 +13,10 @@ pub enum OptimisationLevel {
     All,
     /// Fusions, but no layouts for one processor. The result can be stored for other machines.
     Extended,
-    /// What follows from sizes and weights alone becomes constant, and nodes without an effect go. All operators are
-    /// ONNX's own.
+    /// Folds what depends only on sizes and weights into constants, and removes nodes without an effect. All operators
+    /// stay ONNX's own.
     Basic,
-    /// Nothing: every operator as in the graph. References are run this way.
+    /// Nothing: every operator stays as in the graph. References run this way.
     Disabled,
 }
 
@@ -29,18 +29,18 @@ pub struct SessionOptions {
     pub provider_options: BTreeMap<String, String>,
     /// The GPU's number in the driver.
     pub device: u32,
-    /// Refuse to open a session unless every node runs on `provider`. Otherwise TensorRT leaves nodes that it lacks to
-    /// CUDA, and CUDA to the CPU.
+    /// Refuse to open a session unless every node runs on `provider`. Without it, nodes that TensorRT does not support
+    /// run on CUDA, and nodes that CUDA does not support run on the CPU.
     pub strict: bool,
-    /// Threads within one operator; `None`: one for each physical core that this process may use, or a session's share of
-    /// them.
+    /// Threads within one operator; `None`: one for each physical core that this process may use, or the session's
+    /// share of these cores.
     pub threads: Option<usize>,
     /// Sessions of this graph that run at the same time.
     pub streams: usize,
     /// How far the graph is rewritten.
     pub optimisation: OptimisationLevel,
-    /// Whether ONNX Runtime makes floats of weights in 8 bits once, while the session is opened, and not in every run.
-    /// For graphs in which nothing but weights has 8 bits.
+    /// Whether ONNX Runtime dequantises 8-bit weights to floats once, while the session is opened, instead of in every
+    /// run. For graphs in which only weights have 8 bits.
     pub dequantises_weights: bool,
     /// Where to write the rewritten graph, for offline optimisation. Such a session is slow to run.
     pub optimised_model_path: Option<PathBuf>,

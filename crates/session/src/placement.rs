@@ -9,7 +9,8 @@ use crate::options::SessionOptions;
 pub struct Placement {
     /// The provider; `None`: the best one that fits, from the one that the engine was built for down to the CPU.
     pub provider: Option<Provider>,
-    /// Sessions that run at the same time; `None`: on a GPU as many as the engine's profile says, on the CPU one.
+    /// Number of sessions that run at the same time; `None`: the number in the engine's profile on a GPU, one on the
+    /// CPU.
     pub streams: Option<usize>,
     /// Numbers of the GPUs that streams are dealt to; empty: the first GPU.
     pub devices: Vec<u32>,

@@ -1,8 +1,8 @@
 //! Plans of TensorRT for RTX, and what the GPU adds to them.
 //!
-//! A plan comes with its engine. When it is loaded, the library compiles a last part for the GPU at hand, and can keep
-//! that in a *runtime cache*. The cache depends on the plan, the GPU, the driver and the library's release, so each of
-//! these combinations has a folder of its own.
+//! A plan comes with its engine. While the library loads the plan, it compiles the last part for the present GPU, and
+//! can keep that part in a *runtime cache*. The cache depends on the plan, the GPU, the driver and the library's
+//! release, so each combination has a folder of its own.
 
 use std::path::{Path, PathBuf};
 
@@ -19,9 +19,9 @@ use crate::provider::Gpu;
 /// The provider's option that names the folder of the runtime cache (`kRuntimeCacheFile` of its header).
 pub const RUNTIME_CACHE_OPTION: &str = "nv_runtime_cache_path";
 
-/// The EPContext model of a graph's plan and the plan itself, as they were checked, in a folder of our own; and the
-/// model's path there. The folder can go when the model has been loaded. Adds the folder of the runtime cache to the
-/// options, where the environment has a cache.
+/// A private folder with the checked EPContext model of a graph and its plan, and the path of the model. The folder
+/// can be removed when the model has been loaded. If the environment has a cache, this adds the folder of the runtime
+/// cache to the options.
 pub(crate) fn of(
     environment: &Environment,
     engine: &Engine,
@@ -42,13 +42,13 @@ pub(crate) fn of(
 pub(crate) struct RuntimeCache {
     /// Where the environment keeps it. The library writes there.
     pub(crate) folder: PathBuf,
-    /// The folder in an engine that takes it along.
+    /// The folder's name in an engine that ships the cache.
     pub(crate) name: String,
 }
 
 impl RuntimeCache {
-    /// Makes the folder, with what the engine has taken along from another machine of this kind. The files are copies,
-    /// because the library changes them.
+    /// Makes the folder, with the runtime cache that the engine ships from another machine of this kind. The files are
+    /// copies, because the library changes them.
     fn make(&self, engine: &Engine) -> Result<()> {
         let failed = |action| move |source| Error::file(&self.folder, action, source);
         if self.folder.is_dir() {
@@ -64,14 +64,14 @@ impl RuntimeCache {
         }
         let _finishing = unfinished::finishing();
         match std::fs::rename(staging.path(), &self.folder) {
-            // Another program was faster.
+            // Another program made the folder first.
             Err(_) if self.folder.is_dir() => Ok(()),
             renamed => renamed.map_err(failed("create the folder")),
         }
     }
 }
 
-/// The runtime cache of a plan, if the environment has a cache folder and this machine that GPU.
+/// The runtime cache of a plan; `None` if the environment has no cache folder or this machine lacks the GPU.
 pub(crate) fn runtime_cache(
     environment: &Environment,
     engine: &Engine,
@@ -106,7 +106,7 @@ mod tests {
     use crate::provider::Probe;
     use std::collections::BTreeMap;
 
-    /// An engine for RTX GPUs, with bytes in the place of graphs and plans.
+    /// An engine for RTX GPUs, with arbitrary bytes instead of graphs and plans.
     fn engine(folder: &Path) -> Engine {
         std::fs::create_dir(folder.join(Plan::FOLDER)).unwrap();
         let files = ["a.onnx", "selftest.safetensors", "tensorrt-rtx/a.onnx", "tensorrt-rtx/a.plan"];
@@ -166,7 +166,7 @@ mod tests {
             matches!(additions::of(environment, engine, devices), Err(Error::NothingAdded { .. }))
         };
         assert!(nothing(&here, &engine, &[0]));
-        // In the place of what the library writes.
+        // Stands in for a file that the library writes.
         std::fs::write(cache.join("a.bin"), "for this GPU").unwrap();
         std::fs::write(cache.join(".tileforge-0123456789ab.partial"), "unfinished").unwrap();
         let added = additions::of(&here, &engine, &[0]).unwrap();
@@ -181,7 +181,7 @@ mod tests {
         of(&there, &warm, graph, &mut options).unwrap();
         let cache = PathBuf::from(&options.provider_options[RUNTIME_CACHE_OPTION]);
         assert_eq!(cache, at("there").join(exchange::parent_of(Path::new(&name))));
-        // The library changes its cache, and the engine stays as it is.
+        // The library changes its cache, and the engine stays unchanged.
         std::fs::write(cache.join("a.bin"), "changed").unwrap();
         of(&there, &warm, graph, &mut options).unwrap();
         assert_eq!(std::fs::read(cache.join("a.bin")).unwrap(), b"changed");

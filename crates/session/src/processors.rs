@@ -1,7 +1,8 @@
 //! How many processors this process may use.
 //!
-//! ONNX Runtime takes a thread for each physical core of the machine, whatever this process may use of it: a container
-//! with two processors of 64 would get 32 threads, which wait for each other. So the number is decided here.
+//! By default, ONNX Runtime starts a thread for each physical core of the machine, even if this process may use fewer:
+//! a container with two processors of 64 would get 32 threads, which wait for each other. So the number is decided
+//! here.
 
 use std::thread;
 
@@ -13,20 +14,20 @@ pub struct Processors {
     /// Processors as the system counts them: several for each core where it runs several threads. Limited by the
     /// affinity of the calling thread (sched_setaffinity(2), `taskset`) and by the quota of its control groups.
     pub logical: usize,
-    /// Their physical cores. Two networks' threads on one core are no faster than one.
+    /// Their physical cores. Two threads of networks on one core are no faster than one.
     pub physical: usize,
 }
 
 impl Processors {
-    /// Those of the calling thread.
+    /// The processors that the calling thread may use.
     pub fn available() -> Self {
         // The standard library knows affinity, and quotas of both versions of control groups.
         let logical = thread::available_parallelism().map_or(1, usize::from);
-        // Where the system does not tell, each processor is a core.
+        // If the system does not report cores, each processor counts as one.
         Self { logical, physical: processors::physical().unwrap_or(logical).clamp(1, logical) }
     }
 
-    /// The threads of each of so many sessions that share them.
+    /// The threads of each session, if this many sessions share the processors.
     pub fn threads(self, sessions: usize) -> usize {
         (self.physical / sessions.max(1)).max(1)
     }
@@ -58,7 +59,7 @@ mod tests {
     fn affinity_limits_them() {
         let all = Processors::available();
         assert!((1..=all.logical).contains(&all.physical), "{all:?}");
-        // Of a thread of its own, because the other tests need all processors.
+        // Set in a separate thread, because the other tests need all processors.
         let on_one = thread::spawn(|| {
             let allowed = sched_getaffinity(None).unwrap();
             let mut one = CpuSet::new();

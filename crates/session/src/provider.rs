@@ -115,8 +115,8 @@ const TENSORRT_RTX_PACKAGE: &str = "onnxruntime-ep-nv-tensorrt-rtx-cu13";
 
 /// Finds out what this machine has for each provider.
 ///
-/// ONNX Runtime calls a provider "available" if it is compiled in, whether there is a device or not, and falls back
-/// silently. So the libraries and the driver are asked directly.
+/// ONNX Runtime calls a provider "available" if it is compiled in, even without a device, and falls back silently. So
+/// this function queries the libraries and the driver directly.
 pub fn probe(library: &Library) -> Probe {
     let driver = native::cuda_driver(DRIVER);
     let folder = library.path().parent().unwrap_or(Path::new(""));
@@ -175,7 +175,7 @@ pub fn probe(library: &Library) -> Probe {
 
 /// Loads the libraries of a provider for the rest of the process.
 ///
-/// ONNX Runtime's own search looks only in the system's folders, but it does not search for libraries that are loaded.
+/// ONNX Runtime itself searches only the system's folders, but it uses libraries that are already loaded.
 pub(crate) fn load_libraries(library: &Library, provider: Provider) -> Result<()> {
     let needed = needed_by(provider).filter_map(|needed| located(needed.file, library).ok());
     let load = |file: PathBuf| {
@@ -197,7 +197,7 @@ pub(crate) fn dispatch(options: &SessionOptions) -> Result<Vec<ExecutionProvider
         Ok::<_, String>(with_options(CUDA::default(), options.iter().copied())?.build().error_on_failure())
     };
     Ok(match options.provider {
-        // A plugin comes with its devices instead: `with_plugin`.
+        // A plugin is added with its devices: see `with_plugin`.
         Provider::Cpu | Provider::OpenVino | Provider::TensorRtRtx => Vec::new(),
         Provider::Cuda => vec![cuda(&given)?],
         Provider::TensorRt => {
@@ -209,8 +209,8 @@ pub(crate) fn dispatch(options: &SessionOptions) -> Result<Vec<ExecutionProvider
 
 /// The session of a provider that is a plugin: the provider's device with this number, and the options.
 ///
-/// The plugin lists the GPUs that it supports. That they are in the driver's order is what its source says; no GPU has
-/// shown it yet.
+/// The plugin lists the GPUs that it supports. By its source, they are in the driver's order; this is not yet tested
+/// on a GPU.
 ///
 /// # Errors
 /// The plugin cannot be registered, or does not list this device.
@@ -274,7 +274,7 @@ fn with_options<'o, P: ArbitrarilyConfigurableExecutionProvider>(
     Ok(provider)
 }
 
-/// The libraries that a GPU provider needs, besides those of ONNX Runtime.
+/// The libraries that a GPU provider needs, besides ONNX Runtime's own.
 fn needed_by(provider: Provider) -> impl Iterator<Item = &'static Needed> {
     let (cuda, tensorrt): (&[Needed], &[Needed]) = match provider {
         Provider::TensorRt => (&CUDA_LIBRARIES, &TENSORRT_LIBRARIES),
@@ -366,7 +366,7 @@ impl GpuMemory {
 
 impl Probe {
     /// The device that a provider computes on: the processor's model, or name and compute capability of the GPU that
-    /// has this number in the driver. "unknown" if the system does not say.
+    /// has this number in the driver. "unknown" if the system does not report it.
     pub fn device_name(&self, provider: Provider, device: u32) -> String {
         if provider.is_on_processor() {
             return processor();
@@ -376,7 +376,7 @@ impl Probe {
     }
 }
 
-/// The processor's model; "unknown" if the system does not say.
+/// The processor's model; "unknown" if the system does not report it.
 pub fn processor() -> String {
     static MODEL: OnceLock<String> = OnceLock::new();
     MODEL.get_or_init(|| processors::model().unwrap_or_else(|| "unknown".into())).clone()

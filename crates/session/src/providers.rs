@@ -1,15 +1,16 @@
-//! On which provider each graph of an engine is: the best, or for a while one below it that could open it.
+//! The provider of each graph of an engine: the best one, or for a while a lower one that could open the graph.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use tileforge_contract::Provider;
 
-/// How long a graph stays below at first.
+/// The shortest time that a graph stays on a lower provider.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// It stays below for so many times as long as the attempts took that failed, so that they take little of the time.
+/// A graph stays below for at least this many times the duration of the failed attempts, so that attempts take little
+/// of the time.
 const ATTEMPTS: u32 = 20;
-/// The longest time.
+/// The longest time that a graph stays below.
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The providers that an engine may run on, the best first, and the graphs that are not on the best one.
@@ -19,13 +20,13 @@ pub(crate) struct Providers {
     below: BTreeMap<String, Below>,
 }
 
-/// Where a graph is that the providers above could not open.
+/// The lower provider of a graph that the providers above could not open.
 #[derive(Debug)]
 struct Below {
     at: usize,
     /// When the best provider is tried again.
     until: Instant,
-    /// How long it is not.
+    /// How long the best provider is not tried. Doubles from attempt to attempt.
     patience: Duration,
 }
 
@@ -50,8 +51,8 @@ impl Providers {
         self.all.first().copied()
     }
 
-    /// A graph was opened on this provider, after attempts on those above that took so long. Says whether it is on the
-    /// best one again.
+    /// Records that a graph was opened on this provider, after failed attempts on higher ones that took `failed`.
+    /// Returns whether the graph is back on the best provider.
     pub(crate) fn opened(&mut self, graph: &str, provider: Provider, now: Instant, failed: Duration) -> bool {
         let at = self.all.iter().position(|known| *known == provider).unwrap_or(0);
         if at == 0 {
@@ -59,7 +60,7 @@ impl Providers {
         }
         let least = PATIENCE.max(failed.saturating_mul(ATTEMPTS));
         match self.below.get_mut(graph) {
-            // The best was not tried this time.
+            // The best provider was not tried this time.
             Some(below) if now < below.until => below.at = at,
             known => {
                 let patience = known.map_or(least, |below| least.max(below.patience * 2)).min(LONGEST);

@@ -1,6 +1,6 @@
-//! Whether an engine was made with other releases than those that are here, and what that means for it.
+//! Whether an engine was made with other releases than those on this machine, and what follows from that.
 //!
-//! This is decided here alone. An engine of another schema is refused before:
+//! Only this module decides this. An engine of another schema is refused earlier:
 //! [`Schema`](tileforge_engine::Error::Schema).
 
 use std::collections::BTreeSet;
@@ -11,7 +11,7 @@ use tileforge_engine::{Engine, store};
 
 use crate::environment::Environment;
 
-/// The release of Tileforge that this is. Programs and libraries have the same one.
+/// This release of Tileforge. Programs and libraries have the same one.
 const RELEASE: &str = env!("CARGO_PKG_VERSION");
 
 /// The program that manifests name as their producer.
@@ -21,26 +21,26 @@ const BUILDER: &str = "engine-builder";
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Software {
-    /// The program that built the engine. Any release's engines run, if their schema is this one.
+    /// The program that built the engine. Engines of every release run if they have this schema.
     EngineBuilder,
     /// ONNX Runtime, which ran the gates, and fused the graphs that were optimised offline.
     OnnxRuntime,
-    /// TensorRT, which runs what the same release compiled. It compiles the graphs again otherwise.
+    /// TensorRT, which runs only graphs that the same release compiled. Otherwise it compiles the graphs again.
     #[serde(rename = "tensorrt")]
     TensorRt,
-    /// TensorRT for RTX, which runs plans of the same release only. No machine of users compiles them again.
+    /// TensorRT for RTX, which runs only plans of the same release. Users' machines do not compile plans again.
     #[serde(rename = "tensorrt-rtx")]
     TensorRtRtx,
 }
 
-/// A release that an engine was made with and that is not the one here.
+/// A release that an engine was made with, where this machine has another one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct OtherRelease {
-    /// Whose release.
+    /// The software of this release.
     pub software: Software,
     /// The release that made the engine, such as "1.31.1".
     pub made_with: String,
-    /// The release that is here.
+    /// The release on this machine.
     pub here: String,
 }
 
@@ -50,7 +50,7 @@ impl OtherRelease {
         (made_with != here).then(|| Self { software, made_with: made_with.into(), here: here.into() })
     }
 
-    /// Whether the engine was made with a newer release than the one here, so that this machine is what is old.
+    /// Whether the engine was made with a newer release than this machine has.
     pub fn is_newer(&self) -> bool {
         numbers(&self.made_with) > numbers(&self.here)
     }
@@ -81,12 +81,13 @@ impl fmt::Display for OtherRelease {
     }
 }
 
-/// The numbers of a release. Whatever is no number counts as 0.
+/// The numbers of a release. A part that is not a number counts as 0.
 fn numbers(release: &str) -> Vec<u64> {
     release.split(['.', '-', '+']).map(|part| part.parse().unwrap_or(0)).collect()
 }
 
-/// The releases that an engine was made with and that are not those here. What is not here at all has none.
+/// The releases that an engine was made with and that differ from this machine's. Software that is not installed here
+/// is left out.
 pub fn other_releases(engine: &Engine, environment: &Environment) -> Vec<OtherRelease> {
     let (manifest, probe) = (engine.manifest(), environment.probe());
     let mut all = Vec::new();
@@ -100,7 +101,8 @@ pub fn other_releases(engine: &Engine, environment: &Environment) -> Vec<OtherRe
     all
 }
 
-/// The release of TensorRT that compiled an engine, if none of what it ships is by the release that is here.
+/// The release of TensorRT that compiled an engine, if this machine's release compiled none of the graphs that the
+/// engine ships.
 pub(crate) fn of_compiled(engine: &Engine, here: &str) -> Option<OtherRelease> {
     let releases: BTreeSet<String> = store::shipped_facts(engine).into_iter().map(|facts| facts.tensorrt).collect();
     if releases.contains(here) {
@@ -109,7 +111,7 @@ pub(crate) fn of_compiled(engine: &Engine, here: &str) -> Option<OtherRelease> {
     OtherRelease::of(Software::TensorRt, releases.last()?, here)
 }
 
-/// The first of the releases of TensorRT for RTX that plans need, that is not the one here.
+/// The first release of TensorRT for RTX that the plans need and that differs from this machine's.
 pub(crate) fn of_plans<'r>(needed: impl IntoIterator<Item = &'r str>, here: &str) -> Option<OtherRelease> {
     needed.into_iter().find_map(|release| OtherRelease::of(Software::TensorRtRtx, release, here))
 }
@@ -128,7 +130,7 @@ mod tests {
     use crate::onnxruntime::{self, Search};
     use crate::provider::Probe;
 
-    /// An engine with these files, with their names in the place of graphs that run.
+    /// An engine with these files, whose contents stand in for real graphs.
     fn engine(folder: &Path, files: &BTreeMap<String, String>, change: impl Fn(&mut Value)) -> Engine {
         for (name, text) in files {
             let path = folder.join(name);

@@ -18,7 +18,7 @@ use crate::tensor::{Named, Tensor, safetensors_type};
 const INPUT: &str = "input.";
 const EXPECTED: &str = "expected.";
 
-/// A self-test that is larger is not read: it is held in memory.
+/// A larger self-test is refused, because self-tests are held in memory.
 const SELFTEST_MAXIMUM_BYTES: u64 = 1 << 30;
 
 /// The result of a self-test.
@@ -117,7 +117,7 @@ pub fn verify(engine: &Engine, session: &mut Session) -> Result<SelfTestReport> 
     Ok(errors.report(&selftest.graph, selftest.tolerance))
 }
 
-/// `path` is the file's, for errors.
+/// Reads the tensors of a self-test. `path` names the file in errors.
 fn read(bytes: &[u8], path: &Path) -> Result<Named> {
     let found = bytes.len() as u64;
     if found > SELFTEST_MAXIMUM_BYTES {
@@ -172,10 +172,10 @@ impl Errors {
             let error = (expected - found).abs();
             self.lowest = self.lowest.min(expected);
             self.highest = self.highest.max(expected);
-            // An expectation of NaN cannot be met.
+            // An expected NaN always counts as a failure.
             self.nan += usize::from(found.is_nan() || expected.is_nan());
             self.infinite += usize::from(found.is_infinite());
-            // NaN is the worst, and stays so: `f64::max` would drop it.
+            // NaN counts as the worst value and propagates: `f64::max` would drop it.
             self.maximum = if error.is_nan() || self.maximum.is_nan() { f64::NAN } else { self.maximum.max(error) };
             self.sum += error;
             self.sum_of_squares += error * error;
@@ -185,7 +185,7 @@ impl Errors {
 
     fn report(&self, graph: &str, tolerance: f64) -> SelfTestReport {
         let range = self.highest - self.lowest;
-        // A constant output has no range, so its errors count as they are.
+        // A constant output has no range, so its errors are not scaled.
         let range = if range > 0.0 { range } else { 1.0 };
         let count = self.count as f64;
         let maximum_error = self.maximum / range;

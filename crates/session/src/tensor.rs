@@ -17,12 +17,12 @@ pub struct TensorInfo {
     pub name: String,
     /// The type of its elements; `None` if it is not a tensor of numbers.
     pub data_type: Option<DataType>,
-    /// Its dimensions; `None` where the graph leaves a length open.
+    /// Its shape; `None` for each length that the graph leaves open.
     pub shape: Vec<Option<usize>>,
 }
 
 impl TensorInfo {
-    /// Whether a tensor of this shape can be it.
+    /// Whether a tensor of this shape fits.
     pub(crate) fn allows(&self, shape: &[usize]) -> bool {
         let fits = |(length, expected): (&usize, &Option<usize>)| expected.is_none_or(|expected| expected == *length);
         shape.len() == self.shape.len() && shape.iter().zip(&self.shape).all(fits)
@@ -134,7 +134,7 @@ impl Tensor {
     }
 
     /// A tensor from its elements as little-endian bytes, in row-major order. `None` if the number of bytes does not
-    /// fit the shape, for booleans that are neither 0 nor 1, and for element types that our graphs do not use.
+    /// fit the shape, if a boolean is neither 0 nor 1, and for element types that our graphs do not use.
     pub fn from_bytes(data_type: DataType, shape: &[usize], bytes: &[u8]) -> Option<Self> {
         fn array<T, const N: usize>(shape: &[usize], bytes: &[u8], read: impl Fn([u8; N]) -> T) -> Option<ArrayD<T>> {
             let (groups, rest) = bytes.as_chunks::<N>();

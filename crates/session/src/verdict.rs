@@ -34,7 +34,7 @@ pub struct Verdict {
     pub engine: String,
     /// The provider that it was built for.
     pub target: Provider,
-    /// The providers that come into question, the best first.
+    /// The providers that were judged, the best first.
     pub steps: Vec<Step>,
 }
 

@@ -1,4 +1,4 @@
-//! The weights of an engine's graph, as the engine's checked files hold them.
+//! The weights of an engine's graph, from the engine's checked files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -20,7 +20,8 @@ pub(crate) struct Weights<'e> {
 }
 
 impl<'e> Weights<'e> {
-    /// All files that the graph names must be among the engine's checked ones, and hold all bytes of the weights.
+    /// Checks that every file that the graph names is one of the engine's checked files, and holds all bytes of its
+    /// weights.
     pub(crate) fn of(engine: &'e Engine, model: &'e [u8], path: &'e Path) -> Result<Self> {
         let files =
             tileforge_graph::external_files(model, path).map_err(|error| Error::unloaded(path, error.to_string()))?;
@@ -44,10 +45,10 @@ impl<'e> Weights<'e> {
         Ok(bytes)
     }
 
-    /// The graph's ONNX file with locations from the root of the file system, which lead to the files that the engine
-    /// has open. `None` where the system has no such paths.
+    /// The graph's ONNX file with weight locations relative to the root of the file system, which lead to the engine's
+    /// open files. `None` if the system has no such paths.
     ///
-    /// ONNX Runtime maps what it finds there, copies only what a kernel wants in another order, and lets go of the
+    /// ONNX Runtime maps these files, copies only the weights that a kernel needs in another order, and releases the
     /// rest.
     pub(crate) fn in_open_files(&self) -> Result<Option<Vec<u8>>> {
         let mut places = BTreeMap::new();
@@ -63,7 +64,7 @@ impl<'e> Weights<'e> {
         let place = |location: &str| places.get(location).cloned().unwrap_or_default();
         let unreadable = |error: tileforge_graph::Error| Error::unloaded(self.path, error.to_string());
         let relocated = tileforge_graph::relocate_weights(self.model, self.path, place).map_err(unreadable)?;
-        // What graphs within nodes take from files has kept its location, and is not to be looked for from the root.
+        // Weights of graphs within nodes keep their locations, which must not be resolved from the root.
         let named = tileforge_graph::external_files(&relocated, self.path).map_err(unreadable)?;
         let places: BTreeSet<String> = places.into_values().collect();
         Ok((!places.is_empty() && named == places).then_some(relocated))
@@ -72,7 +73,7 @@ impl<'e> Weights<'e> {
     /// The graph's ONNX file for OpenVINO, with the addresses of its weights in the engine's mapped files.
     ///
     /// # Errors
-    /// Graphs within nodes take weights from files, which have no address.
+    /// A graph within a node takes weights from a file, which has no address.
     pub(crate) fn for_openvino(&self) -> Result<Vec<u8>> {
         let addresses = self.tensors.iter().map(|tensor| Ok((&tensor.name, self.bytes_of(tensor)?.as_ptr() as usize)));
         let addresses: BTreeMap<&String, usize> = addresses.collect::<Result<_>>()?;
@@ -96,13 +97,13 @@ impl<'e> Weights<'e> {
 /// The ONNX file with these bytes for OpenVINO, with weights at these addresses.
 ///
 /// # Errors
-/// Graphs within nodes take weights from files, which have no address.
+/// A graph within a node takes weights from a file, which has no address.
 pub(crate) fn for_openvino(model: &[u8], path: &Path, address: impl Fn(&ExternalTensor) -> usize) -> Result<Vec<u8>> {
     let unreadable = |error: tileforge_graph::Error| Error::unloaded(path, error.to_string());
     let stated = tileforge_graph::external_files(model, path).map_err(unreadable)?;
     let placed = tileforge_graph::for_openvino(model, path, address).map_err(unreadable)?;
     let named = tileforge_graph::external_files(&placed, path).map_err(unreadable)?;
-    // OpenVINO would look for other files itself, and take an address that the file states.
+    // OpenVINO would open other files itself, and use any address that the file itself states.
     if stated.contains(IN_MEMORY) || named.iter().any(|location| location != IN_MEMORY) {
         return Err(Error::unloaded(path, "expected weights in files beside it alone, and none within nodes".into()));
     }

@@ -1,4 +1,4 @@
-//! Runs end when their caller wants them no more. The graph here never ends by itself.
+//! A caller can end a run. The graph in these tests never ends by itself.
 #![allow(clippy::unwrap_used)] // a test's way to fail
 
 use std::path::PathBuf;
@@ -74,7 +74,7 @@ fn open(folder: &TempDir) -> Session {
     Session::open(&environment, &endless(folder), &SessionOptions::default()).unwrap()
 }
 
-/// Runs something that ends only because its flag, or the one above it, is set meanwhile.
+/// Runs work that ends only because its flag, or its parent's flag, is set meanwhile.
 fn cancelled<R>(run: impl FnOnce(&Cancel) -> Result<R, Error>) {
     let all = Cancel::new();
     let own = all.child();

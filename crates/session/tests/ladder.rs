@@ -38,7 +38,7 @@ fn a_graph_that_a_provider_cannot_open_steps_down_alone() {
     assert_eq!(ladder.session(special, 0).unwrap().provider(), Provider::Cpu);
     assert_eq!(ladder.session(plain, 0).unwrap().provider(), Provider::OpenVino);
     assert_eq!([plain, special].map(|graph| ladder.provider_of(graph)), [Provider::OpenVino, Provider::Cpu]);
-    // The figures name the lowest.
+    // The figures name the lowest provider.
     assert_eq!((ladder.provider(), ladder.location().provider), (Provider::OpenVino, Provider::Cpu));
     let strict = of(true);
     assert!(strict.session(special, 0).is_err());

@@ -40,7 +40,7 @@ fn nan_and_infinity_are_named() {
     assert_eq!(infinite.found(), "1 of 2 values are infinite");
     let both = verify([0.0, -1.0], [0.0, 0.0]);
     assert_eq!(both.found(), "1 of 2 values are NaN and 1 infinite");
-    // An expected NaN hides nothing.
+    // An expected NaN does not hide a failure.
     let expected = verify([-1.0, 1.0], [f32::NAN, 0.0]);
     assert!(!expected.passed, "{expected:?}");
 }

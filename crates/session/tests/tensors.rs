@@ -65,7 +65,7 @@ fn i64s(values: [i64; 3]) -> Tensor {
 fn int64_stays_int64() {
     let folder = tempfile::tempdir().unwrap();
     let mut session = open(&environment(), &tokens(&folder));
-    // No float of 64 bits has these.
+    // A 64-bit float cannot represent these integers.
     let (x, y) = (i64s([(1 << 53) + 1, -7, i64::MAX - 1]), i64s([0, 0, 1]));
     let outputs = session.run(&[("x", &x), ("y", &y)], &Cancel::new()).unwrap();
     assert_eq!(outputs, [("sum".to_owned(), i64s([(1 << 53) + 1, -7, i64::MAX]))]);
@@ -166,7 +166,7 @@ fn two_environments_live_in_one_process() {
     let (one, other) = (environment().with_cache(folder.path().join("one")), environment());
     assert_eq!((one.cache(), other.cache()), (Some(folder.path().join("one").as_path()), None));
     assert!(std::ptr::eq(one.library(), other.library()));
-    // The second sees devices of its own.
+    // The second environment has devices of its own.
     let mut probe = one.probe().clone();
     probe.driver_problem = Some("unplugged".into());
     let other = other.with_probe(probe.clone());

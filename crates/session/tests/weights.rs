@@ -1,4 +1,4 @@
-//! Where the weights of an engine's sessions are, and what they take.
+//! Where the weights of an engine's sessions are, and how much memory they take.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::panic)] // a test's way to fail
 
@@ -14,7 +14,7 @@ use tileforge_session::{Cancel, Environment, Ladder, Placement, Session, Tensor}
 
 const SHAPE: [usize; 4] = [1, 1, 8, 8];
 const CHANNELS: usize = 512;
-/// 3×3 convolutions from as many channels to as many: 9.4 MB each.
+/// 3×3 convolutions with this number of input and of output channels: 9.4 MB each.
 const LAYERS: usize = 16;
 
 /// A number from 0 to 1 that looks random.
@@ -23,7 +23,7 @@ fn scrambled(seed: usize) -> f32 {
     ((mixed ^ mixed >> 32).wrapping_mul(0xD6E8_FEB8_6659_FD93) >> 40) as f32 / (1 << 24) as f32
 }
 
-/// Convolutions whose weights ONNX Runtime puts in another order on most processors.
+/// Convolutions whose weights ONNX Runtime reorders on most processors.
 fn model() -> Model {
     let weights: Vec<String> = (0..LAYERS + 2).map(|layer| format!("weight{layer}")).collect();
     let names: Vec<String> = (0..LAYERS + 2).map(|layer| format!("convolution{layer}")).collect();
@@ -60,14 +60,14 @@ fn opened(engine: &Engine) -> (Session, u64) {
     let library = onnxruntime::load(&Search::AroundExecutable).unwrap();
     let environment = Environment::new(library).returning_large_blocks();
     let ladder = Ladder::new(&environment, engine, Placement::default()).unwrap();
-    // From here on, the peak is that of what follows (proc_pid_clear_refs(5)).
+    // Resets the peak (proc_pid_clear_refs(5)).
     fs::write("/proc/self/clear_refs", "5").unwrap();
     let before = status("VmRSS");
     let session = ladder.session(&engine.manifest().graphs[0], 0).unwrap();
     (session, status("VmHWM").saturating_sub(before))
 }
 
-/// One test, because memory is that of the whole process.
+/// One test only, because the memory is measured for the whole process.
 #[test]
 fn a_session_holds_its_weights_once_and_computes_the_same_when_their_file_has_no_name() {
     let folder = tempfile::tempdir().unwrap();
@@ -85,8 +85,8 @@ fn a_session_holds_its_weights_once_and_computes_the_same_when_their_file_has_no
     let (mut session, grew) = opened(&engine);
     let by_file = session.run(&[("input", &input)], &Cancel::new()).unwrap();
     drop(session);
-    // In the order of the kernels, with a layer's weights on their way. It is three times as much with the file's pages
-    // and two copies.
+    // The weights in the order of the kernels, and one layer's weights being copied. With the file's pages and two
+    // copies, it would be three times as much.
     assert!(grew < weights * 3 / 2, "{grew} bytes for {weights} bytes of weights");
     // The engine is gone, and its files are still open.
     folder.close().unwrap();

@@ -1,4 +1,4 @@
-//! Builds a plan of an ONNX file and says what came of it.
+//! Builds a plan of an ONNX file and prints the result.
 //!
 //!     cargo run --release -p tileforge-tensorrt --features rtx --example build_plan -- \
 //!         .onnxruntime/lib model.onnx 8.9,12.0 [refit|identical|stripped] [tf32] [verbose]

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// A GPU's compute capability, as far as TensorRT for RTX builds for it.
+/// A GPU's compute capability, if TensorRT for RTX builds for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum ComputeCapability {
     /// 7.5, Turing: T4, RTX 20.

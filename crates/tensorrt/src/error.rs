@@ -32,12 +32,12 @@ pub enum Error {
         /// The loader's message.
         reason: String,
     },
-    /// A library of another release than the one that this program was compiled for.
+    /// A library has another release than the one that this program was compiled for.
     #[error("{}: expected TensorRT for RTX {}, found {found}", path.display(), LibraryVersion::EXPECTED)]
     LibraryVersion {
         /// The library's file.
         path: PathBuf,
-        /// The release that it says it is.
+        /// The release that it reports.
         found: LibraryVersion,
     },
     /// A process can load the library from one folder only.
@@ -48,12 +48,12 @@ pub enum Error {
         /// The folder that was asked for.
         asked: PathBuf,
     },
-    /// The parser did not take the graph.
+    /// The parser refused the graph.
     #[error("{}: TensorRT cannot read it: {refusal}", graph.display())]
     Parse {
         /// The graph's file.
         graph: PathBuf,
-        /// What it said, and of which node.
+        /// Its message, and the node that it refers to.
         refusal: Box<Refusal>,
     },
     /// The builder has no implementation of some part of the graph for these GPUs.
@@ -61,35 +61,35 @@ pub enum Error {
     Refused {
         /// The graph's file.
         graph: PathBuf,
-        /// What the plan was to be for.
+        /// The target capabilities of the plan.
         capabilities: Vec<ComputeCapability>,
-        /// What it said, and of which node.
+        /// Its message, and the node that it refers to.
         refusal: Box<Refusal>,
     },
-    /// A capability lacks the arithmetic that the graph asks for, such as FP8 before 8.9.
+    /// A capability lacks arithmetic that the graph needs, such as FP8 before 8.9.
     #[error("{}: compute capability {} has no {precision}: {refusal}", graph.display(), list(capabilities))]
     Precision {
         /// The graph's file.
         graph: PathBuf,
-        /// What the plan was to be for.
+        /// The target capabilities of the plan.
         capabilities: Vec<ComputeCapability>,
-        /// The element type, in the builder's word.
+        /// The element type, by the builder's name.
         precision: String,
-        /// What it said, and of which node.
+        /// Its message, and the node that it refers to.
         refusal: Box<Refusal>,
     },
-    /// Something that was asked for is impossible whatever the graph is.
+    /// A requested option is impossible for any graph.
     #[error("{0}")]
     Options(String),
     /// The caller ended the build.
     #[error("the build was cancelled")]
     Cancelled,
-    /// The library failed in a way that it has no message for.
+    /// The library failed without a message that explains it.
     #[error("TensorRT for RTX failed: cannot {action}: {reason}")]
     Failed {
         /// What was tried, as a verb phrase.
         action: Cow<'static, str>,
-        /// What is known of the reason.
+        /// The known part of the reason.
         reason: String,
     },
     /// Bytes that are not a plan of TensorRT for RTX.
@@ -98,7 +98,7 @@ pub enum Error {
         /// What was expected and what was found.
         reason: String,
     },
-    /// What a plan runs is written in another form than release 1.7.1 has.
+    /// The description of a plan's program has another form than in release 1.7.1.
     #[error(
         "what the plan runs is not known: expected the form of TensorRT for RTX {}, found {found}",
         LibraryVersion::EXPECTED

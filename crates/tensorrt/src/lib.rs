@@ -2,17 +2,17 @@
 //!
 //! TensorRT for RTX compiles an ONNX graph into a *plan* for one or several compute capabilities. Its libraries are
 //! loaded at run time from a folder ([`Library::load`]); [`Library::build`] reads a graph from its file, with the
-//! weights beside it, and gives the plan's bytes. The network is strongly typed: every precision stands in the graph,
+//! weights beside it, and returns the plan's bytes. The network is strongly typed: the graph states every precision,
 //! and no builder option changes one.
 //!
 //! A plan is for exactly one release of the library ([`Library::version`], [`PlanHeader::version`]) and for the
 //! capabilities that it was built for ([`PlanHeader::capabilities`]).
 //!
-//! What a plan runs, kernel by kernel, is read from its file without any library ([`Program`]), and from that the least
-//! time that a GPU needs for it ([`Gpu::least_seconds`]).
+//! [`Program`] reads from a plan's file which kernels it runs, without any library. [`Gpu::least_seconds`] computes
+//! from that the minimum time that a GPU needs.
 //!
 //! The bindings (crate `trtx`) are compiled in with the feature `rtx`, which needs libclang. Without it the crate has
-//! the same items, and [`Library::load`] says what is missing.
+//! the same items, and [`Library::load`] reports what is missing.
 //!
 //! Sources: <https://docs.nvidia.com/deeplearning/tensorrt-rtx/latest/> and the headers of release 1.7.
 

@@ -5,7 +5,7 @@ use crate::{BuildOptions, ComputeCapability, Error, Plan, Progress, Result, Vali
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-/// The builder, loaded. A process has one: loading it again from the same folder gives the same.
+/// The loaded builder. A process has one: loading it again from the same folder returns the same one.
 #[derive(Debug, Clone)]
 pub struct Library {
     folder: PathBuf,
@@ -49,7 +49,7 @@ impl Library {
         }
     }
 
-    /// Where it was loaded from.
+    /// The folder that it was loaded from.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
@@ -59,8 +59,8 @@ impl Library {
         self.version
     }
 
-    /// Builds a plan of the graph in the ONNX file `graph` for the given capabilities: one plan that holds code for all
-    /// of them. Weights that the file has beside it are read from there.
+    /// Builds a plan of the graph in the ONNX file `graph` for the given capabilities: one plan that holds code for
+    /// all of them. Weights in files beside the graph are read from there.
     ///
     /// The same graph, capabilities and options give the same bytes, with one exception: where several outputs can be
     /// finished in any order, release 1.7.1 lists them in the order of their addresses in memory. Such plans, of the
@@ -70,12 +70,12 @@ impl Library {
     /// `progress` is called in this thread for each step and ends the build by returning [`ControlFlow::Break`]; the
     /// builder then stops at the end of the steps under way.
     ///
-    /// A process builds one plan at a time: a second call waits, and one within `progress` waits for ever. To build
+    /// A process builds one plan at a time: a second call waits, and a call within `progress` waits for ever. To build
     /// several at once, start several processes.
     ///
     /// # Errors
-    /// [`Error::Parse`], [`Error::Refused`] or [`Error::Precision`] for the graph, [`Error::Options`] for what was
-    /// asked for, [`Error::Cancelled`], [`Error::Failed`].
+    /// [`Error::Parse`], [`Error::Refused`] or [`Error::Precision`] for the graph, [`Error::Options`] for the options,
+    /// [`Error::Cancelled`], [`Error::Failed`].
     pub fn build(
         &self,
         graph: &Path,

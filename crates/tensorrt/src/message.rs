@@ -1,4 +1,4 @@
-//! What the builder says, and which node of the graph it speaks of.
+//! The builder's messages, and the graph's nodes that they refer to.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -6,7 +6,7 @@ use std::fmt;
 /// How severe a message is, from the most to the least.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Severity {
-    /// Something within the builder went wrong.
+    /// An internal error of the builder.
     Internal,
     /// The build cannot go on.
     Error,
@@ -14,7 +14,7 @@ pub enum Severity {
     Warning,
     /// What the builder is doing.
     Info,
-    /// Every layer and what became of it.
+    /// Every layer, and how it was optimised.
     Verbose,
 }
 
@@ -27,15 +27,15 @@ pub struct Message {
     pub text: String,
 }
 
-/// Why the builder would not take a graph, and what of the graph it was about.
+/// Why the builder refused a graph, and the part of the graph that it refers to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusal {
-    /// The nodes that it is about, by their names in the graph: the one that the builder named, several that it had
-    /// fused, or all of an operator where it names no more than that. Empty where it does not tell.
+    /// The names of the nodes in question: the node that the builder named, several nodes that it had fused, or all
+    /// nodes of an operator if it named only the operator. Empty if it named none.
     pub nodes: Vec<String>,
-    /// Their operator, where the builder names it.
+    /// Their operator, if the builder names it.
     pub operator: Option<String>,
-    /// What it said.
+    /// Its message.
     pub reason: String,
 }
 
@@ -64,7 +64,7 @@ pub(crate) struct Layer {
 
 #[cfg_attr(not(feature = "rtx"), allow(dead_code))]
 impl Refusal {
-    /// What the parser's log says of why it failed: it names the node and quotes it, line by line.
+    /// The parser's failure, from its log. The log names the node and quotes it, line by line.
     pub(crate) fn of_parser(messages: &[Message]) -> Self {
         let mut refusal = Refusal { nodes: Vec::new(), operator: None, reason: String::new() };
         let mut reasons = Vec::new();
@@ -84,7 +84,7 @@ impl Refusal {
         refusal
     }
 
-    /// What the builder's log says of why it failed. It speaks of its layers, some of which it fused.
+    /// The builder's failure, from its log. The log names the builder's layers, some of which are fused.
     pub(crate) fn of_builder(messages: &[Message], layers: &[Layer]) -> Self {
         let reasons: Vec<&str> = lines(messages)
             .map(|line| line.strip_prefix("IBuilder::buildSerializedNetwork: ").unwrap_or(line))
@@ -108,8 +108,8 @@ impl Refusal {
         Refusal { nodes, operator, reason }
     }
 
-    /// The element type that the GPU lacks, if that is the reason: "… because the model contains HW-specific
-    /// datatypes: fp8_e4m3."
+    /// The element type that the GPU lacks, if that is the reason. The message is "… because the model contains
+    /// HW-specific datatypes: fp8_e4m3."
     pub(crate) fn missing_precision(&self) -> Option<String> {
         let (_, rest) = self.reason.split_once("HW-specific datatypes: ")?;
         let precision = rest.split([' ', '.']).next().filter(|precision| !precision.is_empty())?;
@@ -120,14 +120,14 @@ impl Refusal {
     }
 }
 
-/// The lines of all errors. That there is no driver, which the builder does not need, is left out.
+/// The lines of all errors, without the message about a missing driver, which the builder does not need.
 #[cfg_attr(not(feature = "rtx"), allow(dead_code))]
 fn lines(messages: &[Message]) -> impl Iterator<Item = &str> {
     let errors = messages.iter().filter(|message| message.severity <= Severity::Error);
     errors.flat_map(|message| message.text.lines()).filter(|line| !line.contains("catchCudaError"))
 }
 
-/// Each line once, with a placeholder where the builder said nothing at all.
+/// Each line once, or a placeholder if the builder reported nothing.
 #[cfg_attr(not(feature = "rtx"), allow(dead_code))]
 fn joined(lines: &[&str]) -> String {
     let mut once: Vec<&str> = Vec::new();

@@ -1,4 +1,4 @@
-//! The only place that speaks to `trtx`, the bindings to the builder.
+//! The only module that uses `trtx`, the bindings to the builder.
 
 use crate::message::Layer;
 use crate::release::{BUILDER, PARSER};
@@ -15,17 +15,18 @@ use trtx::builder::{BuilderConfig, BuilderFlag, MemoryPoolType};
 use trtx::interfaces::MonitorProgress;
 use trtx::{Builder, EngineInvalidityDiagnostics, EngineValidity, LayerType, LogHandler, Logger, OnnxParser, Runtime};
 
-/// The builder recurses over the graph. This is what a main thread has, whatever the thread that calls has.
+/// The stack size of the build thread, independent of the caller's thread: the builder recurses over the graph.
 const STACK_BYTES: usize = 64 << 20;
 
-/// The folder that the libraries came from: the bindings keep them for the process's life.
+/// The folder that the libraries were loaded from. The bindings keep them loaded until the process ends.
 static LOADED: Mutex<Option<(PathBuf, LibraryVersion)>> = Mutex::new(None);
 
-/// One build at a time. The library keeps the capabilities of a build in one place for the whole process: of two builds
-/// at once for different GPUs, one fails with "Target SM 120 is not found in the accelerator list", or worse.
+/// One build at a time. The library keeps the capabilities of a build in one place for the whole process. If two
+/// builds for different GPUs run at once, one fails with "Target SM 120 is not found in the accelerator list", or
+/// worse.
 static BUILDING: Mutex<()> = Mutex::new(());
 
-/// The builder's library and the parser's, which must both be there.
+/// The builder's library and the parser's library. Both must exist.
 fn files(folder: &Path) -> Result<[PathBuf; 2]> {
     let files = [BUILDER, PARSER].map(|name| folder.join(name));
     match files.iter().find(|path| !path.exists()) {
@@ -34,7 +35,7 @@ fn files(folder: &Path) -> Result<[PathBuf; 2]> {
     }
 }
 
-/// The release of the libraries in a folder, if they are of the release whose headers the bindings were made from.
+/// The release of the libraries in a folder, if it matches the headers that the bindings were made from.
 pub(crate) fn release_in(folder: &Path) -> Result<LibraryVersion> {
     let [builder, _] = files(folder)?;
     let version = symbols::version(&builder)?;
@@ -75,7 +76,8 @@ pub(crate) fn build(
     let cancelled = Cancelled::default();
     let monitor = Monitor { steps: Mutex::new(Vec::new()), sender, cancelled: cancelled.0.clone() };
     std::thread::scope(|scope| {
-        // A panic of `progress` unwinds through here, and the scope waits for the builder: then it should stop soon.
+        // A panic of `progress` unwinds through here, and the scope then waits for the builder, which should stop
+        // soon.
         let cancel = CancelOnDrop(&cancelled);
         let builder = std::thread::Builder::new()
             .name("tensorrt-builder".into())
@@ -97,7 +99,8 @@ pub(crate) fn build(
     })
 }
 
-/// Builds in this thread. The monitor goes with the build's configuration, so that the progress ends with the build.
+/// Builds in this thread. The monitor is dropped with the build's configuration, so that the progress ends with the
+/// build.
 fn build_here(
     graph: &Path,
     capabilities: &[ComputeCapability],
@@ -256,7 +259,7 @@ fn failed(action: &'static str, reason: impl ToString) -> Error {
     Error::Failed { action: action.into(), reason: reason.to_string() }
 }
 
-/// Whether the caller has had enough. Shared with the builder's threads.
+/// Whether the caller has cancelled. Shared with the builder's threads.
 #[derive(Default)]
 struct Cancelled(Arc<AtomicBool>);
 
@@ -278,9 +281,9 @@ impl Drop for CancelOnDrop<'_> {
     }
 }
 
-/// Hears of the builder's phases, in whichever of its threads.
+/// Receives the builder's phases, from any of its threads.
 struct Monitor {
-    /// Phases under way, and how many steps each has.
+    /// Running phases, and the number of steps of each.
     steps: Mutex<Vec<(String, u32)>>,
     sender: Sender<Progress>,
     cancelled: Arc<AtomicBool>,
@@ -294,7 +297,7 @@ impl Monitor {
     }
 
     fn send(&self, phase: &str, step: u32, steps: u32) {
-        // Nobody listens any more only when the caller panicked, and then the build is being cancelled.
+        // The receiver is gone only if the caller panicked, and then the build is being cancelled.
         let _ = self.sender.send(Progress { phase: phase.to_owned(), step, steps });
     }
 }
@@ -324,7 +327,7 @@ impl MonitorProgress for Monitor {
     }
 }
 
-/// Keeps what the builder says.
+/// Stores the builder's messages.
 #[derive(Clone)]
 struct Log {
     kept: Arc<Mutex<Vec<Message>>>,
@@ -336,7 +339,7 @@ impl Log {
         std::mem::take(&mut *self.kept.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// An error of the bindings, with what the library said: the bindings only know that there was one.
+    /// An error of the bindings, with the library's messages: the bindings only report that an error occurred.
     fn failed(&self, action: &'static str, error: trtx::Error) -> Error {
         let said = self.taken().into_iter().filter(|message| message.severity <= Severity::Error);
         let said: Vec<String> = said.map(|message| message.text).collect();

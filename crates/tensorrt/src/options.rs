@@ -1,15 +1,15 @@
-//! What a caller may choose for a build, and what it hears of it meanwhile.
+//! The options of a build, and its progress reports.
 
 use crate::Severity;
 use serde::{Deserialize, Serialize};
 
-/// How a plan is built. Precision is not here: it stands in the graph.
+/// How a plan is built. Precision is not an option: the graph states it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BuildOptions {
     /// The most memory on the GPU that one layer may use for intermediate results, in bytes; `None`: all that the GPU
     /// has.
     pub workspace: Option<u64>,
-    /// How long the builder searches, 0 to 5; `None`: the library's default.
+    /// The builder's search effort, 0 to 5; `None`: the library's default.
     pub optimisation_level: Option<u8>,
     /// Whether products of FP32 tensors may round their factors to TF32, with 10 bits of mantissa. Off by default, so
     /// that FP32 in the graph means FP32; the library's own default is on.
@@ -20,8 +20,8 @@ pub struct BuildOptions {
     pub without_weights: bool,
     /// Sizes of inputs that have dimensions without a fixed size. Every such input needs one.
     pub ranges: Vec<InputRange>,
-    /// The least severe messages of the builder that are kept; from [`Severity::Verbose`] on they name every layer and
-    /// what was fused, tens of thousands of lines for a large graph.
+    /// The least severe messages of the builder that are kept. With [`Severity::Verbose`], they name every layer and
+    /// what was fused: tens of thousands of lines for a large graph.
     pub messages: Severity,
 }
 
@@ -42,11 +42,12 @@ impl Default for BuildOptions {
 /// Whether weights can be replaced in a plan without building it again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Refit {
-    /// They cannot. The plan is the fastest that the builder knows.
+    /// No weights can be replaced. The plan is the fastest that the builder can make.
     Never,
-    /// By weights of the same values only, which lets a plan come without its weights and be as fast.
+    /// Only by weights of the same values. The plan can be stored without its weights and is equally fast.
     Identical,
-    /// By any weights, such as those with a LoRA merged. The builder may not fold or fuse what depends on values.
+    /// By any weights, such as weights with a merged LoRA. The builder may not fold or fuse anything that depends on
+    /// values.
     Any,
 }
 
@@ -63,13 +64,13 @@ pub struct InputRange {
     pub maximum: Vec<usize>,
 }
 
-/// How far a build is. Phases run inside each other and beside each other: each has a name and counts its own steps.
+/// The progress of a build. Phases are nested and run in parallel: each has a name and counts its own steps.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Progress {
     /// The phase's name, in the builder's words.
     pub phase: String,
     /// Steps of the phase that are done.
     pub step: u32,
-    /// Steps that it has.
+    /// Total number of steps of the phase.
     pub steps: u32,
 }

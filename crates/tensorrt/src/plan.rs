@@ -1,4 +1,4 @@
-//! What the builder makes.
+//! Plans, their headers, and their validity for a machine.
 
 use crate::{ComputeCapability, Error, LibraryVersion, Message, Result};
 use std::fmt;
@@ -29,7 +29,7 @@ impl Plan {
         self.layers
     }
 
-    /// What the builder said, as severe as [`crate::BuildOptions::messages`] asked for.
+    /// The builder's messages, down to the severity in [`crate::BuildOptions::messages`].
     pub fn messages(&self) -> &[Message] {
         &self.messages
     }
@@ -42,20 +42,20 @@ impl fmt::Debug for Plan {
     }
 }
 
-/// What the first bytes of a plan's file tell.
+/// The header in the first bytes of a plan's file.
 ///
-/// The format is not documented. This is what release 1.7.1 writes, and a test holds it to that: `vtrt` at 0, the size
-/// of the rest at 16, the release at 24, and at 32 one bit for each capability, the oldest lowest.
+/// The format is not documented. This is what release 1.7.1 writes, and a test checks it: `vtrt` at 0, the size of the
+/// rest at 16, the release at 24, and at 32 one bit for each capability, the oldest lowest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlanHeader {
-    /// The release that built the plan, and that alone can run it.
+    /// The release that built the plan. Only this release can run it.
     pub version: LibraryVersion,
-    /// What it was built for.
+    /// The capabilities that it was built for.
     pub capabilities: Vec<ComputeCapability>,
 }
 
 impl PlanHeader {
-    /// How many bytes of the file are needed.
+    /// The number of bytes of the file that are needed.
     pub const LENGTH: usize = 40;
     /// A plan's first four bytes.
     pub const TAG: [u8; 4] = *b"vtrt";
@@ -87,12 +87,12 @@ impl PlanHeader {
     }
 }
 
-/// What the library says of a plan for this machine. Without a driver it is [`Validity::Invalid`] without a reason.
+/// The library's verdict on a plan for this machine. Without a driver, it is [`Validity::Invalid`] without a reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Validity {
     /// It is likely to run.
     Valid,
-    /// It is likely to run, and slower than a plan made for this GPU.
+    /// It is likely to run, but slower than a plan made for this GPU.
     Slower,
     /// It cannot run.
     Invalid {
@@ -100,7 +100,7 @@ pub enum Validity {
         other_version: bool,
         /// It has no code for this GPU.
         other_gpu: bool,
-        /// The driver or CUDA is older than it needs.
+        /// The driver or CUDA is older than the plan needs.
         older_cuda: bool,
         /// The GPU has too little memory for its weights.
         too_little_memory: bool,

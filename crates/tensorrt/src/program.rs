@@ -1,8 +1,8 @@
-//! What a plan runs: kernels, what was fused into each, and the bytes and products of each.
+//! The program of a plan: its kernels, what was fused into each kernel, and each kernel's bytes and products.
 //!
-//! A plan of release 1.7.1 holds its program as text, between its header and its kernels. The format is not documented,
-//! and this is what that release writes, held by tests against graphs whose figures are counted by hand. Where a text
-//! has another form, [`Error::ProgramNotKnown`] says so: nothing is guessed.
+//! A plan of release 1.7.1 holds its program as text, between its header and its kernels. The format is not
+//! documented. This module reads what that release writes; tests compare the results with hand-counted figures of
+//! graphs. A text in another form gives [`Error::ProgramNotKnown`]: nothing is guessed.
 //!
 //! | module | holds |
 //! |---|---|
@@ -27,26 +27,26 @@ use std::io::Read;
 
 pub use operation::{ElementType, Operation, OperationKind};
 
-/// What a plan runs.
+/// The program of a plan.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Program {
     /// Its kernels, in the order in which they run.
     pub operations: Vec<Operation>,
-    /// Bytes of the GPU's memory for what is computed, beside inputs and outputs.
+    /// Bytes of GPU memory for intermediate results, without inputs and outputs.
     pub activation_bytes: u64,
     /// Bytes of the weights, each once.
     pub weight_bytes: u64,
 }
 
 impl Program {
-    /// Reads the program of a plan. Of the file, its texts alone are in memory.
+    /// Reads the program of a plan. Only the file's texts are held in memory.
     ///
     /// # Errors
     /// [`Error::ProgramNotKnown`].
     pub fn read(plan: &mut impl Read) -> Result<Self> {
         let texts = chunks::texts(plan)?;
         let texts: Vec<_> = texts.iter().map(|text| notation::read(text)).collect::<Result<_>>()?;
-        // The texts of what was fused follow the program that calls them by their numbers. They are for any GPU.
+        // The texts of fused kernels follow the program, which calls them by number. They are for any GPU.
         let accelerators = |text: &notation::Value<'_>| {
             text.get("header").map(|header| header.words_of("accelerators").concat()).unwrap_or_default()
         };
@@ -89,7 +89,7 @@ impl Program {
         self.operations.iter().map(Operation::moved_bytes).fold(0, u64::saturating_add)
     }
 
-    /// Products that are added up, of the kernels of which that is known.
+    /// Multiply-adds of all kernels with a known number.
     pub fn multiply_adds(&self) -> u64 {
         self.operations.iter().filter_map(|operation| operation.multiply_adds).fold(0, u64::saturating_add)
     }

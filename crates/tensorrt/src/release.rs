@@ -22,7 +22,7 @@ pub struct LibraryVersion {
 }
 
 impl LibraryVersion {
-    /// The release whose headers the bindings were made from. Another patch has the same interface.
+    /// The release whose headers the bindings were made from. Other patch releases have the same interface.
     pub const EXPECTED: LibraryVersion = LibraryVersion { major: 1, minor: 7, patch: 1, build: 116 };
 }
 

@@ -1,14 +1,14 @@
-//! The least time that a GPU needs for a plan: a roofline for every kernel, known without that GPU.
+//! The minimum time that a GPU needs for a plan: a roofline for every kernel, computed without that GPU.
 
 use crate::program::{ElementType, Operation, Program};
 use serde::{Deserialize, Serialize};
 
-/// What limits a GPU of compute capability 8.6, 8.9 or 12.x.
+/// The limits of a GPU of compute capability 8.6, 8.9 or 12.x.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Gpu {
     /// Streaming multiprocessors.
     pub multiprocessors: u32,
-    /// The rated boost clock, in hertz. A card that clocks higher is faster by that.
+    /// The rated boost clock, in hertz. A card with a higher clock is faster by that factor.
     pub boost_hertz: f64,
     /// Bytes of the L2 cache.
     pub cache_bytes: u64,
@@ -17,11 +17,11 @@ pub struct Gpu {
 }
 
 impl Gpu {
-    /// Dense operations per second of the tensor cores, a product and its addition being two.
+    /// Dense operations per second of the tensor cores. A product and its addition count as two.
     ///
-    /// In each clock, a multiprocessor of GA10x, Ada or GB20x does 1024 in FP16 and BF16, 2048 in INT8 and FP8, and 512
-    /// in TF32 (NVIDIA's whitepapers of the three). GeForce cards do half of that where sums are FP32. Which sums a
-    /// kernel has is not known, so this is the higher rate.
+    /// In each clock, a multiprocessor of GA10x, Ada or GB20x does 1024 in FP16 and BF16, 2048 in INT8 and FP8, and
+    /// 512 in TF32 (NVIDIA's whitepapers of the three). GeForce cards do half of that if sums are FP32. The type of a
+    /// kernel's sums is not known, so this is the higher rate.
     pub fn operations_per_second(&self, element: ElementType) -> f64 {
         let each_clock = match element {
             ElementType::Int8 | ElementType::Uint8 | ElementType::Fp8 | ElementType::Bool => 2048.0,
@@ -31,27 +31,27 @@ impl Gpu {
         f64::from(self.multiprocessors) * self.boost_hertz * each_clock
     }
 
-    /// The same GPU as if it had no cache: all bytes come from memory and go there.
+    /// The same GPU without a cache: all bytes are read from and written to memory.
     #[must_use]
     pub fn without_cache(self) -> Self {
         Gpu { cache_bytes: 0, ..self }
     }
 
-    /// The least time of a run, with what fits in the cache and with nothing in it.
+    /// The minimum time of a run, with everything cached that fits, and with nothing cached.
     pub fn least_times(&self, program: &Program) -> LeastTimes {
         LeastTimes { cached: self.least_seconds(program), uncached: self.without_cache().least_seconds(program) }
     }
 
-    /// Seconds that a run takes at least. Kernels run one after the other. Each takes its operations at the peak rate,
-    /// or its bytes at the memory's bandwidth, whichever is more.
+    /// The minimum time of a run, in seconds. Kernels run one after the other. Each takes the time of its operations
+    /// at the peak rate, or the time of its bytes at the memory's bandwidth, whichever is longer.
     ///
-    /// What fits in the cache need not come from memory when a kernel begins, nor be in memory when it ends. So these
-    /// bytes do not count, for each kernel once at its inputs and once at its outputs.
+    /// Data that fits in the cache need not come from memory when a kernel begins, nor reach memory when it ends. So
+    /// each kernel's count omits this number of bytes once for its inputs and once for its outputs.
     pub fn least_seconds(&self, program: &Program) -> f64 {
         program.operations.iter().map(|operation| self.least_seconds_of(operation)).sum()
     }
 
-    /// The same of one kernel. Products that are not known do not count.
+    /// The same for one kernel. Unknown products do not count.
     pub fn least_seconds_of(&self, operation: &Operation) -> f64 {
         let beyond_cache = |bytes: u64| bytes.saturating_sub(self.cache_bytes) as f64;
         let bytes = beyond_cache(operation.read_bytes) + beyond_cache(operation.written_bytes);
@@ -61,18 +61,18 @@ impl Gpu {
     }
 }
 
-/// The least time of a run, in seconds.
+/// The minimum time of a run, in seconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LeastTimes {
-    /// With all in the cache that fits there.
+    /// With everything in the cache that fits.
     pub cached: f64,
     /// With nothing in the cache.
     pub uncached: f64,
 }
 
 impl LeastTimes {
-    /// How many times as fast as `other` a run must be expected to be: the smaller of the ratios of both times. So a
-    /// plan that moves more bytes is not called faster because a cache may hold them.
+    /// The expected speed relative to `other`: the smaller of the two times' ratios. So a plan that moves more bytes
+    /// is not called faster just because a cache may hold them.
     pub fn speed_over(&self, other: &Self) -> f64 {
         let ratio = |own: f64, other: f64| other / own.max(f64::MIN_POSITIVE);
         ratio(self.cached, other.cached).min(ratio(self.uncached, other.uncached))
@@ -119,7 +119,7 @@ mod tests {
     fn the_slower_of_bytes_and_operations_counts_for_each_kernel() {
         let cache = RTX_4090.cache_bytes;
         let seconds = |operation: &Operation| RTX_4090.least_seconds_of(operation);
-        // A thousandth of a second for what is beyond the cache, and for operations.
+        // A thousandth of a second for the bytes beyond the cache, and for operations.
         let by_bytes = kernel(ElementType::Half, [cache + 1_000_000_000, cache + 8_000_000], Some(10));
         assert_eq!(seconds(&by_bytes), 1e-3);
         let by_operations = kernel(ElementType::Half, [cache, cache], Some(165_150_720_000));

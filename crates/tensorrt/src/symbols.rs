@@ -1,7 +1,7 @@
-//! Asking the library for its release before anything else of it is used.
+//! Reads the library's release before anything else of it is used.
 //!
-//! This module is `unsafe`: loading a shared library runs its initialisers, and a function's type is what its header
-//! says, which nothing can check.
+//! This module uses `unsafe`: loading a shared library runs its initialisers, and a function's type comes from its
+//! header, which nothing can check.
 #![allow(unsafe_code)]
 
 use crate::{Error, LibraryVersion, Result};
@@ -12,7 +12,7 @@ use std::path::Path;
 pub(crate) fn version(path: &Path) -> Result<LibraryVersion> {
     let unusable =
         |error: libloading::Error| Error::LibraryUnusable { path: path.to_owned(), reason: error.to_string() };
-    // SAFETY: the library's initialisers set up its own tables; it is the vendor's, put there by whoever runs this.
+    // SAFETY: the library's initialisers set up its own tables; it is the vendor's library, installed by the user.
     let library = unsafe { Library::new(path) }.map_err(unusable)?;
     let number = |name: &[u8]| -> Result<u32> {
         // SAFETY: NvInferRuntime.h declares each of these as `extern "C" int32_t name() noexcept`.

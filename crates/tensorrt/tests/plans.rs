@@ -1,4 +1,4 @@
-//! NVIDIA's builder, held to what this crate says of it. Needs the library in .onnxruntime/lib, and no GPU.
+//! Checks NVIDIA's builder against this crate's documentation. Needs the library in .onnxruntime/lib, and no GPU.
 #![cfg(feature = "rtx")]
 #![allow(clippy::unwrap_used, clippy::panic, clippy::expect_used)]
 
@@ -110,7 +110,7 @@ fn the_library_judges_a_plan_s_header() {
     let (library, folder) = (library(), tempfile::tempdir().unwrap());
     let graph = product(folder.path());
     let plan = library.build(&graph, &[ComputeCapability::Sm89], &BuildOptions::default(), &mut go_on).unwrap();
-    // What it says depends on the machine's GPU, and without a driver it is no. A plan of another release is never
+    // The verdict depends on the machine's GPU; without a driver, it is invalid. A plan of another release is never
     // valid.
     library.validity(plan.bytes()).unwrap();
     let mut other = plan.bytes().to_vec();

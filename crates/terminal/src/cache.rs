@@ -5,9 +5,9 @@ use std::path::PathBuf;
 
 use crate::system::places;
 
-/// `tileforge` in `XDG_CACHE_HOME`, or in `~/.cache`; `None` where there is neither.
+/// `tileforge` in `XDG_CACHE_HOME`, or in `~/.cache`; `None` if there is neither.
 ///
-/// As the XDG base directory specification says, a relative `XDG_CACHE_HOME` does not count. On Windows, it is in the
+/// By the XDG base directory specification, a relative `XDG_CACHE_HOME` is ignored. On Windows, the folder is in the
 /// user's folder for local application data.
 pub fn cache_folder() -> Option<PathBuf> {
     folder(|name| std::env::var_os(name))

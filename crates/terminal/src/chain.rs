@@ -4,12 +4,12 @@ use std::error::Error;
 
 /// An error and its causes, one a line: "what failed", then "  because: why" for each cause.
 ///
-/// A cause whose words the error repeats is left out.
+/// A cause is left out if the text before it already contains its words.
 pub fn chain(error: &dyn Error) -> String {
     chain_with(error, None)
 }
 
-/// As [`chain`], with what the user can do behind the error itself: "what failed; what to do".
+/// As [`chain`], with advice for the user after the error itself: "what failed; what to do".
 pub fn chain_with(error: &dyn Error, advice: Option<&str>) -> String {
     let mut text = error.to_string();
     if let Some(advice) = advice {

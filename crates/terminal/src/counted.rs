@@ -7,7 +7,7 @@ pub fn counted(number: impl TryInto<u64>, noun: &str) -> String {
 
 /// "1 entry", "3 entries".
 pub fn counted_as(number: impl TryInto<u64>, one: &str, several: &str) -> String {
-    // A number that is too large to be counted is several, too.
+    // A number that does not fit counts as several, too.
     let number = number.try_into().unwrap_or(u64::MAX);
     format!("{number} {}", if number == 1 { one } else { several })
 }

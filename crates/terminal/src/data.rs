@@ -5,15 +5,15 @@ use std::path::PathBuf;
 
 use crate::system::places;
 
-/// `tileforge` in `XDG_DATA_HOME`, or in `~/.local/share`; `None` where there is neither.
+/// `tileforge` in `XDG_DATA_HOME`, or in `~/.local/share`; `None` if there is neither.
 ///
-/// As the XDG base directory specification says, a relative `XDG_DATA_HOME` does not count. On Windows, it is in the
+/// By the XDG base directory specification, a relative `XDG_DATA_HOME` is ignored. On Windows, the folder is in the
 /// user's folder for local application data.
 pub fn data_folder() -> Option<PathBuf> {
     folder(|name| std::env::var_os(name))
 }
 
-/// Where engines are looked for by name: `engines/` below the current folder, then in the user's data folder.
+/// The folders to search for engines by name: `engines/` below the current folder, then in the user's data folder.
 pub fn engine_folders() -> Vec<PathBuf> {
     std::iter::once("engines".into()).chain(data_folder().map(|data| data.join("engines"))).collect()
 }

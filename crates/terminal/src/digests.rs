@@ -1,4 +1,4 @@
-//! Digests of large files, and how far they are.
+//! Digests of large files, with their progress.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -8,7 +8,7 @@ use crate::cache::cache_folder;
 use crate::progress::Progress;
 use crate::unit::Unit;
 
-/// Digests that are remembered in the user's cache. Computing one is shown on `progress`.
+/// Digests that are remembered in the user's cache. `progress` shows their computation.
 pub fn digests(progress: Progress) -> Digests {
     let shown = Mutex::new(0);
     let report = move |Digesting { bytes, total, .. }: Digesting<'_>| {

@@ -9,18 +9,18 @@ pub enum Exit {
     Done = 0,
     /// Something failed.
     Failed = 1,
-    /// The arguments are wrong or do not go together. `clap` exits with this code, too.
+    /// The arguments are wrong or contradict each other. `clap` exits with this code, too.
     Usage = 2,
-    /// The engine does not fit this box.
+    /// The engine does not fit this machine.
     DoesNotFit = 3,
-    /// A gate or a self-test was missed.
+    /// A gate or a self-test failed.
     Gate = 4,
     /// Stopped by Ctrl-C or a signal.
     Stopped = 130,
 }
 
 impl Exit {
-    /// What `--help` says about the exit codes that a program has.
+    /// The section of `--help` about a program's exit codes.
     pub fn help(codes: &[Self]) -> String {
         let line = |exit: &Self| format!("\n  {:<5}{}", exit.code(), exit.meaning());
         ["Exit codes:".to_owned()].into_iter().chain(codes.iter().map(line)).collect()

@@ -1,6 +1,7 @@
-//! What the command lines share.
+//! What the command-line programs share.
 //!
-//! Results go to standard output, everything else to standard error. None of this knows what a program does.
+//! Results go to standard output, everything else to standard error. Nothing in this crate depends on a certain
+//! program.
 //!
 //! | item | does |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! Progress where there is no terminal: a line now and then.
+//! Progress without a terminal: a line now and then.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::unit::Unit;
 
-/// Says how far the work is, from a thread of its own: long work may not call for minutes.
+/// Reports progress from a separate thread, because long work may send no update for minutes.
 pub(crate) struct Lines {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -23,7 +23,7 @@ struct State {
     ended: bool,
 }
 
-/// What is being done, and how far it is.
+/// The present stage of the work and its progress.
 pub(crate) struct Stage {
     pub(crate) name: String,
     pub(crate) done: u64,
@@ -33,11 +33,11 @@ pub(crate) struct Stage {
 }
 
 impl Lines {
-    /// The first line comes after `first`, the others `every` so often.
+    /// Starts the thread. The first line comes after `first`, and further lines come at intervals of `every`.
     pub(crate) fn start(first: Duration, every: Duration, say: impl Fn(&str) + Send + 'static) -> Self {
         let shared = Arc::new(Shared { state: Mutex::default(), ended: Condvar::new() });
         let of_thread = shared.clone();
-        // Without a thread there are no lines, and the work goes on.
+        // If the thread cannot be started, there are no lines, and the work goes on.
         let thread = thread::Builder::new().name("progress".into()).spawn(move || of_thread.talk(first, every, say));
         Self { shared, thread: thread.ok() }
     }
@@ -46,7 +46,7 @@ impl Lines {
         self.shared.state().stage = Some(stage);
     }
 
-    /// Changes the stage's number of what is done.
+    /// Changes the stage's amount of done work.
     pub(crate) fn change(&self, change: impl FnOnce(u64) -> u64) {
         if let Some(stage) = &mut self.shared.state().stage {
             stage.done = change(stage.done);
@@ -65,7 +65,7 @@ impl Lines {
         }
     }
 
-    /// Says nothing until the next stage begins.
+    /// Reports nothing until the next stage begins.
     pub(crate) fn rest(&self) {
         self.shared.state().stage = None;
     }
@@ -76,7 +76,7 @@ impl Drop for Lines {
         self.shared.state().ended = true;
         self.shared.ended.notify_all();
         if let Some(thread) = self.thread.take() {
-            // A thread that panicked has told so.
+            // If the thread panicked, its panic message has already been printed.
             let _ = thread.join();
         }
     }
@@ -84,7 +84,7 @@ impl Drop for Lines {
 
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
-        // The state is whole between any two statements.
+        // The state is consistent after every statement, so a poisoned lock can still be used.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

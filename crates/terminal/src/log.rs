@@ -7,11 +7,11 @@ use tracing_subscriber::EnvFilter;
 
 use crate::verbosity::Verbosity;
 
-/// Shows warnings on standard error; `-v` and the environment variable `RUST_LOG`, such as `RUST_LOG=debug`, show more.
-/// The variable wins, because it says more exactly what is wanted.
+/// Shows warnings on standard error; `-v` and the environment variable `RUST_LOG`, such as `RUST_LOG=debug`, show
+/// more. The variable wins, because it is more specific.
 ///
-/// In colours on a terminal, unless `NO_COLOR` is set. To be called once, at the start: from then on, everything here
-/// says as much as `verbosity` asks for.
+/// The log has colours on a terminal, unless `NO_COLOR` is set. Call this once, at the start: it also applies
+/// `verbosity` to all output of this crate.
 pub fn start_log(verbosity: Verbosity) {
     verbosity.apply();
     let filter = EnvFilter::try_from_default_env()
@@ -24,7 +24,7 @@ pub fn start_log(verbosity: Verbosity) {
         .with_target(false)
         .without_time()
         .try_init();
-    // Whoever has started a log before has one.
+    // An error means that a log has already been started; it stays.
     drop(started);
 }
 

@@ -7,7 +7,7 @@ use clap_mangen::Man;
 
 use crate::output::{PrintError, print_json};
 
-/// Prints the manual pages of a program and of all its commands that help shows: one JSON object from the pages' file
+/// Prints the manual pages of a program and of all commands that its help shows: one JSON object from the pages' file
 /// names to their texts in roff.
 ///
 /// # Errors
@@ -17,7 +17,7 @@ pub fn print_manual(program: Command) -> Result<(), PrintError> {
 }
 
 fn pages(program: Command) -> Result<BTreeMap<String, String>, PrintError> {
-    // clap's own `help` has pages for nothing else but the pages.
+    // Without clap's own `help` command, which would add pages that only repeat the other pages.
     let mut program = program.disable_help_subcommand(true);
     program.build();
     let mut pages = BTreeMap::new();

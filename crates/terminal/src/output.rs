@@ -14,7 +14,8 @@ pub struct PrintError(#[from] io::Error);
 use crate::verbosity::is_quiet;
 use crate::visible::{visible, visible_json};
 
-/// Prints a result and a line break. Where nobody reads any more, the work goes on, and the exit code tells of it.
+/// Prints a result and a line break. If the reader of a pipe is gone, the result is dropped without an error: the work
+/// goes on, and its exit code still tells the outcome.
 ///
 /// # Errors
 /// Standard output cannot be written, for another reason than a closed pipe.
@@ -22,7 +23,7 @@ pub fn print(text: &str) -> Result<(), PrintError> {
     Ok(write_line(&mut io::stdout().lock(), &visible(text))?)
 }
 
-/// Prints a result to standard error, where standard output is for something else.
+/// Prints a result to standard error, for when standard output carries other data.
 ///
 /// # Errors
 /// As [`print()`].
@@ -30,30 +31,29 @@ pub fn print_beside(text: &str) -> Result<(), PrintError> {
     Ok(write_line(&mut io::stderr().lock(), &visible(text))?)
 }
 
-/// Prints a result for machines.
+/// Prints a result as JSON, for other programs.
 ///
 /// # Errors
-/// As [`print()`], or the value has no JSON.
+/// As [`print()`]; or the value cannot be written as JSON.
 pub fn print_json(value: &impl Serialize) -> Result<(), PrintError> {
     let json = serde_json::to_string_pretty(value).map_err(io::Error::from)?;
     print(&visible_json(&json))
 }
 
-/// Says something to the user, unless results and errors alone are wanted. Where standard error is closed, nothing
-/// is said.
+/// Prints a remark to standard error, unless `--quiet` is set. A closed standard error is ignored.
 pub fn report(text: &str) {
     if !is_quiet() {
         let _ = writeln!(io::stderr().lock(), "{}", visible(text));
     }
 }
 
-/// Says that something failed, whatever is wanted beside results.
+/// Prints an error to standard error, also with `--quiet`.
 pub fn report_error(text: &str) {
     let text = readable(&format!("error: {text}"));
     let _ = writeln!(io::stderr().lock(), "{}", visible(&text));
 }
 
-/// Bytes of a line of an error, and of a whole one. What is longer was read from a damaged or hostile file.
+/// Most bytes of a line of an error, and of a whole error. Longer texts come from damaged or hostile files.
 const LONGEST_LINE: usize = 4000;
 const LONGEST_ERROR: usize = 64 << 10;
 

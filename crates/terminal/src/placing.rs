@@ -1,4 +1,4 @@
-//! The options that say where an engine runs.
+//! The options for where an engine runs.
 
 use std::thread::available_parallelism;
 
@@ -50,13 +50,13 @@ fn provider(text: &str) -> Result<ProviderChoice, String> {
     }
 }
 
-/// Most streams of an engine.
+/// The largest number of streams of an engine.
 pub const STREAMS_MAXIMUM: u16 = 16;
 
 /// More threads than this for each processor only take memory and time.
 const THREADS_FOR_A_PROCESSOR: usize = 4;
 
-/// As many can be asked for anywhere: what a larger machine does can be looked at on a smaller one.
+/// This many threads are allowed on every machine, so that a small machine can show what a larger one does.
 const THREADS_ANYWHERE: usize = 8;
 
 /// Processors that this process may use.
@@ -64,7 +64,7 @@ fn processors() -> usize {
     available_parallelism().map_or(1, usize::from)
 }
 
-/// Most threads of a session on the CPU.
+/// The largest number of threads of a session on the CPU.
 pub fn threads_maximum() -> usize {
     (processors() * THREADS_FOR_A_PROCESSOR).max(THREADS_ANYWHERE)
 }

@@ -1,4 +1,4 @@
-//! How far long work is.
+//! The progress of long work.
 
 use std::fmt;
 use std::io::{self, IsTerminal};
@@ -14,14 +14,14 @@ use crate::unit::Unit;
 use crate::verbosity::is_quiet;
 use crate::visible::visible;
 
-/// Work that takes less than this is not talked about, where there is no terminal.
+/// Without a terminal, work that takes less than this is not reported.
 const FIRST_LINE: Duration = Duration::from_secs(10);
-/// Afterwards a line comes this often.
+/// The time between two lines afterwards.
 const NEXT_LINES: Duration = Duration::from_secs(30);
-/// How often a bar is drawn when the work says nothing.
+/// How often a bar is redrawn without an update.
 const TICK: Duration = Duration::from_millis(200);
 
-/// How far long work is, on standard error: a bar on a terminal, elsewhere a line now and then. Clones share it.
+/// The progress of long work, on standard error: a bar on a terminal, elsewhere a line now and then. Clones share it.
 ///
 /// ```
 /// use tileforge_terminal::{Progress, Unit};
@@ -56,8 +56,7 @@ impl fmt::Debug for Progress {
 }
 
 impl Progress {
-    /// A bar on a terminal; elsewhere a line after ten seconds, and then each half minute. Nothing for users who want
-    /// results and errors alone.
+    /// A bar on a terminal; elsewhere a line after ten seconds, and then every 30 seconds. Nothing with `--quiet`.
     pub fn new() -> Self {
         if is_quiet() {
             Self::hidden()
@@ -68,7 +67,7 @@ impl Progress {
         }
     }
 
-    /// A bar on a terminal; nothing elsewhere, for work that tells of its results on the way.
+    /// A bar on a terminal; nothing elsewhere, for work that prints results on the way.
     pub fn on_terminal() -> Self {
         if io::stderr().is_terminal() && !is_quiet() { Self::bar() } else { Self::hidden() }
     }
@@ -82,7 +81,7 @@ impl Progress {
         Self(Arc::new(Shown::Bar(ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr()))))
     }
 
-    /// Begins a stage; `total` is how much there is to do, if that is known.
+    /// Begins a stage; `total` is the amount of work, if it is known.
     pub fn begin(&self, stage: impl Into<String>, total: Option<u64>, unit: Unit) {
         let stage = visible(&stage.into()).into_owned();
         match &*self.0 {
@@ -106,7 +105,7 @@ impl Progress {
         }
     }
 
-    /// So much more of the stage is done.
+    /// Adds `more` to the work that is done.
     pub fn add(&self, more: u64) {
         match &*self.0 {
             Shown::Bar(bar) => bar.inc(more),
@@ -115,7 +114,7 @@ impl Progress {
         }
     }
 
-    /// So much of the stage is done.
+    /// Sets the work that is done.
     pub fn set(&self, done: u64) {
         match &*self.0 {
             Shown::Bar(bar) => bar.set_position(done),
@@ -124,7 +123,7 @@ impl Progress {
         }
     }
 
-    /// Calls the stage otherwise; how far it is stays.
+    /// Renames the stage and keeps its progress.
     pub fn rename(&self, stage: &str) {
         let stage = visible(stage).into_owned();
         match &*self.0 {
@@ -134,7 +133,7 @@ impl Progress {
         }
     }
 
-    /// There is more or less to do in the stage than was said when it began with a total.
+    /// Changes the total of a stage that began with one.
     pub fn set_total(&self, total: u64) {
         match &*self.0 {
             Shown::Bar(bar) => bar.set_length(total),
@@ -143,7 +142,7 @@ impl Progress {
         }
     }
 
-    /// Does something that prints, without a bar in its way.
+    /// Calls `work`, which prints, while the bar is hidden.
     pub fn suspend<T>(&self, work: impl FnOnce() -> T) -> T {
         match &*self.0 {
             Shown::Bar(bar) => bar.suspend(work),
@@ -151,7 +150,7 @@ impl Progress {
         }
     }
 
-    /// Removes the bar; nothing more is said until another stage begins.
+    /// Removes the bar. Nothing more is shown until another stage begins.
     pub fn finish(&self) {
         match &*self.0 {
             Shown::Bar(bar) => {
@@ -183,7 +182,7 @@ impl Drop for Shown {
     }
 }
 
-/// How much is done, and of how much.
+/// The work that is done, and the total if known.
 fn done(state: &ProgressState, unit: Unit, out: &mut dyn fmt::Write) {
     // Writing to the bar's line cannot fail.
     let _ = out.write_str(&match state.len() {
@@ -192,21 +191,21 @@ fn done(state: &ProgressState, unit: Unit, out: &mut dyn fmt::Write) {
     });
 }
 
-/// The time that is left, once anything is done; before that it is not known.
+/// The remaining time; empty while nothing is done, because it is not known yet.
 fn left(state: &ProgressState, out: &mut dyn fmt::Write) {
     if state.pos() > 0 && state.len().is_some_and(|total| state.pos() < total) {
         let _ = write!(out, ", {} left", HumanDuration(state.eta()));
     }
 }
 
-/// How many are done in a second.
+/// The rate a second.
 fn rate(state: &ProgressState, unit: Unit, out: &mut dyn fmt::Write) {
     let _ = out.write_str(&unit.rate(state.pos(), state.elapsed()));
 }
 
-/// What a bar looks like, in indicatif's words.
+/// The bar as an indicatif template.
 const BAR: &str = "{msg} {bar:30} {done}{rate}{left}";
-/// The same where it is not known how much there is.
+/// The template for an unknown total.
 const SPINNER: &str = "{spinner} {msg}: {done}{rate}, {elapsed}";
 
 #[cfg(test)]
@@ -229,7 +228,7 @@ mod tests {
         progress.rename("measure");
         progress.suspend(|| ());
         assert!(terminal.contents().starts_with("measure "), "{}", terminal.contents());
-        // Nothing is known of the time before anything is done.
+        // The remaining time is not known while nothing is done.
         progress.begin("film", Some(1000), Unit::Rate("frames"));
         progress.suspend(|| ());
         assert!(terminal.contents().ends_with(" 0 of 1,000 frames"), "{}", terminal.contents());

@@ -1,6 +1,7 @@
-//! What Ctrl-C and the signals that ask a process to end do.
+//! Handling of Ctrl-C and of the signals that ask a process to end.
 //!
-//! Libraries touch no signals: they know what is unfinished, and the program that asked for this removes it.
+//! Libraries do not handle signals. They list what is unfinished, and a program that calls [`stop_on_signals`] removes
+//! it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError, mpsc};
@@ -19,28 +20,30 @@ static STOPPING: AtomicBool = AtomicBool::new(false);
 /// How long the last message may take, because standard error may have no reader.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// From now on, Ctrl-C and the signals that ask a process to end remove everything unfinished and end this program with
-/// [`Exit::Stopped`]; one more ends it at once. Signals that this program was started to ignore, as `nohup` does, are
-/// still ignored.
+/// From now on, Ctrl-C and the signals that ask a process to end remove everything unfinished and end this program
+/// with [`Exit::Stopped`]; a further signal ends it at once. Signals that were ignored when this program started, for
+/// example through `nohup`, stay ignored.
 ///
-/// A file that gets larger than the system allows is an error from now on, as on a full disk, and ends nothing at once.
+/// From now on, writing more to a file than the system allows is an error, as on a full disk, and no longer ends the
+/// program.
 pub fn stop_on_signals() {
     if let Err(error) = events::listen(arrived) {
         report(&format!("warning: a signal will leave unfinished files: {error}"));
     }
 }
 
-/// For a process that ends with the one that started it: a Ctrl-C that reaches both is for the other one.
+/// Ignores Ctrl-C, for a process that ends with its parent: a Ctrl-C that reaches both is handled by the parent.
 pub fn leave_signals_to_parent() {
     events::leave_to_parent();
 }
 
-/// The next signal does this instead of ending the program; the one after that ends it.
+/// The next signal calls `work` instead of ending the program; the signal after that ends it.
 pub fn on_first_signal(work: impl FnOnce() + Send + 'static) {
     *FIRST.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(work));
 }
 
-/// Returns only if no signal ends this program, so that what a signal has removed is not reported as missing.
+/// Returns only if no signal is ending this program, so that files that a signal has removed are not reported as
+/// missing.
 pub(crate) fn wait_if_stopping() {
     while STOPPING.load(Ordering::SeqCst) {
         thread::park();
@@ -51,7 +54,7 @@ fn arrived() {
     let first = FIRST.lock().unwrap_or_else(PoisonError::into_inner).take();
     match first {
         Some(work) => work(),
-        // In a thread of its own: removing may wait for a disk, and one more signal ends that, too.
+        // In a separate thread, because removing may wait for a disk: a further signal can then still end the program.
         None if !STOPPING.swap(true, Ordering::SeqCst) => drop(thread::spawn(stop)),
         None => end_process(Exit::Stopped),
     }

@@ -1,4 +1,4 @@
-//! What tests of programs share.
+//! Functions that tests of programs share.
 #![allow(clippy::unwrap_used, clippy::panic)] // a test's way to fail
 
 use std::collections::BTreeMap;
@@ -6,10 +6,10 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// What `--help` prints of a program and of each of its commands, 100 columns wide.
+/// The output of `--help` of a program and of each of its commands, 100 columns wide.
 ///
 /// # Panics
-/// If the program is not there, or fails.
+/// If the program does not exist, or fails.
 pub fn help(program: &str) -> String {
     let printed = |arguments: &[&str]| {
         // clap wraps lines at the terminal's width, or at this one.
@@ -25,8 +25,8 @@ pub fn help(program: &str) -> String {
     std::iter::once(of(&["--help"])).chain(commands.map(|command| of(&[command, "--help"]))).collect()
 }
 
-/// Parses every example of a program: those of the help of each of its commands, and the command lines in the code of
-/// README.md and of the documents of the source tree.
+/// Parses every example of a program: in the help of each of its commands, and in the code of README.md and of the
+/// documents of the source tree.
 ///
 /// # Panics
 /// If the program refuses one of them, or if there are none.
@@ -80,7 +80,8 @@ fn code(markdown: &str) -> String {
     lines
 }
 
-/// Every command line of `program` in a text, as words: what begins a line or stands behind a pipe, after variables.
+/// Every command line of `program` in a text, as words. A command line begins a line or follows a pipe, after
+/// variables.
 fn command_lines(program: &str, text: &str) -> Vec<Vec<String>> {
     let text = text.replace("\\\n", " ").replace("|\n", "| ");
     let commands = text.lines().flat_map(commands);
@@ -88,7 +89,7 @@ fn command_lines(program: &str, text: &str) -> Vec<Vec<String>> {
     let of_program = |words: Vec<String>| -> Option<Vec<String>> {
         let words: Vec<String> = words.into_iter().skip_while(is_variable).collect();
         let name = Path::new(words.first()?).file_name()?.to_str()?;
-        // A table of crates has their names and an arrow.
+        // In a table of crates, an arrow follows the name.
         (name == program && words.get(1).is_some_and(|word| word != "→")).then_some(words)
     };
     commands.filter_map(of_program).collect()

@@ -5,9 +5,9 @@ use std::time::Duration;
 /// What is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// Things of this name, in the plural.
+    /// Items of this name, which is in the plural.
     Count(&'static str),
-    /// The same with how many of them are done in a second.
+    /// The same, with the number of items a second.
     Rate(&'static str),
     /// Bytes, shown as MB.
     Bytes,
@@ -22,7 +22,7 @@ impl Unit {
         }
     }
 
-    /// ", 3.2 frames a second", over all; nothing for what has no rate, and before anything is done.
+    /// ", 3.2 frames a second", averaged over the stage; empty for units without a rate, and while nothing is done.
     pub(crate) fn rate(self, done: u64, elapsed: Duration) -> String {
         match self {
             Self::Rate(name) if done > 0 && !elapsed.is_zero() => {

@@ -1,4 +1,4 @@
-//! How much a program says beside its results.
+//! How much a program prints beside its results.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -13,11 +13,11 @@ pub struct Verbosity {
     quiet: bool,
 }
 
-/// That of this process: the log has one level, too. 0 is quiet, 1 is usual.
+/// The level of this process, because the log also has only one. 0 is quiet, 1 is usual.
 static LEVEL: AtomicU8 = AtomicU8::new(1);
 
 impl Verbosity {
-    /// From now on, everything here says as much. To be called once, at the start.
+    /// Applies this level to all output of this crate. Call it once, at the start.
     pub fn apply(self) {
         LEVEL.store(self.level(), Ordering::Relaxed);
     }
@@ -26,8 +26,8 @@ impl Verbosity {
         if self.quiet { 0 } else { self.verbose.saturating_add(1) }
     }
 
-    /// What the log shows, in the words of `RUST_LOG`: usually, and with `-v`. With `--quiet` it shows warnings: they
-    /// say that a result is another one than was asked for.
+    /// The log's filter in the syntax of `RUST_LOG`: `usual` by default, `verbose` with `-v`. With `--quiet` the log
+    /// still shows warnings, because they report that a result differs from the request.
     pub fn log_filter(self, usual: &'static str, verbose: &'static str) -> &'static str {
         match self.level() {
             0 => "warn",
@@ -38,12 +38,12 @@ impl Verbosity {
     }
 }
 
-/// Whether the user has asked for results and errors alone.
+/// Whether the user wants only results and errors.
 pub fn is_quiet() -> bool {
     LEVEL.load(Ordering::Relaxed) == 0
 }
 
-/// Whether the user has asked for more than usual.
+/// Whether the user wants more output than usual.
 pub fn is_verbose() -> bool {
     LEVEL.load(Ordering::Relaxed) > 1
 }

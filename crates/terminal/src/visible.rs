@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 use std::fmt::Write;
 
-/// The text with everything escaped that a terminal would obey instead of showing it: control characters other than
-/// line breaks and tabs, and marks that reverse the direction of writing. Names and metadata come from files of others.
+/// The text with all characters escaped that control a terminal: control characters except line breaks and tabs, and
+/// marks that change the direction of writing. Names and metadata come from files of other users.
 pub(crate) fn visible(text: &str) -> Cow<'_, str> {
     escaped(
         text,

@@ -1,5 +1,5 @@
-//! Prints the seconds that an engine takes for pictures that are in memory, one after the other:
-//! `upscale_time ENGINE PICTURE…`. The first three are a warm-up.
+//! Prints the seconds that an engine takes for each picture, with the pictures already in memory: `upscale_time ENGINE
+//! PICTURE…`. The first three are a warm-up.
 
 use std::io::{self, Write};
 use std::time::Instant;

@@ -26,7 +26,7 @@ impl From<Coding> for CodingOptions {
     }
 }
 
-/// An engine that makes latents of pictures, for any number of callers.
+/// An engine that encodes pictures to latents, for any number of callers.
 #[derive(Debug)]
 pub struct Encoder(Service<autoencoder::Encoder>);
 
@@ -35,7 +35,7 @@ impl Encoder {
         Self(service)
     }
 
-    /// The likeliest latent of a picture, and waits for it.
+    /// Encodes a picture to the mean of its latent distribution, and waits for the latent.
     ///
     /// # Errors
     /// The engine takes clips, or the network fails.
@@ -43,7 +43,7 @@ impl Encoder {
         self.submit(picture, Terms::default())?.wait()
     }
 
-    /// The same, when the request's turn comes.
+    /// Submits a picture to encode.
     ///
     /// # Errors
     /// As [`Upscaler::submit`](crate::Upscaler::submit).
@@ -51,12 +51,12 @@ impl Encoder {
         self.submit_clip([picture], terms)
     }
 
-    /// The likeliest latent of a clip, all of whose frames have one size, when the request's turn comes. The frames are
+    /// Submits a clip to encode to the mean of its latent distribution. All frames must have one size. Frames are
     /// taken one after the other, on another thread.
     ///
     /// # Errors
-    /// As [`Upscaler::submit`](crate::Upscaler::submit). Waiting for the request fails if the engine takes pictures and
-    /// there are several, or if there is none.
+    /// As [`Upscaler::submit`](crate::Upscaler::submit). Waiting for the request fails if there is no frame, or if
+    /// there are several and the engine takes only pictures.
     pub fn submit_clip<I>(&self, frames: I, terms: impl Into<Terms>) -> Result<Request<Latent>>
     where
         I: IntoIterator<Item = Picture> + Send + 'static,
@@ -71,7 +71,7 @@ impl Encoder {
     }
 }
 
-/// An engine that makes pictures of latents, for any number of callers.
+/// An engine that decodes latents to pictures, for any number of callers.
 #[derive(Debug)]
 pub struct Decoder(Service<autoencoder::Decoder>);
 
@@ -80,15 +80,15 @@ impl Decoder {
         Self(service)
     }
 
-    /// The picture of a latent, of 8 bits, and waits for it.
+    /// Decodes a latent to a picture of 8 bits, and waits for it.
     ///
     /// # Errors
-    /// The latent has other channels, or is one of a clip.
+    /// The latent has the wrong channels, or belongs to a clip.
     pub fn decode(&self, latent: Latent) -> Result<Picture> {
         self.submit(latent, Terms::default())?.wait()
     }
 
-    /// The same, when the request's turn comes.
+    /// Submits the latent of a picture to decode.
     ///
     /// # Errors
     /// As [`Upscaler::submit`](crate::Upscaler::submit).
@@ -99,11 +99,11 @@ impl Decoder {
         })
     }
 
-    /// The frames of the latent of a clip, of 8 bits, when the request's turn comes.
+    /// Submits the latent of a clip to decode to frames of 8 bits.
     ///
     /// # Errors
     /// As [`Upscaler::submit`](crate::Upscaler::submit). Waiting for the request fails if all frames together are too
-    /// large to be held in memory.
+    /// large for memory.
     pub fn submit_clip(&self, latent: Latent, terms: impl Into<Terms>) -> Result<Request<Vec<Picture>>> {
         self.submit_as(latent, terms, Ok)
     }

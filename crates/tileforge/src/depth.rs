@@ -13,10 +13,10 @@ use crate::error::{Error, Result};
 use crate::picture::Picture;
 use crate::request::Request;
 
-/// An estimate as a file of a format, in memory.
+/// Encodes an estimate as a file in memory.
 ///
 /// # Errors
-/// The format does not hold such an estimate; there is no place for a temporary file.
+/// The format does not hold such an estimate; no temporary file can be made.
 pub fn encode_depth(estimate: &Estimate, format: DepthFormat) -> Result<Vec<u8>> {
     let folder = tempfile::tempdir().map_err(Error::Temporary)?;
     let path = folder.path().join(format!("depth.{}", format.ending()));
@@ -33,20 +33,21 @@ impl DepthEstimator {
         Self(service)
     }
 
-    /// Whether it needs a rough map beside each picture.
+    /// Whether each picture needs a rough depth map.
     pub fn takes_map(&self) -> bool {
         self.0.task().takes_map()
     }
 
-    /// The depth of a picture, and waits for it. `map` is that of a sensor, for networks that refine one.
+    /// Estimates the depth of a picture, and waits for it. `map` is a sensor's depth map, for networks that refine
+    /// one.
     ///
     /// # Errors
-    /// There is a map where the network takes none, or none where it takes one, or one of another size.
+    /// A map is given but the network takes none, is missing, or has another size than the picture.
     pub fn depth(&self, picture: Picture, map: Option<DepthMap>) -> Result<Estimate> {
         self.submit(picture, map, Terms::default())?.wait()
     }
 
-    /// The same, when the request's turn comes.
+    /// Submits a picture to estimate its depth.
     ///
     /// # Errors
     /// As [`Upscaler::submit`](crate::Upscaler::submit).

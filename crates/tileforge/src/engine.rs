@@ -27,13 +27,15 @@ use crate::upscaler::{Upscale, Upscaler};
 /// How an engine is opened.
 #[derive(Clone)]
 pub struct OpenOptions {
-    /// Whose it must be. Signed by another key or by none, it is refused before anything of it is parsed.
+    /// The key that must have signed the engine. An engine without this signature is refused before any of it is
+    /// parsed. `None`: no signature is required.
     pub key: Option<PublicKey>,
-    /// The part of an engine of several that is meant, such as `decoder`; `None`: all of it.
+    /// The part to open of an engine of several parts, such as `decoder`; `None`: the whole engine.
     pub part: Option<String>,
-    /// How a registry knows the caller; by default as nobody.
+    /// The credentials for a registry; `None`: anonymous.
     pub credentials: Option<Credentials>,
-    /// How many requests wait for their turn in front of each thing that it is opened as, at least one; 64 by default.
+    /// How many requests may wait in the queue of each service that the engine is opened as, at least one; 64 by
+    /// default.
     pub waiting: usize,
 }
 
@@ -49,7 +51,7 @@ impl std::fmt::Debug for OpenOptions {
     }
 }
 
-/// An engine on a host, whole and checked. What it is for says as what it opens.
+/// A complete and verified engine on a host. Its task decides as what it can be opened.
 pub struct Engine {
     host: Host,
     bundle: Bundle,
@@ -64,12 +66,12 @@ impl std::fmt::Debug for Engine {
 
 impl Engine {
     /// Opens an engine: a folder of `engine-builder build`, a `.tar` of `engine-builder pack`, or
-    /// `oci://HOST/NAME:TAG`, the one in a registry that fits this machine best. What comes from an archive or a registry
-    /// is kept in the host's cache folder, and opened from there the next time.
+    /// `oci://HOST/NAME:TAG`, the variant in a registry that fits this machine best. Engines from archives and
+    /// registries are stored in the host's cache folder, and opened from there the next time.
     ///
     /// # Errors
-    /// The engine is not whole, not signed by the key, or does not fit this machine; the registry cannot be reached;
-    /// the host has no cache folder, where one is needed.
+    /// The engine is incomplete, is not signed by the key, or does not fit this machine; the registry cannot be
+    /// reached; a cache folder is needed and the host has none.
     pub fn open(host: &Host, source: impl AsRef<Path>, options: &OpenOptions) -> Result<Self> {
         let source = source.as_ref();
         let directory = match source.to_str() {
@@ -85,12 +87,12 @@ impl Engine {
         Ok(Self { host: host.clone(), bundle, waiting: options.waiting })
     }
 
-    /// Its name.
+    /// The engine's name.
     pub fn name(&self) -> &str {
         self.bundle.name()
     }
 
-    /// What it is for; `None` for one of several parts, such as a diffusion pipeline.
+    /// The engine's task; `None` for an engine of several parts, such as a diffusion pipeline.
     pub fn task(&self) -> Option<Task> {
         match &self.bundle {
             Bundle::Engine(engine) => Some(engine.manifest().contract.task),
@@ -106,13 +108,14 @@ impl Engine {
         Ok(self.bundle.manifest_json()?.to_string())
     }
 
-    /// How it can run on this machine, or how each of its parts can, with the part's name.
+    /// How the engine, or each of its parts with its name, can run on this machine.
     pub fn verdicts(&self, placement: &Placement) -> Vec<(Option<&str>, Verdict)> {
         let engines = self.bundle.engines().into_iter();
         engines.map(|(part, engine)| (part, Verdict::of(engine, self.host.environment(), placement))).collect()
     }
 
-    /// Opens it as an upscaler, which restoring networks are, too. Its sessions open with the first picture.
+    /// Opens it as an upscaler; networks that restore pictures are upscalers, too. Sessions open with the first
+    /// picture.
     ///
     /// # Errors
     /// It is for another task, or does not fit this machine.
@@ -121,7 +124,7 @@ impl Engine {
         Ok(Upscaler::new(self.serve(upscale::Upscaler::new(&self.host, engine, options.into())?)))
     }
 
-    /// Opens it as one that fills in pictures.
+    /// Opens it as an inpainter.
     ///
     /// # Errors
     /// As [`Engine::upscaler`].
@@ -131,7 +134,7 @@ impl Engine {
         Ok(Inpainter::new(self.serve(inpaint::Inpainter::new(&self.host, engine, options)?)))
     }
 
-    /// Opens it as one that gives depth.
+    /// Opens it as a depth estimator.
     ///
     /// # Errors
     /// As [`Engine::upscaler`].
@@ -141,16 +144,16 @@ impl Engine {
         Ok(DepthEstimator::new(self.serve(depth::Estimator::new(&self.host, engine, options)?)))
     }
 
-    /// Opens it as one that turns frames into frames.
+    /// Opens it as a player, which turns frames into frames.
     ///
     /// # Errors
-    /// As [`Engine::upscaler`]; it has not the size or the timesteps that are asked for.
+    /// As [`Engine::upscaler`]; it lacks the requested size or timesteps.
     pub fn player(&self, options: RealtimeOptions) -> Result<Player> {
         let engine = self.of_one_network("frames to frames")?;
         Ok(Player::new(self.serve(realtime::Player::new(&self.host, engine, options)?)))
     }
 
-    /// Opens it as a pipeline that makes pictures of texts.
+    /// Opens it as a pipeline that makes pictures from texts.
     ///
     /// # Errors
     /// As [`Engine::upscaler`].
@@ -173,7 +176,7 @@ impl Engine {
         Ok(Restorer::new(self.serve(restoration::Restorer::new(&self.host, pipeline, options.into())?)))
     }
 
-    /// Opens it, or its encoder, as one that makes latents of pictures.
+    /// Opens it, or its encoder, as an encoder of pictures to latents.
     ///
     /// # Errors
     /// As [`Engine::upscaler`].
@@ -183,7 +186,7 @@ impl Engine {
         Ok(Encoder::new(self.serve(encoder)))
     }
 
-    /// Opens it, or its decoder, as one that makes pictures of latents.
+    /// Opens it, or its decoder, as a decoder of latents to pictures.
     ///
     /// # Errors
     /// As [`Engine::upscaler`].
@@ -193,7 +196,7 @@ impl Engine {
         Ok(Decoder::new(self.serve(decoder)))
     }
 
-    /// Opens it as a network that takes and gives tensors by name, whatever it is for.
+    /// Opens it as a network with tensors by name, for any task.
     ///
     /// # Errors
     /// It has several parts, or does not fit this machine.
@@ -230,12 +233,12 @@ fn cache(host: &Host) -> Result<PathBuf> {
     Ok(cache.to_owned())
 }
 
-/// The directory of an archive's engine, unpacked the first time that such an archive comes.
+/// The directory of an archive's engine. An archive is unpacked the first time.
 fn unpacked(host: &Host, path: &Path, options: &OpenOptions) -> Result<PathBuf> {
     let digest = sha256_file(path)?.sha256;
     let folder = cache(host)?.join("archives");
     let directory = folder.join(&digest);
-    // A folder that is there was whole, and is checked again when it is opened.
+    // An existing folder is complete, and is verified again when it is opened.
     if !directory.is_dir() {
         std::fs::create_dir_all(&folder).map_err(|source| tileforge_engine::Error::file(&folder, "create", source))?;
         archive::unpack(path, &directory, options.key.as_ref())?;
@@ -256,7 +259,7 @@ fn pulled(host: &Host, reference: &Reference, options: &OpenOptions) -> Result<P
     Ok(pull_to_cache(&registry, variant, &cache, options.key.as_ref(), &mut Unseen)?.0)
 }
 
-/// Nobody watches the transfer.
+/// A transfer without progress reports.
 struct Unseen;
 
 impl tileforge_files::Transfer for Unseen {

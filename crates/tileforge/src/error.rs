@@ -1,4 +1,4 @@
-//! What can go wrong, by what a caller can do about it.
+//! The errors of this crate, grouped by what a caller can do about them.
 
 use tileforge_registry::Error as RegistryError;
 use tileforge_runtime::Error as RuntimeError;
@@ -17,7 +17,7 @@ pub enum Error {
     /// An engine cannot be pulled from a registry.
     #[error(transparent)]
     Registry(#[from] RegistryError),
-    /// The engine is one of another task.
+    /// The engine is for another task.
     #[error("expected an engine for {expected}, found one for {found}")]
     OtherTask {
         /// What it was opened as.
@@ -25,7 +25,7 @@ pub enum Error {
         /// What it is for.
         found: String,
     },
-    /// Pixels in memory are not as they are said to be.
+    /// Pixels in memory do not match their description.
     #[error("pixels: expected {expected}, found {found}")]
     Pixels {
         /// What was expected.
@@ -33,13 +33,13 @@ pub enum Error {
         /// What was found.
         found: String,
     },
-    /// One picture is expected of a latent that is one of a clip.
+    /// One picture is expected, but the latent belongs to a clip.
     #[error("expected the latent of one picture, found that of a clip of {frames} frames")]
     Clip {
         /// The frames.
         frames: usize,
     },
-    /// A file for pictures that are in memory cannot be made.
+    /// A temporary file for a picture in memory cannot be made.
     #[error("cannot keep a picture for its decoder or encoder")]
     Temporary(#[source] std::io::Error),
 }
@@ -48,17 +48,17 @@ pub enum Error {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// What was given is not as it should be: give something else.
+    /// The input is invalid: change it.
     InvalidInput,
-    /// No device, or its memory, holds it: take another engine or device.
+    /// It does not fit a device or its memory: use another engine or device.
     DoesNotFit,
     /// Too many requests wait, or another process pulls the same engine: try again later.
     Busy,
-    /// The caller wanted it no more.
+    /// The caller cancelled the request.
     Cancelled,
-    /// Its time was over.
+    /// The request's deadline has passed.
     Deadline,
-    /// It should have worked: the message says where it failed.
+    /// An unexpected failure: the message states where it failed.
     Failed,
 }
 
@@ -80,7 +80,7 @@ fn of_registry(error: &RegistryError) -> ErrorKind {
             ErrorKind::InvalidInput
         }
         RegistryError::Busy { .. } => ErrorKind::Busy,
-        // Connections, certificates, what a registry answers, this machine's disk.
+        // Connections, certificates, a registry's answers, this machine's disk.
         _ => ErrorKind::Failed,
     }
 }
@@ -105,7 +105,7 @@ fn of_runtime(error: &RuntimeError) -> ErrorKind {
             }
             _ => ErrorKind::InvalidInput,
         },
-        // What is left is about what was given: sizes, tensors, files of them, texts.
+        // The rest concerns the input: sizes, tensors, tensor files, texts.
         _ => ErrorKind::InvalidInput,
     }
 }

@@ -16,7 +16,7 @@ use crate::request::Request;
 pub struct Generation {
     /// Where the parts run.
     pub placement: Placement,
-    /// The sessions of a part are closed when it is done, so that only one part is in memory at a time.
+    /// Closes the sessions of a part when it is done, so that only one part is in memory at a time.
     pub low_memory: bool,
 }
 
@@ -26,7 +26,7 @@ impl From<Generation> for diffusion::GeneratorOptions {
     }
 }
 
-/// What is asked of a [`Generator`]: settings, and what else there is.
+/// A request to a [`Generator`]: settings and optional inputs.
 ///
 /// ```
 /// use tileforge::diffusion::GenerateKind;
@@ -54,15 +54,14 @@ impl Generate {
         Self(self.0.from_start(move || Ok(Start::Picture(pixels(picture)?))))
     }
 
-    /// Makes only the white part of a mask anew. The mask has the size of the picture to start from.
+    /// Regenerates only the white part of a mask. The mask has the size of the picture to start from.
     #[must_use]
     pub fn with_mask(self, mask: Picture) -> Self {
         Self(self.0.with_mask(move || pixels(mask)))
     }
 
-    /// Calls `show` after every so many steps with the number of steps that are done and the first picture as the
-    /// network sees it then. The last step has no preview. Each preview costs one run of the decoder, and the steps
-    /// wait for `show`.
+    /// Calls `show` after every `every` steps with the number of finished steps and a preview of the first picture.
+    /// The last step has no preview. Each preview costs one run of the decoder, and the steps wait for `show`.
     #[must_use]
     pub fn with_previews(self, every: usize, show: impl FnMut(usize, Picture) + Send + 'static) -> Self {
         let mut show = show;
@@ -77,18 +76,18 @@ fn pixels(picture: Picture) -> tileforge_runtime::Result<Pixels> {
     Pixels::read(&mut picture.source(), &Limits::default())
 }
 
-/// What a request became.
+/// The result of a request.
 #[derive(Clone, Debug)]
 pub struct Generated {
     /// The pictures, of 8 bits.
     pub pictures: Vec<Picture>,
     /// A latent for each picture.
     pub latents: Vec<Latent>,
-    /// What it took.
+    /// The statistics of the request.
     pub statistics: GenerateStatistics,
 }
 
-/// A pipeline that makes pictures of texts, for any number of callers. Requests at different steps, with different
+/// A pipeline that makes pictures from texts, for any number of callers. Requests at different steps, with different
 /// schedulers and guidance, share the runs of its network.
 #[derive(Debug)]
 pub struct Generator(Service<diffusion::Generator>);
@@ -103,7 +102,7 @@ impl Generator {
         self.0.task().sizes()
     }
 
-    /// What it does where it is told nothing else, as diffusers' pipeline of its class does.
+    /// The default settings, as in diffusers' pipeline of its class.
     pub fn settings(&self, prompt: impl Into<String>, kind: GenerateKind) -> Settings {
         self.0.task().settings(prompt, kind)
     }
@@ -111,12 +110,12 @@ impl Generator {
     /// Makes pictures from noise, and waits for them.
     ///
     /// # Errors
-    /// The settings do not go together, or not with this pipeline.
+    /// The settings exclude each other, or do not fit this pipeline.
     pub fn generate(&self, settings: Settings) -> Result<Generated> {
         self.submit(settings, Terms::default())?.wait()
     }
 
-    /// The scheduler's class in diffusers, where a request asks for no other.
+    /// The class of the default scheduler, by its name in diffusers.
     pub fn scheduler(&self) -> &str {
         self.0.task().scheduler()
     }
@@ -134,7 +133,7 @@ impl Generator {
         self.send(Generate::new(settings), terms)
     }
 
-    /// Makes pictures from a picture; with a mask of its size, only the mask's white part is made anew.
+    /// Makes pictures from a picture; with a mask of its size, only the mask's white part is regenerated.
     ///
     /// # Errors
     /// As [`Upscaler::submit`](crate::Upscaler::submit).
@@ -152,7 +151,7 @@ impl Generator {
         }
     }
 
-    /// Makes what a [`Generate`] asks for, when the request's turn comes. [`Request::progress`] counts its steps.
+    /// Submits a [`Generate`] request. [`Request::progress`] counts its steps.
     ///
     /// # Errors
     /// As [`Upscaler::submit`](crate::Upscaler::submit).

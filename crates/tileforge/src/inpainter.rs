@@ -1,4 +1,4 @@
-//! Pictures that are filled in where a mask is white.
+//! Fills in pictures where a mask is white.
 
 use std::sync::Arc;
 
@@ -21,8 +21,8 @@ impl Inpainter {
         Self(service)
     }
 
-    /// Fills in a picture where its mask is white, and waits for it. All other pixels stay as they are, and so does
-    /// transparency.
+    /// Fills in a picture where its mask is white, and waits for it. All other pixels and the transparency do not
+    /// change.
     ///
     /// # Errors
     /// The mask has another size; the network fails.
@@ -30,7 +30,7 @@ impl Inpainter {
         self.submit(picture, mask, Terms::default())?.wait()
     }
 
-    /// The same, when the request's turn comes.
+    /// Submits a picture to fill in.
     ///
     /// # Errors
     /// As [`Upscaler::submit`](crate::Upscaler::submit).

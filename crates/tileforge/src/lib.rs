@@ -12,8 +12,8 @@
 //! # Ok(()) }
 //! ```
 //!
-//! A program makes one [`Host`], which holds the devices with their memory. Any number of engines run on it, each for any
-//! number of callers. An engine is of one kind, and opens as what it is:
+//! A program makes one [`Host`], which holds the devices with their memory. Any number of engines run on it, each for
+//! any number of callers. An engine opens as its own kind:
 //!
 //! | opens as | takes | gives |
 //! |---|---|---|
@@ -26,11 +26,11 @@
 //! | [`Encoder`], [`Decoder`] | a picture or a clip; a latent | a latent; a picture or a clip |
 //! | [`Tensors`] | tensors by name | tensors by name |
 //!
-//! Each has a method that waits, and `submit`, which gives a [`Request`]: wait for it, await it as a future, ask for its
-//! progress, or cancel it. Errors have a [kind](Error::kind).
+//! Each has a method that waits, and `submit`, which returns a [`Request`]: wait for it, await it as a future, read
+//! its progress, or cancel it. Errors have a [kind](Error::kind).
 //!
-//! Nothing of the process is touched, but one environment variable before ONNX Runtime is loaded: the one that keeps it
-//! from sending telemetry.
+//! The only global state of the process that this crate changes is one environment variable, set before ONNX Runtime
+//! is loaded: it disables ONNX Runtime's telemetry.
 
 /// The examples of the README are compiled with the tests.
 #[cfg(doctest)]

@@ -13,13 +13,13 @@ use crate::error::{Error, Result};
 /// The most bytes of an encoded picture that is not a file.
 const ENCODED_BYTES_MAXIMUM: u64 = 1 << 30;
 
-/// The most bytes of a picture's pixels that a task makes in memory. Larger ones go by rows, through `tileforge-runtime`.
+/// The most bytes of a result's pixels in memory. For larger pictures, `tileforge-runtime` works row by row.
 const MADE_BYTES_MAXIMUM: u64 = 4 << 30;
 
-/// What errors call a picture that is no file.
+/// The name of a picture without a file in errors.
 const IN_MEMORY: &str = "picture";
 
-/// The error without the name of a file that the caller does not know.
+/// The error without the name of a temporary file, which the caller does not know.
 fn in_memory(error: tileforge_image::Error) -> tileforge_image::Error {
     use tileforge_image::Error as E;
     let path = PathBuf::from(IN_MEMORY);
@@ -30,11 +30,11 @@ fn in_memory(error: tileforge_image::Error) -> tileforge_image::Error {
     }
 }
 
-/// A picture in memory, with its colour profile and what was said beside its pixels. Clones share the pixels.
+/// A picture in memory, with its colour profile and metadata. Clones share the pixels.
 #[derive(Clone, PartialEq)]
 pub struct Picture {
     header: Header,
-    /// Interleaved rows, each sample as [`Depth`] says.
+    /// Interleaved rows; [`Depth`] gives the format of a sample.
     rows: Arc<Vec<u8>>,
 }
 
@@ -45,7 +45,7 @@ impl std::fmt::Debug for Picture {
     }
 }
 
-/// Pixels that a caller has, interleaved: of each row so many samples as width and channels say.
+/// The caller's pixels, interleaved: each row has width times channels samples.
 #[derive(Clone, Copy, Debug)]
 pub struct Pixels<'p> {
     /// Width and height.
@@ -54,7 +54,7 @@ pub struct Pixels<'p> {
     pub colour: Colour,
     /// The samples.
     pub data: PixelData<'p>,
-    /// Samples from the beginning of a row to that of the next one; `None`: rows follow each other directly.
+    /// Samples from the start of a row to the start of the next; `None`: rows are contiguous.
     pub stride: Option<usize>,
 }
 
@@ -63,7 +63,7 @@ pub struct Pixels<'p> {
 pub enum PixelData<'p> {
     /// 8 bits: 0 is black, 255 white.
     Eight(&'p [u8]),
-    /// 16 bits, in the machine's order of bytes: 0 is black, 65535 white.
+    /// 16 bits, in native byte order: 0 is black, 65535 white.
     Sixteen(&'p [u16]),
     /// Floats: 0 is black, 1 white.
     Float(&'p [f32]),
@@ -74,7 +74,7 @@ pub enum PixelData<'p> {
 pub enum Samples {
     /// 8 bits.
     Eight(Vec<u8>),
-    /// 16 bits, in the machine's order of bytes.
+    /// 16 bits, in native byte order.
     Sixteen(Vec<u16>),
     /// Floats.
     Float(Vec<f32>),
@@ -95,13 +95,13 @@ impl Picture {
     /// megapixels, and 1 GiB of pixels.
     ///
     /// # Errors
-    /// It is no such picture, is damaged, or is too large.
+    /// The file has another format, is damaged, or is too large.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let limits = Limits::default();
         Self::of(ImageReader::open(path.as_ref(), &limits)?, &limits)
     }
 
-    /// Decodes a picture that is in memory.
+    /// Decodes an encoded picture in memory.
     ///
     /// # Errors
     /// As [`Picture::open`].
@@ -109,14 +109,14 @@ impl Picture {
         Self::from_reader(bytes, &Limits::default())
     }
 
-    /// Decodes a picture that a reader gives, to its end: at most 1 GiB, and within these limits, which are checked
-    /// before memory is used.
+    /// Decodes a picture from a reader, which is read to its end: at most 1 GiB of encoded bytes. `limits` are checked
+    /// before memory is used for pixels.
     ///
     /// # Errors
     /// As [`Picture::open`]; the reader fails.
     pub fn from_reader(reader: impl Read, limits: &Limits) -> Result<Self> {
         let name = Path::new(IN_MEMORY);
-        // Decoders go back and forth, as readers do not.
+        // Decoders seek, which a plain reader cannot.
         let mut file = tempfile::tempfile().map_err(Error::Temporary)?;
         let count = io::copy(&mut reader.take(ENCODED_BYTES_MAXIMUM + 1), &mut file).map_err(Error::Temporary)?;
         if count > ENCODED_BYTES_MAXIMUM {
@@ -141,8 +141,8 @@ impl Picture {
     /// Copies pixels.
     ///
     /// # Errors
-    /// [`Error::Pixels`]: there are no pixels, or fewer samples than the size says; the stride is shorter than a row; a
-    /// float is not finite.
+    /// [`Error::Pixels`]: there are no pixels, or fewer samples than the size needs; the stride is shorter than a row;
+    /// a float is not finite.
     pub fn from_pixels(pixels: Pixels<'_>) -> Result<Self> {
         let Pixels { size, colour, data, stride } = pixels;
         let wrong = |expected: String, found: String| Err(Error::Pixels { expected, found });
@@ -205,7 +205,7 @@ impl Picture {
         self.header.depth
     }
 
-    /// The samples as numbers of 8 bits, `[height, width, channels]`, rounded where they are deeper.
+    /// The samples in 8 bits, `[height, width, channels]`; deeper samples are rounded.
     pub fn to_eight(&self) -> Vec<u8> {
         match self.header.depth {
             Depth::Eight => self.rows.to_vec(),
@@ -214,7 +214,7 @@ impl Picture {
         }
     }
 
-    /// The samples in the picture's own depth, `[height, width, channels]`. Samples of 8 bits are not copied where no
+    /// The samples in the picture's own depth, `[height, width, channels]`. Samples of 8 bits are not copied if no
     /// clone shares them.
     pub fn into_samples(self) -> Samples {
         match self.header.depth {
@@ -241,10 +241,11 @@ impl Picture {
         }
     }
 
-    /// The picture as a file of a format. What the format cannot hold is rounded: see [`Picture::write`].
+    /// Encodes the picture as a file in memory. Samples deeper than the format allows are rounded: see
+    /// [`Picture::write`].
     ///
     /// # Errors
-    /// The format is not written, or does not hold such a picture: alpha in JPEG.
+    /// The format cannot be written, or does not hold such a picture: alpha in JPEG.
     pub fn encode(&self, format: Format) -> Result<Vec<u8>> {
         let folder = tempfile::tempdir().map_err(Error::Temporary)?;
         let path = folder.path().join(IN_MEMORY);
@@ -252,8 +253,8 @@ impl Picture {
         fs::read(&path).map_err(Error::Temporary)
     }
 
-    /// Writes the picture, in the format of the name's ending. The file appears when it is whole. PNG holds 8 and 16
-    /// bits, TIFF floats too, JPEG and WebP 8 bits.
+    /// Writes the picture, in the format of the name's ending. The file appears only when it is complete. PNG holds 8
+    /// and 16 bits, TIFF floats too, JPEG and WebP 8 bits.
     ///
     /// # Errors
     /// As [`Picture::encode`]; the file cannot be written.
@@ -284,10 +285,10 @@ impl Picture {
         })
     }
 
-    /// Adds it to the bytes that are held.
+    /// Adds the picture's bytes to `held`.
     ///
     /// # Errors
-    /// They are more than may be held.
+    /// The sum exceeds the limit.
     pub(crate) fn held_with(&self, held: &mut u64) -> tileforge_image::Result<()> {
         *held += self.rows.len() as u64;
         if *held <= MADE_BYTES_MAXIMUM {
@@ -297,7 +298,7 @@ impl Picture {
         Err(tileforge_image::Error::image(Path::new("result"), problem))
     }
 
-    /// What gives its rows.
+    /// A source of the picture's rows.
     pub(crate) fn source(self) -> PictureSource {
         PictureSource { name: PathBuf::from("picture"), picture: self, row: 0 }
     }
@@ -337,7 +338,7 @@ impl RowSource for PictureSource {
     }
 }
 
-/// The bytes of a picture's pixels, if they may be held in memory.
+/// The number of bytes of a picture's pixels, if at most `most`.
 fn held(header: &Header, most: u64, name: &Path) -> tileforge_image::Result<usize> {
     let bytes = header.bytes().filter(|bytes| *bytes <= most).and_then(|bytes| usize::try_from(bytes).ok());
     bytes.ok_or_else(|| {
@@ -346,10 +347,10 @@ fn held(header: &Header, most: u64, name: &Path) -> tileforge_image::Result<usiz
     })
 }
 
-/// Where a picture is when it is finished.
+/// The place for a finished picture.
 pub(crate) type Place = Arc<Mutex<Option<Picture>>>;
 
-/// What becomes of a picture that is finished.
+/// Receives a finished picture.
 type Taken = Box<dyn FnOnce(Picture) -> tileforge_image::Result<()> + Send>;
 
 /// Collects the rows of a picture.
@@ -360,7 +361,7 @@ pub(crate) struct Sink {
 }
 
 impl Sink {
-    /// A sink that puts the picture into a place.
+    /// A sink that puts the finished picture into a place.
     ///
     /// # Errors
     /// The picture is too large to be held.
@@ -371,7 +372,7 @@ impl Sink {
         })
     }
 
-    /// A sink that gives the picture away.
+    /// A sink that passes the finished picture to `taken`.
     ///
     /// # Errors
     /// The picture is too large to be held.

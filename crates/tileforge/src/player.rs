@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::picture::Picture;
 use crate::stream::{Stream, of_frames};
 
-/// An engine that turns frames into frames, each with what it made of the one before.
+/// An engine that turns frames into frames; each run takes the previous result, too.
 #[derive(Debug)]
 pub struct Player(Service<realtime::Player>);
 
@@ -16,8 +16,8 @@ impl Player {
         Self(service)
     }
 
-    /// Plays frames, which are taken one after the other on another thread: give an iterator that waits for a camera,
-    /// or a channel's. The stream holds a session from its first frame to its last.
+    /// Plays frames, which are taken one after the other on another thread: pass an iterator that waits for a camera
+    /// or a channel. The stream holds a session from its first frame to its last.
     ///
     /// # Errors
     /// As [`Upscaler::submit`](crate::Upscaler::submit).

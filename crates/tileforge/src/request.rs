@@ -9,8 +9,8 @@ use tileforge_runtime::host::{Handle, Progress};
 
 use crate::error::{Error, Result};
 
-/// A submitted request: wait for it, or await it as a [`Future`], whichever runtime polls it. Dropping it changes
-/// nothing: the request goes on.
+/// A submitted request: wait for it, or await it as a [`Future`] on any async runtime. Dropping it does not end the
+/// request.
 pub struct Request<T>(Box<dyn Waiting<T>>);
 
 impl<T> std::fmt::Debug for Request<T> {
@@ -20,7 +20,7 @@ impl<T> std::fmt::Debug for Request<T> {
 }
 
 impl<T: 'static> Request<T> {
-    /// A request whose result `finish` makes of what the task gives.
+    /// A request whose result `finish` makes from the task's output.
     pub(crate) fn new<O: Send + 'static>(
         handle: Handle<O>,
         finish: impl FnOnce(O) -> Result<T> + Send + 'static,
@@ -30,7 +30,7 @@ impl<T: 'static> Request<T> {
 }
 
 impl<T: 'static> Request<T> {
-    /// The same request, whose result becomes something else.
+    /// The same request with a converted result.
     pub fn map<U: 'static>(self, change: impl FnOnce(T) -> Result<U> + Send + 'static) -> Request<U> {
         Request(Box::new(Changing { request: self.0, change: Some(Box::new(change)) }))
     }
@@ -40,7 +40,7 @@ impl<T> Request<T> {
     /// Waits for the result.
     ///
     /// # Errors
-    /// Why the request failed; its [kind](Error::kind) says what can be done.
+    /// Why the request failed; its [kind](Error::kind) tells what the caller can do.
     pub fn wait(mut self) -> Result<T> {
         loop {
             if let Some(result) = self.0.wait_for(Duration::from_secs(3600)) {
@@ -49,22 +49,22 @@ impl<T> Request<T> {
         }
     }
 
-    /// Waits for the result no longer than this; `None` if there is none by then.
+    /// Waits for the result for at most `patience`; `None` if there is none by then.
     pub fn wait_for(&mut self, patience: Duration) -> Option<Result<T>> {
         self.0.wait_for(patience)
     }
 
-    /// How far it has come: tiles, steps or parts.
+    /// The request's progress: tiles, steps or parts.
     pub fn progress(&self) -> Progress {
         self.0.progress()
     }
 
-    /// How many requests are in front of it; `None` once its turn has come.
+    /// How many requests are ahead of it; `None` once its turn has come.
     pub fn place(&self) -> Option<usize> {
         self.0.place()
     }
 
-    /// Ends it. The answer is there at once; what runs for it ends after the node that is being computed.
+    /// Ends the request. The result is available at once; a run in progress ends after the current node.
     pub fn cancel(&self) {
         self.0.cancel();
     }
@@ -78,7 +78,7 @@ impl<T> Future for Request<T> {
     }
 }
 
-/// A handle whose output becomes something else.
+/// A handle with a converted output.
 trait Waiting<T>: Send {
     fn wait_for(&mut self, patience: Duration) -> Option<Result<T>>;
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<T>>;
@@ -128,7 +128,7 @@ impl<O: Send, T> Waiting<T> for Finishing<O, T> {
     }
 }
 
-/// A request whose result becomes something else.
+/// A request with a converted result.
 struct Changing<T, U> {
     request: Box<dyn Waiting<T>>,
     /// Until there is a result.

@@ -1,4 +1,4 @@
-//! Films and pictures that are restored.
+//! Restores films and pictures.
 
 use std::sync::Arc;
 
@@ -22,10 +22,10 @@ impl Restorer {
         Self(service)
     }
 
-    /// The size of what pictures of a size become.
+    /// The size of the result for pictures of a size.
     ///
     /// # Errors
-    /// The engine has no graph for the size that is wanted, or a side of it would have one pixel.
+    /// The engine has no graph for the wanted size, or a side of the result would have one pixel.
     pub fn size_of(&self, picture: Size, wanted: Wanted) -> Result<Size> {
         Ok(self.0.task().fitting(wanted).result(picture)?)
     }
@@ -38,7 +38,7 @@ impl Restorer {
         self.submit(picture, settings, Terms::default())?.wait()
     }
 
-    /// The same, when the request's turn comes.
+    /// Submits one picture to restore.
     ///
     /// # Errors
     /// As [`Upscaler::submit`](crate::Upscaler::submit).
@@ -48,12 +48,12 @@ impl Restorer {
         })
     }
 
-    /// Restores the frames of a film, all of which have one size, when the request's turn comes. The frames are taken
-    /// one after the other, on another thread.
+    /// Submits the frames of a film to restore. All frames must have one size. Frames are taken one after the other,
+    /// on another thread.
     ///
     /// # Errors
     /// As [`Upscaler::submit`](crate::Upscaler::submit). Waiting for the request fails if there is no frame, or if all
-    /// results together are too large to be held in memory.
+    /// results together are too large for memory.
     pub fn submit_film<I>(
         &self,
         frames: I,
@@ -90,8 +90,8 @@ impl Restorer {
         Ok(Request::new(handle, move |_| result(std::mem::take(&mut made.lock().0))))
     }
 
-    /// Restores the frames of a film, which are taken one after the other on another thread. Results come when the batch
-    /// after theirs has been computed.
+    /// Restores the frames of a film, which are taken one after the other on another thread. A result comes only after
+    /// the following batch has been computed.
     ///
     /// # Errors
     /// As [`Upscaler::submit`](crate::Upscaler::submit).

@@ -8,23 +8,23 @@ use tileforge_session::onnxruntime::{self, Search};
 
 use crate::error::Result;
 
-/// How a [`Host`] is made. By default it finds ONNX Runtime around the executable, keeps nothing on disk, and takes as
-/// much memory as the system gives.
+/// How a [`Host`] is made. By default, it looks for ONNX Runtime around the executable, stores nothing on disk, and
+/// takes as much memory as the system gives.
 #[derive(Clone, Debug, Default)]
 pub struct Setup {
-    /// The library of ONNX Runtime: `libonnxruntime.so`. `None`: it is looked for beside the executable and in the
-    /// folders of a release around it.
+    /// The library of ONNX Runtime: `libonnxruntime.so`. `None`: searched beside the executable and in the folders of
+    /// a release around it.
     pub onnxruntime: Option<PathBuf>,
-    /// Folders with libraries of providers that are not beside ONNX Runtime's, such as OpenVINO's. Only with
-    /// [`Setup::onnxruntime`], and only where this call is the one that loads ONNX Runtime.
+    /// Folders with provider libraries that are not beside ONNX Runtime's, such as OpenVINO's. Used only with
+    /// [`Setup::onnxruntime`], and only if this call loads ONNX Runtime.
     pub library_folders: Vec<PathBuf>,
-    /// Where things are kept that can be made again: graphs that were compiled for a GPU, engines out of archives and
-    /// registries. `None`: nothing is kept.
+    /// The folder for data that can be recreated: graphs compiled for a GPU, engines from archives and registries.
+    /// `None`: nothing is stored.
     pub cache: Option<PathBuf>,
     /// How much memory sessions may take.
     pub memory: HostOptions,
-    /// Large blocks of memory go back to the system when they are freed: a setting of the process's allocator, for
-    /// programs that are the process.
+    /// Returns large blocks of memory to the system when they are freed. This sets the allocator of the whole process,
+    /// so only the program itself should enable it, not a library.
     pub returns_large_blocks: bool,
 }
 

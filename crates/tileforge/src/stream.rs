@@ -1,4 +1,4 @@
-//! Frames that come one after the other, and their results.
+//! Streams of frames, and their results.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,13 +13,13 @@ use crate::error::{Error, Result};
 use crate::picture::{Picture, Sink};
 use crate::request::Request;
 
-/// Results that wait to be taken.
+/// The most results that wait to be taken.
 const AHEAD: usize = 2;
 
-/// How often the request is looked after while no result comes.
+/// How often the request is checked while no result comes.
 const PATIENCE: Duration = Duration::from_millis(50);
 
-/// What the result of a frame is, from the header of the frame.
+/// Returns the header of a result from the header of its frame.
 pub(crate) type HeaderOf = Box<dyn Fn(&Header) -> tileforge_runtime::Result<Header> + Send>;
 
 /// Takes a result.
@@ -28,14 +28,14 @@ pub(crate) type Take = Arc<dyn Fn(Picture) -> tileforge_image::Result<()> + Send
 /// A stream that has been opened.
 type OpenedFrames = tileforge_runtime::Result<Box<dyn FrameStream>>;
 
-/// The frames of a stream, and where their results go.
+/// The frames of a stream, and the receiver of their results.
 struct Frames {
     frames: Box<dyn Iterator<Item = Picture> + Send>,
     header: HeaderOf,
     take: Take,
 }
 
-/// What opens a stream of frames on another thread, from the headers of results, and where the results come.
+/// Returns a function that opens the stream of frames on another thread, and the receiver of the results.
 pub(crate) fn of_frames<I>(frames: I) -> (impl FnOnce(HeaderOf) -> OpenedFrames + Send + 'static, Receiver<Picture>)
 where
     I: IntoIterator<Item = Picture> + Send + 'static,
@@ -50,7 +50,7 @@ where
     (given_to(frames, Arc::new(take)), taken)
 }
 
-/// The same, where `take` gets the results.
+/// As [`of_frames`], but `take` receives the results.
 pub(crate) fn given_to<I>(frames: I, take: Take) -> impl FnOnce(HeaderOf) -> OpenedFrames + Send + 'static
 where
     I: IntoIterator<Item = Picture> + Send + 'static,
@@ -87,7 +87,7 @@ pub struct Stream<S = StreamStatistics> {
     results: Receiver<Picture>,
     request: Request<S>,
     ended: bool,
-    /// How it ended, until that is told.
+    /// How the stream ended, until this is returned.
     outcome: Option<Result<S>>,
 }
 
@@ -98,16 +98,16 @@ impl<S: Send + 'static> Stream<S> {
 }
 
 impl<S> Stream<S> {
-    /// Takes the results that are left, and says what the stream took.
+    /// Takes the remaining results, and returns the statistics of the stream.
     ///
     /// # Errors
-    /// Why it ended before its last frame.
+    /// Why the stream ended before its last frame.
     pub fn finish(mut self) -> Result<S> {
         while self.next().transpose()?.is_some() {}
         self.outcome.take().unwrap_or(Err(Error::Runtime(tileforge_runtime::Error::Taken)))
     }
 
-    /// The next result, if it comes within this time; `None` if it does not. Otherwise as [`Iterator::next`].
+    /// The next result, as from [`Iterator::next`]; `None` if none comes within `patience`.
     pub fn next_within(&mut self, patience: Duration) -> Option<Option<Result<Picture>>> {
         if !self.ended {
             let patience = match self.results.recv_timeout(patience) {
@@ -128,7 +128,7 @@ impl<S> Stream<S> {
         Some(self.outcome.take_if(|outcome| outcome.is_err()).and_then(Result::err).map(Err))
     }
 
-    /// Ends it. What runs for it ends after the node that is being computed.
+    /// Ends the stream. A run in progress ends after the current node.
     pub fn cancel(&self) {
         self.request.cancel();
     }

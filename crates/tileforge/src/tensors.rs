@@ -9,7 +9,7 @@ use tileforge_session::{Tensor, TensorInfo};
 use crate::error::Result;
 use crate::request::Request;
 
-/// A network that takes and gives tensors by name, for any number of callers.
+/// A network with tensors by name, for any number of callers.
 #[derive(Debug)]
 pub struct Tensors(Service<Runner>);
 
@@ -18,8 +18,8 @@ impl Tensors {
         Self(service)
     }
 
-    /// The inputs in the graph's order. A length that requests choose is open; so is the number of samples where any
-    /// number is taken.
+    /// The inputs in the graph's order. A length that requests choose is open; so is the number of samples if any
+    /// number is allowed.
     pub fn inputs(&self) -> Vec<TensorInfo> {
         self.0.task().inputs()
     }
@@ -29,9 +29,9 @@ impl Tensors {
         self.0.task().outputs()
     }
 
-    /// Runs the network, and waits for its outputs. Inputs that are carried over from a run before are zeros where
-    /// they are left out. Where the inputs have an axis of samples, there may be any number of them; they run together with
-    /// those of other requests where that changes no byte, or the request's terms allow rounding.
+    /// Runs the network, and waits for its outputs. Carried inputs that are left out are zeros. If the inputs have a
+    /// batch axis, any number of samples is allowed. They run together with samples of other requests if that changes
+    /// no byte, or if the request's terms allow rounding.
     ///
     /// # Errors
     /// An input is missing, or has a type or shape that the engine has no graph for.
@@ -39,7 +39,7 @@ impl Tensors {
         self.submit(inputs, Terms::default())?.wait()
     }
 
-    /// The same, when the request's turn comes.
+    /// Submits inputs to run.
     ///
     /// # Errors
     /// As [`Upscaler::submit`](crate::Upscaler::submit).

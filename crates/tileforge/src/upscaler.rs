@@ -13,14 +13,14 @@ use crate::error::{Error, Result};
 use crate::picture::{Picture, Place, Sink};
 use crate::request::Request;
 
-/// How pictures are cut and run. The default is the best for each picture on the best provider.
+/// How pictures are cut and run. The default chooses the best tiles for each picture, on the best provider.
 #[derive(Clone, Debug, Default)]
 pub struct Upscale {
     /// Where the engine runs.
     pub placement: Placement,
     /// The tile's size in input pixels, one of the engine's; `None`: the best for each picture.
     pub tile: Option<Size>,
-    /// Tiles in one run; `None`: the most that the engine has a graph for.
+    /// Tiles in one run; `None`: the largest batch of the engine's graphs.
     pub batch: Option<usize>,
     /// How transparency is enlarged.
     pub alpha: Alpha,
@@ -49,10 +49,10 @@ impl Upscaler {
         self.submit(picture, Terms::default())?.wait()
     }
 
-    /// Enlarges a picture, when its turn comes.
+    /// Submits a picture to enlarge.
     ///
     /// # Errors
-    /// No more requests are taken, or the request's time is over before there is room in the queue.
+    /// The service is closed; or the deadline passes, or the request is cancelled, before there is room in the queue.
     pub fn submit(&self, picture: Picture, terms: impl Into<Terms>) -> Result<Request<Picture>> {
         let place: Place = Arc::new(Mutex::new(None));
         let made = place.clone();

@@ -1,4 +1,4 @@
-//! What the user can do about an error. The libraries' errors speak of their domain; flags are named here alone.
+//! Advice for the user about an error. The libraries' errors do not name flags: only this module does.
 
 use tileforge_engine::Error as EngineError;
 use tileforge_engine_builder::portable::NotCompiled;
@@ -14,7 +14,7 @@ use tileforge_tensorrt::{Error as PlanError, LibraryVersion};
 
 use super::RTX_LIB;
 
-/// What to do about options that do not go together.
+/// Advice about options that contradict each other.
 fn request(problem: &RequestError) -> Option<String> {
     Some(match problem {
         RequestError::OfOneNetwork => "leave --set, --chunk and --frames out, or choose one with --component".into(),
@@ -47,7 +47,7 @@ fn request(problem: &RequestError) -> Option<String> {
     })
 }
 
-/// What to do next, where that is known.
+/// Advice for an error, if there is any.
 pub(super) fn on(error: &Error) -> Option<String> {
     Some(match error {
         Error::NoEffect { option, users, .. } => format!("leave {} out, or build {users}", flag(*option)),
@@ -150,7 +150,7 @@ fn setup() -> &'static str {
     if installation::built_in().is_some() { "make setup" } else { "runtime setup" }
 }
 
-/// What to do where plans for RTX GPUs cannot be built.
+/// Advice if plans for RTX GPUs cannot be built.
 pub(super) fn missing_builder(error: &PlanError) -> Option<String> {
     let portable = "or build an engine without plans, which CUDA and the CPU run, with --portable";
     let release = LibraryVersion::EXPECTED;
@@ -191,7 +191,7 @@ fn engine(error: &EngineError) -> Option<String> {
     })
 }
 
-/// What to do where engines do not get into a registry.
+/// Advice if engines cannot be pushed to a registry.
 pub(super) fn registry(error: &RegistryError) -> Option<String> {
     Some(match error {
         RegistryError::Engine(error) => return engine(error),

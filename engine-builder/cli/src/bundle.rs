@@ -156,7 +156,7 @@ fn check_all_weights(bundle: &Bundle) -> Result<(), Failure> {
     bundle.engines().into_iter().try_for_each(|(_, engine)| Ok(check_weights(engine)?))
 }
 
-/// Compares the files that a graph takes its weights from with those that it was written with.
+/// Compares a graph's weight files with those that it was written with.
 fn verify_graph(path: &Path) -> CommandResult {
     tileforge_graph::load(path)?;
     let files = tileforge_graph::check_weight_files(path, &digests(Progress::new()))?;

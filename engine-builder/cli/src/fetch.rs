@@ -6,7 +6,7 @@ use std::time::Duration;
 use tileforge_engine_builder::{Hub, ModelFile, fetch};
 use tileforge_terminal::{Progress, report};
 
-/// How long a server may send nothing.
+/// How long a server may send nothing before the download counts as interrupted.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 const HELP: &str = "\

@@ -90,7 +90,7 @@ fn text(entries: &[Entry]) -> String {
     lines.join("\n")
 }
 
-/// What the chosen engine takes, and beside it the others.
+/// A line about the chosen engine, with the other candidates.
 fn line(entry: &Entry, choice: &Candidate) -> String {
     let plan = choice.plan_bytes.map_or("–".into(), size);
     let least = time(choice).unwrap_or("–".into());
@@ -102,7 +102,7 @@ fn line(entry: &Entry, choice: &Candidate) -> String {
     format!("{:5}  {memory:>9} {plan:>9} {least:>18}  {}", choice.precision.name(), notes.join(", "))
 }
 
-/// "0.144 – 1.595 ms": what a run takes at least, with all that fits in the cache and with nothing in it.
+/// "0.144 – 1.595 ms": the least time of a run if everything fits in the cache, and if nothing does.
 fn time(candidate: &Candidate) -> Option<String> {
     let [least, uncached] = [candidate.least_microseconds()?, candidate.uncached_microseconds?];
     let milliseconds = |microseconds: u64| microseconds as f64 / 1e3;

@@ -40,7 +40,7 @@ fn targets() -> impl TypedValueParser<Value = Target> {
 
 pub(super) fn run(arguments: &Arguments, libraries: &Libraries) -> CommandResult {
     let path = &graph_of(&arguments.model)?;
-    // As it would become part of an engine, for a file of another program.
+    // A file of another program is linted in the form that it would have in an engine.
     let model = match foreign::is_foreign(path)? {
         true => {
             if !arguments.json {
@@ -67,7 +67,7 @@ pub(super) fn run(arguments: &Arguments, libraries: &Libraries) -> CommandResult
     Ok(report.check_shown(&path.to_string_lossy())?)
 }
 
-/// What a file of another program is, and how an engine is built of it.
+/// Reports the facts about another program's file, and how to build an engine from it.
 fn tell(survey: &Survey, path: &Path) {
     for (name, fact) in survey.facts() {
         report(&format!("{name:<16} {fact}"));
@@ -77,7 +77,7 @@ fn tell(survey: &Survey, path: &Path) {
     report(&format!("{:<16} `engine-builder build {} --task {task} --profile NAME -o ENGINE`", "next", path.display()));
 }
 
-/// The file of a graph: the path itself, or the first graph of the engine that is there or has this name.
+/// The file of a graph: the path itself, or the first graph of the engine with this path or name.
 fn graph_of(path: &Path) -> Result<PathBuf, Failure> {
     if path.extension().is_some_and(|extension| extension == "onnx") || path.is_file() {
         return Ok(path.to_owned());
@@ -87,7 +87,7 @@ fn graph_of(path: &Path) -> Result<PathBuf, Failure> {
     graph.ok_or_else(|| Failure::Usage(format!("{}: the engine has no graph", path.display())))
 }
 
-/// Asks the builder beside ONNX Runtime's library.
+/// Lints with the builder beside ONNX Runtime's library.
 fn by_builder(model: &Model, capabilities: &[ComputeCapability], libraries: &Libraries) -> Result<LintReport, Failure> {
     let environment = libraries.environment()?;
     let builder = PlanBuilder::beside(environment.library(), &libraries.plan_program()?).map_err(Error::Plan)?;

@@ -1,5 +1,5 @@
-//! The program `engine-builder`: ONNX graphs and checkpoints to engines. Results go to standard output, messages to
-//! standard error.
+//! The program `engine-builder`: turns ONNX graphs and checkpoints into engines. Results go to standard output,
+//! messages to standard error.
 
 mod advice;
 mod build;
@@ -56,7 +56,7 @@ struct Arguments {
     command: Command,
 }
 
-/// How this program ends.
+/// The exit codes of this program.
 const EXITS: [Exit; 6] = [Exit::Done, Exit::Failed, Exit::Usage, Exit::DoesNotFit, Exit::Gate, Exit::Stopped];
 
 #[derive(Subcommand)]
@@ -124,11 +124,11 @@ enum Failure {
     Usage(String),
     /// The library's error.
     Builder(Error),
-    /// Something between engines and a registry failed.
+    /// An operation with engines and a registry failed.
     Registry(tileforge_registry::Error),
     /// A result cannot be printed.
     Print(PrintError),
-    /// Some engines of several were not built, and their errors have been printed.
+    /// Some of several engines were not built. Their errors have been printed.
     Partly {
         /// How many.
         failed: usize,
@@ -189,12 +189,12 @@ impl terminal::Failure for Failure {
     }
 }
 
-/// Prints a result for people.
+/// Prints a human-readable result.
 fn result(text: &str) -> CommandResult {
     print(text).map_err(Failure::Print)
 }
 
-/// Prints a result for machines.
+/// Prints a machine-readable result.
 fn result_json(value: &impl serde::Serialize) -> CommandResult {
     print_json(value).map_err(Failure::Print)
 }
@@ -230,27 +230,27 @@ fn main() -> ExitCode {
     })
 }
 
-/// Where the libraries are that a build needs, as far as the user says.
+/// The places of the libraries that a build needs, if the user names them.
 pub(crate) struct Libraries {
     onnxruntime: Option<PathBuf>,
     tensorrt_rtx: Option<PathBuf>,
 }
 
 impl Libraries {
-    /// Those of the arguments, else of the environment's variables.
+    /// The places from the arguments, else from the environment variables.
     fn new(ort_lib: Option<PathBuf>, rtx_lib: Option<PathBuf>) -> Self {
         let variable = env::var_os(RTX_LIB).map(PathBuf::from).filter(|path| !path.as_os_str().is_empty());
         Self { onnxruntime: ort_lib, tensorrt_rtx: rtx_lib.or(variable) }
     }
 
-    /// What this process builds engines with.
+    /// The environment in which this process builds engines.
     fn environment(&self) -> Result<Environment, Failure> {
         let variable = env::var_os("ORT_DYLIB_PATH").map(PathBuf::from);
         let search = Search::first_named([("--ort-lib", self.onnxruntime.clone()), ("ORT_DYLIB_PATH", variable)]);
         Ok(Environment::new(onnxruntime::load(&search)?).with_cache(cache_folder()).returning_large_blocks())
     }
 
-    /// How this program starts itself to build one plan, and with which library.
+    /// The command line and library with which this program starts itself to build one plan.
     fn plan_program(&self) -> Result<PlanProgram, Failure> {
         let program = env::current_exe().map_err(|source| Error::File {
             path: "engine-builder".into(),
@@ -279,7 +279,7 @@ mod tests {
         Arguments::command().debug_assert();
     }
 
-    /// Those of every help and of the documents: people paste them.
+    /// The examples of every help text and of the documents: users paste them.
     #[test]
     fn every_example_parses() {
         terminal::testing::check_examples::<Arguments>();

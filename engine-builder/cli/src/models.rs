@@ -1,4 +1,4 @@
-//! `engine-builder models`: the models that this source tree describes, and whose weights are here.
+//! `engine-builder models`: the models that this source tree describes, and whether their weights are on this machine.
 
 use super::{CommandResult, result, result_json};
 use serde::Serialize;
@@ -63,12 +63,12 @@ pub(super) fn run(arguments: &Arguments) -> CommandResult {
     result(&models.iter().map(line).collect::<Vec<_>>().join("\n"))
 }
 
-/// Folders in a sentence.
+/// The folders as a phrase for a sentence.
 pub(super) fn list(folders: &[PathBuf]) -> String {
     folders.iter().map(|folder| folder.display().to_string()).collect::<Vec<_>>().join(", ")
 }
 
-/// What `--json` prints of a model.
+/// What `--json` prints for a model.
 #[derive(Serialize)]
 struct Shown<'a> {
     #[serde(flatten)]
@@ -77,8 +77,8 @@ struct Shown<'a> {
     available: bool,
 }
 
-/// The folders `models/` below the current folder, beside the executable, of its installation, and of the source tree
-/// that it was built in. A folder need not be there.
+/// The folders `models/` below the current folder, beside the executable, in its installation, and in the source tree
+/// that it was built in. A folder need not exist.
 pub(super) fn model_folders() -> Vec<PathBuf> {
     std::iter::once("models".into()).chain(installed("models")).collect()
 }

@@ -1,4 +1,4 @@
-//! What users name: models and engines that are here. A path that is there always wins over a name.
+//! Models and engines that the user names. An existing path always takes precedence over a name.
 
 use super::Failure;
 use super::models::model_folders;
@@ -7,7 +7,7 @@ use tileforge_engine::NamedEngines;
 use tileforge_engine_builder::{Error, ModelFile};
 use tileforge_terminal::engine_folders;
 
-/// What a build is of: the path itself if it is there or cannot be a name, else the file of the model of this name.
+/// The model of a build: the path itself if it exists or cannot be a name, else the file of the model of this name.
 pub(super) fn model(model: &Path) -> Result<PathBuf, Failure> {
     let is_name = model.extension().is_none() && model.to_str().is_some_and(tileforge_files::is_plain);
     if !is_name || model.symlink_metadata().is_ok() {

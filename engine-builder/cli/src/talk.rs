@@ -28,7 +28,7 @@ impl Progress for Shown {
     }
 }
 
-/// Shows notes alone: of several engines that are built at the same time.
+/// Shows only notes, when several engines are built at the same time.
 pub(super) struct Noted;
 
 impl Progress for Noted {

@@ -19,10 +19,10 @@ use crate::{Error, Result, Source};
 /// A graph of the engine.
 pub(super) struct EngineGraph {
     pub(super) record: Graph,
-    /// For each size that is run for the gates, the file of the graph of that size as it was exported.
+    /// The files of the exported graphs, one for each size that the gates run.
     pub(super) references: Vec<PathBuf>,
-    /// An FP32 graph that rounds as this graph does on its target; set if running this graph here would not show that
-    /// rounding.
+    /// An FP32 graph that rounds as this graph does on its target; set if this graph would round differently on this
+    /// machine.
     pub(super) emulation: Option<PathBuf>,
 }
 
@@ -37,13 +37,13 @@ pub(super) struct Written {
 /// A graph that is written to the engine, before its conversion.
 struct Planned<'m> {
     model: &'m Model,
-    /// Of the graph, not optimised.
+    /// The record of the graph before it is optimised.
     record: Graph,
     references: Vec<PathBuf>,
 }
 
-/// What the engine's graphs will be, and which of the files `references` of its graphs of fixed sizes they are measured
-/// against.
+/// The engine's planned graphs, each with the reference files that it is measured against. `references` has the files
+/// of the graphs of fixed sizes.
 fn planned<'m>(job: &Job<'_>, graphs: &'m Graphs, references: &[PathBuf]) -> Result<Vec<Planned<'m>>> {
     let measured = references.iter().zip(&job.coverage.is_run).map(|(file, is_run)| is_run.then_some(file));
     let record = |file, inputs, outputs, any_size| {
@@ -94,15 +94,15 @@ pub(super) fn write_graphs(
     let mut converted = precision::convert(job, &models, (smallest, file), scratch)?;
     let paths_in =
         |folder: &Path| -> Vec<PathBuf> { planned.iter().map(|planned| folder.join(&planned.record.file)).collect() };
-    // Fusions are stored for FP32 engines of CPUs only. In other types, ONNX Runtime would store Casts for what its CPU
-    // kernels lack, and 8-bit graphs in this processor's form. TensorRT fuses by itself and does not know ONNX
-    // Runtime's own operators.
+    // Fusions are stored for FP32 engines of CPUs only. In other types, ONNX Runtime would store Casts for operators
+    // that its CPU kernels lack, and 8-bit graphs in the form for this processor. TensorRT fuses by itself and does
+    // not know ONNX Runtime's own operators.
     let optimise = job.precision == Precision::Fp32 && job.provider == Provider::Cpu;
     let unfused = scratch.join("unfused");
     let mut folded = Vec::new();
     if optimise {
-        // ONNX Runtime would compute 16-bit weights in 32 bits, and store them in each fused graph, which cannot have
-        // 2 GB. Weights in 32 bits stay in the file that all graphs share.
+        // ONNX Runtime would compute 16-bit weights in 32 bits and store them in each fused graph, whose file is
+        // limited to 2 GB. Weights in 32 bits stay in the file that all graphs share.
         folded = converted.models.iter().map(fold_weight_casts).collect::<Result<_, _>>()?;
         fs::create_dir(&unfused).map_err(|e| Error::file(&unfused, "create", e))?;
         write(&folded.iter().collect::<Vec<_>>(), &paths_in(&unfused), &unfused)?;
@@ -114,7 +114,7 @@ pub(super) fn write_graphs(
             Some(folded) => optimised(job.environment, &folded, &unfused.join(&record.file), model.nodes.len())?,
             None => None,
         };
-        // Shapes of operators that are ONNX Runtime's own are not known, so the graph before fusions counts.
+        // The shapes of ONNX Runtime's own operators are not known, so the graph before fusions is counted.
         let record = Graph {
             values_bytes: values_bytes(job, model, record, &graphs.fixed)?,
             optimised: optimised.is_some(),
@@ -127,7 +127,7 @@ pub(super) fn write_graphs(
     }
     write(&converted.models.iter().collect::<Vec<_>>(), &paths_in(staging), staging)?;
     for graph in written.iter_mut().filter(|graph| !graph.references.is_empty()) {
-        // Of the file, so that it points into the engine's own weights.
+        // Loaded from the file, so that it points into the engine's own weights.
         let model = tileforge_graph::load(staging.join(&graph.record.file))?;
         if let Some(emulation) = precision::emulation(&model, job.provider)? {
             let path = scratch.join(format!("emulated-{}", graph.record.file));
@@ -139,8 +139,8 @@ pub(super) fn write_graphs(
     Ok(Written { graphs: written, graph_sha256, converted })
 }
 
-/// Bytes of the values that a run of a graph holds at once at most. Where its sizes are free: those of the largest graph
-/// of fixed sizes and the same batch, times as many as its largest picture has more pixels.
+/// The largest number of bytes that the values of a graph hold at once in a run. For a graph of free sizes: the bytes
+/// of the largest graph of fixed sizes with the same batch, scaled by the number of pixels.
 fn values_bytes(job: &Job<'_>, model: &Model, record: &Graph, fixed: &[Model]) -> Result<Option<u64>> {
     let peak = |model: &Model| model.with_leaves_last().peak().map(|(_, bytes)| bytes);
     if !record.any_size {
@@ -163,8 +163,8 @@ pub(super) fn file_name(model: &Model) -> Result<String> {
     Ok(format!("model-{}.onnx", shape_text(model, 0)?))
 }
 
-/// A name for each graph. Where several have the same shape of the first input, such as those for texts of several
-/// lengths, the shape of the next input that tells them apart follows it.
+/// A name for each graph. Where several graphs have the same shape of the first input, such as graphs for texts of
+/// several lengths, the name also has the shape of the next input that differs.
 pub(crate) fn file_names(models: &[Model]) -> Result<Vec<String>> {
     let name = |model: &Model| {
         let first = shape_text(model, 0)?;

@@ -1,4 +1,4 @@
-//! Gates and self-test: what the engine's graphs compute, beside the graphs as they were exported.
+//! Gates and self-test: the outputs of the engine's graphs compared with the outputs of the exported graphs.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -22,7 +22,7 @@ pub(super) struct Measured {
     /// Gates of speed.
     pub(super) speed: Vec<Gate>,
     pub(super) selftest: SelfTest,
-    /// Bytes that runs of a graph took, by its file, where the library says it.
+    /// Bytes of memory that runs of a graph took, by the graph's file, where ONNX Runtime reports them.
     pub(super) peaks: BTreeMap<String, u64>,
 }
 
@@ -45,16 +45,16 @@ pub(super) fn measure(
     let mut done = 0;
     for graph in graphs {
         let file = graph.emulation.clone().unwrap_or_else(|| staging.join(&graph.record.file));
-        // Of a graph that is run in several sizes, the worst counts.
+        // For a graph that runs in several sizes, the worst figure counts.
         let (mut figures, mut rounding) = (Vec::new(), Vec::new());
         for reference in &graph.references {
             let trial = Trial::with_progress(job, reference, &converted.judged, scratch, &ran)?;
             let Ran { measurement: measured, outputs, peak_bytes } = trial.measure_file(&file, &ran)?;
-            // ONNX Runtime's kernels also stand in for another device, and its graphs for others' operators. What memory
-            // they take says nothing about those.
+            // ONNX Runtime's CPU kernels also stand in for another device, and an emulation stands in for the engine's
+            // graph. Their memory says nothing about the engine on its device.
             let is_own = job.provider == Provider::Cpu && graph.emulation.is_none();
             if let Some(bytes) = peak_bytes.filter(|bytes| *bytes > 0 && is_own) {
-                // Where sizes are free, a larger picture takes more.
+                // Where sizes are free, a larger picture takes more memory.
                 let elements = |shape: &[usize]| shape.iter().product::<usize>();
                 let known = trial.sample().iter().map(|(_, tensor)| elements(tensor.shape())).max().unwrap_or(0);
                 let wanted = graph.record.inputs.values().map(|shape| elements(shape)).max().unwrap_or(0);
@@ -65,7 +65,8 @@ pub(super) fn measure(
             figures.push(measured);
             rounding.extend(amplified);
             done += 1;
-            // Speed is their purpose. It is measured only where the engine runs: a CPU says nothing about a GPU.
+            // These precisions exist for speed. Speed is measured only on the target's kind of device: a CPU says
+            // nothing about a GPU.
             let is_for_speed = matches!(job.precision, Precision::Int8 | Precision::Bf16);
             if is_for_speed && job.provider.is_on_processor() && done == runs {
                 let rivals = converted.rivals(reference, scratch)?;
@@ -79,8 +80,8 @@ pub(super) fn measure(
             }
             if selftest.is_none() {
                 let path = staging.join(SELFTEST_FILE);
-                // The self-test asks whether another machine computes what this one computed. So it expects the
-                // engine's own output, not that of FP32.
+                // The self-test checks that another machine computes the same outputs as this one. So it expects the
+                // engine's own output, not the FP32 output.
                 let expected = if job.precision == Precision::Fp32 { trial.reference().clone() } else { outputs };
                 selftest::write(&path, &views(trial.sample()), &views(&expected))?;
                 let tolerance = selftest_tolerance(job.precision, amplified.as_ref());
@@ -108,8 +109,8 @@ pub(super) fn measure(
     Ok(Measured { gates, speed, selftest, peaks })
 }
 
-/// What rounding alone does to a network in FP32 that chooses or that missed a floor; `None` for others, whose floors
-/// stay. Fewer bits are judged by what people see, whatever the network does with them.
+/// How much a network in FP32 amplifies rounding, if it makes choices or missed a floor; `None` for others, whose
+/// floors stay. Floors of lower precisions follow from visible differences, whatever the network does with rounding.
 fn amplification(
     job: &Job<'_>,
     trial: &Trial<'_>,
@@ -120,13 +121,15 @@ fn amplification(
     if job.precision != Precision::Fp32 || measured.reaches(job.floors) && !trial.chooses {
         return Ok(None);
     }
-    // Rounding changes a few choices of a small tile, or none. Of a large one, which takes long, it changes many.
+    // In a small tile, rounding changes few choices or none, so several samples are needed. In a large tile it changes
+    // many choices, and each run takes long.
     trial.amplification(reference, if smallest { 4 } else { 1 })
 }
 
-/// Largest error of the self-test on another machine, over the output's range. Processors round differently: in FP32 in
-/// the last bits, in 16 bits in the eleventh or eighth bit. In 8 bits, a value between two quantised values may become
-/// either. Where rounding was measured, twice its error is allowed, up to a tenth.
+/// The largest error that the self-test allows on another machine, over the output's range. Processors round
+/// differently: in FP32 in the last bits, in 16 bits in the eleventh or eighth bit. In 8 bits, a value between two
+/// quantised values may become either of them. Where the effect of rounding was measured, twice its error is allowed,
+/// up to a tenth.
 fn selftest_tolerance(precision: Precision, rounding: Option<&Measurement>) -> f64 {
     let of_rounding = rounding.map_or(0.0, |rounding| (2.0 * rounding.maximum_error).min(0.1));
     let of_precision: f64 = match precision {

@@ -1,4 +1,4 @@
-//! The gate of an 8-bit plan's speed. No GPU is here, so the least times of two plans are compared.
+//! The speed gate of an 8-bit plan. It needs no GPU: it compares the least times of two plans.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -10,11 +10,11 @@ use tileforge_tensorrt::LeastTimes;
 use crate::Result;
 use crate::rtx::{BuiltPlan, PlanJob, build_plan};
 
-/// How many times the least time of an FP16 plan is that of the engine's plan: a bound against a bound, not measured.
+/// The least time of an FP16 plan divided by the least time of the engine's plan: a ratio of two bounds, not measured.
 const LEAST_TIME_OF_FP16: &str = "least_time_of_fp16_over_own";
 
-/// The gate of the graph `file`, whose plan has the least time `own`, and that is `in_fp16` in that precision. `None`
-/// if the FP16 plan's program or the GPU's rates are not known.
+/// The gate of the graph `file`: `own` is the least time of its plan, `in_fp16` is the same graph in FP16. `None` if
+/// the FP16 plan's program or the GPU's rates are not known.
 ///
 /// # Errors
 /// The builder refuses the graph in FP16, or a file cannot be read or written.

@@ -1,9 +1,9 @@
-//! How well an engine's tiles join: measured on the network, for the runtime to choose tiles by.
+//! How well an engine's tiles join: measured on the network, so that the runtime can choose tiles.
 //!
-//! A transformer cuts a tile into other windows than the whole picture, and attends to what the tile shows. A deep
-//! convolution network sees further than tiles can overlap. So tiles differ from the whole picture, small ones most.
-//! Every smaller tile is compared here with tiles of 256×256 that overlap by 32: both against the network on a whole
-//! picture of two such tiles.
+//! A transformer divides a tile into other windows than the whole picture, and attends only to the tile. A deep
+//! convolution network sees further than tiles can overlap. So tiled results differ from the result of the whole
+//! picture, most for small tiles. This module compares every smaller tile with tiles of 256×256 that overlap by 32:
+//! both against the network's result for a whole picture of two such tiles.
 
 use std::path::Path;
 
@@ -24,21 +24,21 @@ use crate::{Error, Result, Source, Tile};
 const SIDE: usize = 256;
 const OVERLAP: usize = 32;
 
-/// Overlaps that are tried, the largest first, in eighths of a tile's shorter side.
+/// The overlaps to try, the largest first, in eighths of a tile's shorter side.
 const EIGHTHS: [u32; 4] = [4, 3, 2, 1];
 
 /// Tiles along each side of the part of the picture that small tiles are measured in.
 const ACROSS: u32 = 3;
 
-/// Rows that are filled up at least, in a picture that is a little smaller than the tile.
+/// The least number of mirrored rows, for a picture that is a little smaller than the tile.
 const LEAST_FILLED: u32 = 8;
 
-/// The picture that is cut: none of those that the gates are measured on.
+/// The number of the test picture. The gates measure on other pictures.
 const PICTURE: usize = 1;
 
-/// Measures the tiles of an engine's graphs that are smaller than the one they are compared with. `None` where there is
-/// nothing to compare: tiles join exactly, the engine lacks that tile or smaller ones, the graph has one size, or the calibration budget or this
-/// machine's memory does not allow it.
+/// Measures the tiles of an engine's graphs that are smaller than the reference tile. `None` if there is nothing to
+/// compare: tiles join exactly, the engine lacks the reference tile or smaller tiles, the graph has one size, or the
+/// calibration budget or this machine's memory does not allow it.
 pub(super) fn measure_tiling(
     source: &Source,
     job: &Job<'_>,
@@ -52,7 +52,7 @@ pub(super) fn measure_tiling(
     let reference = Size { width: reference, height: reference };
     let is_exact = radius.is_some_and(|radius| Overlap::automatic(Some(radius), reference).margin >= radius);
     let mut tiles: Vec<Size> = graphs.iter().filter_map(|graph| tile_of(graph, &interface)).collect();
-    // Without that tile, there is no choice that measuring could improve: the largest one is taken.
+    // Without the reference tile, measuring could not improve the choice: the runtime takes the largest tile.
     let has_reference = tiles.contains(&reference);
     tiles.retain(|tile| tile.width < reference.width || tile.height < reference.height);
     tiles.dedup();
@@ -111,7 +111,7 @@ fn side(length: usize) -> u32 {
     u32::try_from(length).unwrap_or(u32::MAX)
 }
 
-/// Half of the calibration budget is for this, beside all of it for calibration and gates.
+/// Tiling may use half of the calibration budget, in addition to the whole budget of calibration and gates.
 fn is_affordable(graphs: &[&Model], budget: CalibrationBudget) -> bool {
     let operations = graphs.iter().map(|graph| graph.operations()).fold(0, u64::saturating_add);
     operations <= budget.operations() / 2
@@ -126,7 +126,7 @@ fn tile_of(graph: &Model, interface: &Upscale) -> Option<Size> {
     }
 }
 
-/// A picture that the network took at once.
+/// A picture that the network processed in one run.
 struct Whole {
     size: Size,
     /// `[channels, height, width]`.
@@ -140,13 +140,13 @@ struct Network<'n> {
     environment: &'n Environment,
     interface: &'n Upscale,
     radius: Option<u32>,
-    /// Tiles start at multiples of this.
+    /// Tiles start at multiples of this many pixels.
     multiple: u32,
     scratch: &'n Path,
 }
 
 impl Network<'_> {
-    /// A session of a graph. Its file is not needed afterwards.
+    /// A session of a graph. The graph's file is not needed afterwards.
     fn open(&self, graph: &Model) -> Result<Session> {
         let folder = tempfile::Builder::new().prefix("tiling-").tempdir_in(self.scratch);
         let folder = folder.map_err(|e| Error::file(self.scratch, "write to", e))?;
@@ -155,7 +155,7 @@ impl Network<'_> {
         Ok(Session::open(self.environment, &path, &SessionOptions::default())?)
     }
 
-    /// The overlaps of a tile from the largest down to the last that reaches the floor, and one more.
+    /// Measures the overlaps of a tile, the largest first, until one misses the floor. That overlap is included.
     fn overlaps(
         &self,
         whole: &Whole,
@@ -186,7 +186,7 @@ impl Network<'_> {
         Ok(found)
     }
 
-    /// PSNR in dB of one tile that is larger than a picture, and filled up with mirrored pixels.
+    /// PSNR in dB of one tile that is larger than a picture: mirrored pixels fill the rest of the tile.
     fn filled_db(&self, source: &Source, job: &Job<'_>, size: Size, tile: Size, graph: &Model) -> Result<f64> {
         let of = Tile { height: size.height as usize, width: size.width as usize };
         let Some(whole) = source.graph_of_tile(of)? else { return missing() };
@@ -221,8 +221,8 @@ impl Network<'_> {
         Ok(difference_db(&whole, &part, channels, side(scale), &axis(size.width), &axis(size.height)))
     }
 
-    /// PSNR in dB of tiles against the whole picture. Small tiles are measured in its middle, between the centres of
-    /// the outer ones of [`ACROSS`] · [`ACROSS`]: what they leave out is like what they cover.
+    /// PSNR in dB of tiles against the whole picture. Small tiles are measured in the middle of the picture, between
+    /// the centres of the outer tiles of [`ACROSS`] · [`ACROSS`]: the rest of the picture would give similar values.
     fn psnr_db(&self, whole: &Whole, graph: &Model, tile: Size, overlap: Overlap) -> Result<f64> {
         let [columns, rows] = [(tile.width, whole.size.width), (tile.height, whole.size.height)]
             .map(|(tile, length)| Part::new(tile, length, overlap.pixels, self.multiple));
@@ -249,12 +249,12 @@ impl Network<'_> {
     }
 }
 
-/// The part of an axis that tiles are run in, and what of it counts.
+/// The part of an axis that is cut into tiles, and the pixels of it that count.
 struct Part {
     /// Its first pixel.
     start: u32,
     length: u32,
-    /// Pixels at each end that do not count, because fewer tiles cover them than usual.
+    /// Pixels at each end that do not count, because fewer tiles than usual cover them.
     left_out: u32,
 }
 
@@ -274,7 +274,7 @@ impl Part {
     }
 }
 
-/// PSNR in dB of what tiles made of a part of the picture, rounded to what other machines measure, too.
+/// PSNR in dB of the tiled part of the picture, rounded so that other machines get the same figure.
 fn difference_db(whole: &Whole, found: &[f32], channels: usize, scale: u32, columns: &Part, rows: &Part) -> f64 {
     let scale = scale as usize;
     let [width, height] = [whole.size.width, whole.size.height].map(|length| length as usize * scale);
@@ -295,7 +295,7 @@ fn difference_db(whole: &Whole, found: &[f32], channels: usize, scale: u32, colu
     let range = f64::from(high - low).max(f64::from(f32::EPSILON));
     let mean = squares / (channels * across.len() * down.len()).max(1) as f64;
     let psnr_db = 10.0 * (range * range / mean).log10();
-    // Values that are no numbers are no pictures; the gates refuse their network.
+    // NaN counts as 0 dB; the gates refuse a network that gives NaN.
     if psnr_db.is_nan() { 0.0 } else { (psnr_db.min(EXACT_DB) * 100.0).round() / 100.0 }
 }
 

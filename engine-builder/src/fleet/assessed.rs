@@ -11,28 +11,29 @@ use std::path::Path;
 use tileforge_contract::{Precision, Provider};
 use tileforge_graph::Model;
 
-/// What a card would get of a network.
+/// A network's possible engines for a card.
 #[derive(Debug, Clone, Serialize)]
 pub struct Entry {
     /// The card's profile.
     pub card: String,
-    /// The model as it was asked for.
+    /// The model as the caller names it.
     pub model: String,
-    /// The part of the engine, where there are several.
+    /// The part of the engine, for an engine of several parts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub part: Option<String>,
-    /// Graphs that the card has no memory for.
+    /// Graphs that do not fit in the card's memory.
     pub too_large: Vec<String>,
-    /// Engines that it has memory for, all of the same size. The first is in the precision that `build` would choose.
+    /// Engines that fit in the card's memory, all of the same size. The first is in the precision that `build` would
+    /// choose.
     pub candidates: Vec<Candidate>,
-    /// The precision of the one to build; `None` if the card has memory for none.
+    /// The precision of the engine to build; `None` if no engine fits in the card's memory.
     pub chosen: Option<Precision>,
-    /// Why there is no candidate in a precision that the card computes in.
+    /// For each supported precision without a candidate, the builder's refusal.
     pub refused: Vec<String>,
 }
 
 impl Entry {
-    /// The model, and of an engine of several parts this one.
+    /// The model, and the part's name for an engine of several parts.
     pub fn name(&self) -> String {
         let part = self.part.as_ref().map_or(String::new(), |part| format!("/{part}"));
         format!("{}{part}", self.model)
@@ -47,11 +48,11 @@ impl Entry {
 /// Precisions that an engine may have instead of 16 bits.
 const IN_8_BITS: [Precision; 2] = [Precision::Int8, Precision::Fp8];
 
-/// What each of the profiles of `prepared` would get of `model`. Without a builder, or for GPUs that compile engines
-/// themselves, figures are estimated. `scratch` is an empty folder.
+/// The entry of `model` for each profile in `prepared`. Without a builder, or for GPUs that compile engines
+/// themselves, the figures are estimates. `scratch` is an empty folder.
 ///
 /// # Errors
-/// A profile is not one of a GPU; a graph cannot be made. What the builder refuses is no error, but in the result.
+/// A profile is not for a GPU; a graph cannot be made. A refusal of the builder is not an error: the entry records it.
 pub fn assess(
     model: &str,
     prepared: &PreparedBuild,
@@ -77,7 +78,7 @@ pub fn assess(
                 refused: Vec::new(),
             };
             progress.begin(&format!("{}: {}", entry.card, entry.name()), 1);
-            // A model file that states a precision has its reason.
+            // A precision in a model file was chosen for a reason, so no other one is tried.
             let is_free = profile.precision == target.stated_precision();
             entry.assess(&mut maker, source, profile, device, is_free)?;
             progress.step();
@@ -128,7 +129,7 @@ fn batch(model: &Model) -> Option<usize> {
     model.inputs.first()?.ty.dims.first()?.fixed()
 }
 
-/// The one that could be fastest. The first stays where another one is not faster, or where that is not known.
+/// The candidate that could be fastest. The first one stays unless another one is known to be faster.
 fn fastest(candidates: &[Candidate]) -> Option<&Candidate> {
     let mut best = candidates.first()?;
     for candidate in &candidates[1..] {
@@ -170,7 +171,7 @@ mod tests {
         };
         assert_eq!(chosen([[10, 20], [9, 19], [9, 18]]), Precision::Int8);
         assert_eq!(chosen([[10, 20], [12, 19], [8, 18]]), Precision::Fp8);
-        // Faster only if the cache holds all, or only if it holds nothing.
+        // Faster only if everything fits in the cache, or only if nothing does.
         assert_eq!(chosen([[10, 20], [5, 21], [11, 12]]), Precision::Fp16);
         let unknown = [of(Precision::Fp16, [None; 2]), of(Precision::Int8, [Some(1); 2])];
         assert_eq!(fastest(&unknown).unwrap().precision, Precision::Fp16);

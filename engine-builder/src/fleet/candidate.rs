@@ -14,7 +14,7 @@ use tileforge_engine::manifest::PlanFigures;
 use tileforge_graph::Model;
 use tileforge_tensorrt::{LeastTimes, Program};
 
-/// Bytes of a card's memory that are not for engines: CUDA's context, the provider's kernels, a desktop.
+/// Bytes of a card's memory that engines cannot use: CUDA's context, the provider's kernels, a desktop.
 const RESERVED: u64 = 1 << 30;
 
 /// An engine in one precision.
@@ -22,40 +22,40 @@ const RESERVED: u64 = 1 << 30;
 pub struct Candidate {
     /// The precision of its network.
     pub precision: Precision,
-    /// The file of its largest graph that the card holds, which has the shape of the first input in its name.
+    /// The file of its largest graph that fits on the card. Its name has the shape of the first input.
     pub graph: String,
-    /// How the figures are known.
+    /// The source of the figures.
     pub evidence: Evidence,
     /// Bytes of the card's memory that one session takes: weights, activations, inputs and outputs.
     pub memory_bytes: u64,
     /// Bytes of the plan's file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub plan_bytes: Option<u64>,
-    /// What a run of the plan takes.
+    /// Figures of one run of the plan.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub figures: Option<PlanFigures>,
-    /// Microseconds that a run takes at least if nothing stays in the card's cache.
+    /// The least microseconds of a run if the card's cache holds nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub uncached_microseconds: Option<u64>,
 }
 
-/// How figures are known.
+/// The source of a candidate's figures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Evidence {
-    /// NVIDIA's builder built the plan, and they are read from it.
+    /// NVIDIA's builder built the plan; the figures are read from the plan.
     Built,
-    /// They follow from the graph's shapes. TensorRT compiles it on the card itself.
+    /// The figures follow from the graph's shapes. TensorRT compiles the graph on the card itself.
     Estimated,
 }
 
 impl Candidate {
-    /// Microseconds that a run takes at least; `None` where the card's rates or the plan's program are not known.
+    /// The least microseconds of a run; `None` where the card's rates or the plan's program are not known.
     pub fn least_microseconds(&self) -> Option<u64> {
         self.figures.and_then(|figures| figures.least_microseconds)
     }
 
-    /// Whether it must be expected to be faster than another one, by the rates of the card.
+    /// Whether it is expected to be faster than another candidate, by the card's rates.
     pub(super) fn is_faster_than(&self, other: &Self) -> bool {
         self.least_times().zip(other.least_times()).is_some_and(|(own, other)| own.speed_over(&other) > 1.0)
     }
@@ -66,29 +66,29 @@ impl Candidate {
         Some(LeastTimes { cached, uncached })
     }
 
-    /// Whether a card holds it.
+    /// Whether it fits in a card's memory.
     pub(super) fn fits(&self, device: &Device) -> bool {
         self.memory_bytes.saturating_add(RESERVED) <= device.memory.bytes
     }
 }
 
-/// What the builder makes of a graph in a precision.
+/// The builder's result for a graph in a precision.
 enum Outcome {
     Plan {
         bytes: u64,
         program: Option<Program>,
     },
-    /// The network has no layer for the precision.
+    /// The network has no layer that can use the precision.
     NoLayer,
     /// The builder refuses the graph.
     Refused(String),
 }
 
-/// Makes candidates. A plan that several cards share is built once.
+/// Makes candidates. A plan that suits several cards is built once.
 pub(super) struct Maker<'m> {
     /// `None`: no plan can be built, so figures are estimated.
     builder: Option<&'m PlanBuilder>,
-    /// A folder for what is needed meanwhile.
+    /// A folder for temporary files.
     scratch: &'m Path,
     outcomes: HashMap<String, Outcome>,
 }
@@ -98,9 +98,9 @@ impl<'m> Maker<'m> {
         Self { builder, scratch, outcomes: HashMap::new() }
     }
 
-    /// The candidate of the graph `file`, as it was exported, in the precision of a profile. `network` tells networks
-    /// apart. `None` if the network has no layer for that precision, or if the builder refuses it, which `refused` then
-    /// says.
+    /// The candidate of the exported graph `file` in the precision of a profile. `network` distinguishes networks.
+    /// `None` if the network has no layer for that precision, or if the builder refuses it; the refusal is added to
+    /// `refused`.
     pub(super) fn make(
         &mut self,
         network: &str,
@@ -158,7 +158,7 @@ fn estimate(model: &Model, ports: u64) -> u64 {
     weights.saturating_add(values)
 }
 
-/// Builds a plan, and keeps what is known of it.
+/// Builds a plan and returns its size and program.
 fn outcome(job: &PlanJob<'_>, model: &Model, file: &str, profile: &Profile, scratch: &Path) -> Result<Outcome> {
     let Some(mut converted) = precision::uncalibrated(model, profile.precision, profile.provider)? else {
         return Ok(Outcome::NoLayer);

@@ -14,7 +14,7 @@ pub struct Fleet {
     pub cards: Vec<String>,
     /// Models: names, or paths of checkpoints, graphs, pipelines and model files.
     pub models: Vec<String>,
-    /// Sizes of the pictures in pixels, in the place of those of model files and profiles.
+    /// Sizes of the pictures in pixels; they replace the sizes of model files and profiles.
     #[serde(default, deserialize_with = "sizes")]
     pub sizes: Vec<Size>,
 }

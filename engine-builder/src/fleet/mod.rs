@@ -1,5 +1,5 @@
-//! Which engines several cards need: for each card and model, the size and the precision whose plan the card holds and
-//! can run fastest. Plans are built and read; nothing runs.
+//! Which engines several cards need: for each card and model, the size and the precision of the fastest plan that fits
+//! on the card. Plans are built and read; nothing is run.
 //!
 //! | module | holds |
 //! |---|---|

@@ -1,5 +1,5 @@
-//! Graphs that compute shapes, completed for one size by ONNX Runtime: its shape inference knows every operator, and what
-//! follows from sizes alone becomes constant.
+//! Graphs that compute shapes, completed for one size by ONNX Runtime: its shape inference knows every operator, and
+//! values that follow from sizes alone become constants.
 
 use crate::{Error, Result};
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,15 +9,15 @@ use tileforge_engine::exchange;
 use tileforge_graph::{Model, Opset, WeightStorage, save};
 use tileforge_session::{Environment, OptimisationLevel, Session, SessionOptions};
 
-/// What completes graphs.
+/// Completes graphs with ONNX Runtime.
 #[derive(Debug, Clone)]
 pub(crate) struct Folding {
     environment: Environment,
-    /// The file, for errors.
+    /// The file, for error messages.
     path: PathBuf,
 }
 
-/// Operators that read sizes, or make values of sizes.
+/// Operators that read sizes or make values from sizes.
 const OF_SHAPES: [&str; 5] = ["Shape", "Size", "ConstantOfShape", "Range", "NonZero"];
 
 impl Folding {
@@ -29,7 +29,7 @@ impl Folding {
         &self.environment
     }
 
-    /// Whether a graph is complete as it is: all types are known, and no sizes are computed in it.
+    /// Whether a graph needs no folding: all types are known, and it computes no sizes.
     pub(super) fn is_complete(model: &Model) -> bool {
         let outputs = || model.nodes.iter().flat_map(|node| &node.outputs).filter(|name| !name.is_empty());
         let computes_sizes = |operator: &str| OF_SHAPES.contains(&operator);
@@ -37,17 +37,18 @@ impl Folding {
             && !model.nodes.iter().any(|node| computes_sizes(&node.operator))
     }
 
-    /// The graph for fixed shapes of its inputs.
+    /// The graph for fixed input shapes.
     ///
     /// # Errors
-    /// The graph does not take these shapes, ONNX Runtime refuses it, or it needs more memory than there is.
+    /// The graph does not take these shapes, ONNX Runtime refuses it, or it needs more memory than is available.
     pub(crate) fn of_shapes(&self, model: &Model, shapes: &Shapes) -> Result<Model> {
         let fixed = model.specialised(shapes)?;
         if Self::is_complete(&fixed) {
             return Ok(fixed);
         }
         check_memory(&fixed)?;
-        // It goes with this call: weights in its files are mapped, and an open file needs no name.
+        // The folder is removed when this call returns. Weights in its files are mapped, and an open file needs no
+        // name.
         let folder = exchange::temporary(&std::env::temp_dir())?;
         let (source, target) = (folder.path().join("model.onnx"), folder.path().join("folded.onnx"));
         save(&fixed, &source, WeightStorage::Copy)?;
@@ -58,7 +59,7 @@ impl Folding {
         };
         Session::open(&self.environment, &source, &options).map_err(|error| refused(&self.path, &error))?;
         let mut folded = tileforge_graph::load(&target)?;
-        // The weights that it left alone are those of the file from elsewhere, not of this copy of it.
+        // Unchanged weights refer to the original file again, not to the copy in the temporary folder.
         for (name, weight) in &mut folded.weights {
             if let Some(original) = model.weights.get(name)
                 && original.data_type() == weight.data_type()
@@ -76,21 +77,21 @@ impl Folding {
     }
 }
 
-/// The sets that nodes use: ONNX Runtime lists all that it knows.
+/// The opsets that nodes use: ONNX Runtime lists every opset that it knows.
 fn used_opsets(model: &Model) -> Vec<Opset> {
     let used: BTreeSet<&str> = model.nodes.iter().map(|node| node.domain.as_str()).chain([""]).collect();
     let sets: BTreeMap<&str, &Opset> = model.opsets.iter().map(|set| (set.domain.as_str(), set)).collect();
     used.into_iter().filter_map(|domain| sets.get(domain).copied().cloned()).collect()
 }
 
-/// What ONNX Runtime says of a file, about that file.
+/// An error of ONNX Runtime about a file, with the file's path.
 pub(super) fn refused(path: &Path, error: &tileforge_session::Error) -> Error {
     let causes = std::iter::successors(Some(error as &dyn std::error::Error), |error| error.source());
     let text = causes.map(ToString::to_string).collect::<Vec<_>>().join(": ");
     Error::input(path, format!("ONNX Runtime does not take it: {}", tileforge_files::bounded(text)))
 }
 
-/// Refuses graphs whose known values alone need more memory than there is: ONNX Runtime would end with the process.
+/// Refuses graphs whose known values alone need more memory than is available: ONNX Runtime would end the process.
 pub(super) fn check_memory(model: &Model) -> Result<()> {
     let (Some((node, bytes)), Some(available)) = (model.peak(), tileforge_session::available_memory()) else {
         return Ok(());

@@ -1,4 +1,4 @@
-//! ONNX files that other programs wrote: from a few words about their meaning to a graph with a contract.
+//! ONNX files of other programs: turns a short description of their meaning into a graph with a contract.
 //!
 //! | module | holds |
 //! |---|---|
@@ -25,21 +25,21 @@ use tileforge_session::Environment;
 
 pub(crate) use fold::Folding;
 
-/// A graph from elsewhere with what its tensors mean.
+/// A graph of another program with the meaning of its tensors.
 #[derive(Debug)]
 pub(crate) struct Foreign {
-    /// The graph in the form that the contract says.
+    /// The graph in the form that the contract states.
     pub(crate) model: Model,
     pub(crate) contract: Contract,
-    /// Where shapes are computed in the graph: how it is completed for each size.
+    /// If the graph computes shapes: completes it for each size.
     pub(crate) folding: Option<Folding>,
 }
 
 impl Foreign {
-    /// Opens a file. What is not said is found by running it on the CPU.
+    /// Opens a file. Facts that are not given are found by running the graph on the CPU.
     ///
     /// # Errors
-    /// The file cannot be used, nothing says what it is for, or what is said does not fit it.
+    /// The file cannot be used, its purpose is not given, or the given facts contradict the file.
     pub(crate) fn open(
         path: &Path,
         said: &ForeignRecipe,
@@ -67,7 +67,7 @@ impl Foreign {
     }
 }
 
-/// Checks that what is said goes together.
+/// Checks that the given facts fit together.
 fn check(path: &Path, said: &ForeignRecipe) -> Result<()> {
     let ForeignRecipe { task, contract, .. } = said;
     let of_pictures = ForeignRecipe { task: None, contract: None, ..said.clone() };
@@ -83,7 +83,7 @@ fn check(path: &Path, said: &ForeignRecipe) -> Result<()> {
     }
 }
 
-/// The precisions that a file's author has run it in.
+/// The precisions that the file's author has used.
 fn safe_precisions(graph: &ForeignGraph) -> Vec<Precision> {
     if graph.file.half { vec![Precision::Fp32, Precision::Fp16] } else { vec![Precision::Fp32] }
 }

@@ -1,5 +1,5 @@
-//! Runs of a graph on the CPU, which show what no file says: scale, sizes that it takes, and whether the pictures of a
-//! batch are independent.
+//! Runs of a graph on the CPU that find what no file states: the scale, the sizes that the graph takes, and whether
+//! the pictures of a batch are independent.
 
 use super::fold::refused;
 use crate::test_image::discs;
@@ -11,15 +11,15 @@ use tileforge_graph::{Model, WeightStorage, save};
 use tileforge_session::{Cancel, Environment, OptimisationLevel, Session, SessionOptions, Tensor};
 use tracing::subscriber::NoSubscriber;
 
-/// What heights and widths may have to be multiples of.
+/// Values that heights and widths may have to be multiples of.
 const MULTIPLES: [usize; 7] = [1, 2, 4, 8, 16, 32, 64];
-/// The least side of a picture that shows the scale: beyond what networks reflect at their edges.
+/// The least side of a picture that shows the scale: larger than the reflection padding of networks.
 const SIDE: usize = 24;
-/// How much two pictures of a batch may differ from the same ones alone, over the range: ONNX Runtime may round
-/// otherwise.
+/// The largest difference, over the range, between two pictures in a batch and the same pictures alone: ONNX Runtime
+/// may round differently.
 const TOLERANCE: f32 = 1e-4;
 
-/// What heights and widths a network takes, and what it makes of them.
+/// The heights and widths that a network takes, and its output's scale.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Found {
     /// Output pixels for each input pixel, along each side.
@@ -28,11 +28,11 @@ pub(super) struct Found {
     pub(super) multiple: usize,
     /// The least side.
     pub(super) minimum: usize,
-    /// It takes several pictures, and computes each as if it were alone.
+    /// Whether it takes several pictures in one run and computes each as if it were alone.
     pub(super) batches: bool,
 }
 
-/// A graph in the contract's form, open on the CPU.
+/// A session on the CPU for a graph in the contract's form.
 pub(super) struct Probe<'a> {
     path: &'a Path,
     session: Session,
@@ -42,7 +42,7 @@ pub(super) struct Probe<'a> {
 }
 
 impl<'a> Probe<'a> {
-    /// `path` is the file's, for errors.
+    /// `path` is the file's path, for error messages.
     pub(super) fn open(
         path: &'a Path,
         environment: &Environment,
@@ -65,7 +65,8 @@ impl<'a> Probe<'a> {
         Ok(Found { scale, multiple: 1, minimum: 1, batches: batch > 1 })
     }
 
-    /// Tries multiples until two sizes that are no multiples of more give pictures of the same scale.
+    /// Tries multiples in ascending order. Stops when two sizes that are multiples of no larger candidate give the
+    /// same scale.
     pub(super) fn free(&mut self, said: Option<usize>, batch: Option<usize>) -> Result<Found> {
         let mut first = None;
         let candidates: Vec<usize> = said.map_or_else(|| MULTIPLES.to_vec(), |multiple| vec![multiple]);
@@ -107,7 +108,7 @@ impl<'a> Probe<'a> {
         sides.find(|side| self.scale_of(batch, [*side; 2]) == Ok(scale)).unwrap_or(known)
     }
 
-    /// Whether two pictures in one run are those of two runs.
+    /// Whether two pictures in one run give the same outputs as in two runs.
     fn batches(&mut self, size: [usize; 2]) -> Result<bool> {
         let of = |probe: &mut Self, numbers: &[u64]| probe.run(numbers, size).ok();
         let (Some(both), Some(one), Some(other)) = (of(self, &[1, 2]), of(self, &[1]), of(self, &[2])) else {
@@ -119,7 +120,7 @@ impl<'a> Probe<'a> {
         Ok(both.len() == alone.len() && both.iter().zip(&alone).all(close))
     }
 
-    /// How many times larger the output's sides are, which must both be.
+    /// The scale of the output's sides, which must be the same for both.
     fn scale_of(&mut self, batch: usize, size: [usize; 2]) -> Result<usize, String> {
         let made = self.run(&(0..batch as u64).collect::<Vec<_>>(), size).map_err(|error| error.to_string())?;
         let [height, width] = size;
@@ -139,7 +140,7 @@ impl<'a> Probe<'a> {
         let shape = IxDyn(&[numbers.len(), self.channels, height, width]);
         let picture = ArrayD::from_shape_vec(shape, values.collect());
         let picture = Tensor::from(picture.map_err(|e| tileforge_graph::Error::Graph(e.to_string()))?);
-        // A size that the network does not take is an answer here, and no error that anybody has to read.
+        // A refused size is an answer here, and not an error for the user.
         let run = || self.session.run(&[(&self.name, &picture)], &Cancel::default());
         let made = tracing::subscriber::with_default(NoSubscriber::default(), run)?;
         let made = made.into_iter().next().ok_or_else(|| tileforge_graph::Error::Graph("it makes nothing".into()))?;

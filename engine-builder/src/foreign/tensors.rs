@@ -1,4 +1,4 @@
-//! Networks whose tensors mean nothing to anybody else, and contracts that the user wrote.
+//! Networks whose tensors have no meaning to the runtime, and contracts that the user wrote.
 
 use super::fold::Folding;
 use super::wrap::{Form, Wrapping, with_plain_names};
@@ -12,8 +12,8 @@ use tileforge_graph::{DataType, Dim, Model, Port};
 
 /// A graph for the task `tensors`.
 ///
-/// The first axis is a batch where it is free. Other free axes are lengths of their own, told apart by the names that
-/// the file gives them.
+/// The first axis is a batch if it is free. Other free axes are independent lengths; the names in the file distinguish
+/// them.
 pub(super) fn open(path: &Path, graph: ForeignGraph, folding: Folding) -> Result<Foreign> {
     let safe_precisions = safe_precisions(&graph);
     let model = in_known_types(path, with_plain_names(graph.model), &BTreeMap::new())?;
@@ -39,7 +39,7 @@ pub(super) fn open(path: &Path, graph: ForeignGraph, folding: Folding) -> Result
     finished(model, contract, folding)
 }
 
-/// A graph with a contract that somebody wrote.
+/// A graph with a contract that the user wrote.
 pub(super) fn with_contract(
     path: &Path,
     graph: ForeignGraph,
@@ -97,11 +97,11 @@ fn finished(model: Model, contract: Contract, folding: Folding) -> Result<Foreig
     }
 }
 
-/// The graph with FP32 at its ends, and INT64 where it takes whole numbers.
+/// The graph with FP32 inputs and outputs, and INT64 for integer inputs.
 fn in_known_types(path: &Path, model: Model, wanted: &BTreeMap<&str, DataType>) -> Result<Model> {
     let form = |port: &Port, is_input: bool| {
         let own = port.ty.data_type;
-        // Gates and self-tests compare floats, so whole numbers come out as them.
+        // Gates and self-tests compare floats, so integer outputs become floats.
         let known = if own.is_float() || !is_input { DataType::F32 } else { DataType::I64 };
         let to = wanted.get(port.name.as_str()).copied().unwrap_or(known);
         Form { data_type: (own != to).then_some(to), ..Form::default() }
@@ -124,10 +124,10 @@ fn in_known_types(path: &Path, model: Model, wanted: &BTreeMap<&str, DataType>) 
     wrapping.finish()
 }
 
-/// The free axes of a graph's inputs, by the names of their sizes.
+/// The free axes of a graph's inputs, by their symbolic names.
 struct Kinds(BTreeMap<String, fn(Extent) -> Axis>);
 
-/// Lengths that are not the batch.
+/// Axes for lengths other than the batch.
 const FREE: [fn(Extent) -> Axis; 3] = [Axis::Height, Axis::Width, Axis::Frames];
 
 impl Kinds {
@@ -170,7 +170,7 @@ impl Kinds {
     }
 }
 
-/// The axes of the outputs: how their lengths follow from those of the inputs, looked at for several sizes.
+/// The axes of the outputs: how their lengths follow from the input lengths, found by trying several sizes.
 fn output_axes(
     path: &Path,
     model: &Model,

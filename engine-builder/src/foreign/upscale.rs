@@ -12,7 +12,7 @@ use tileforge_engine::manifest::ForeignRecipe;
 use tileforge_exporter::foreign::{ForeignGraph, Layout, Picture, receptive_field};
 use tileforge_graph::{DataType, Dim, Model, Reach};
 
-/// Sides of the pictures at which the receptive field is looked at, at least.
+/// The least sides of the pictures that the receptive field is measured on.
 const SIDES: [usize; 3] = [64, 96, 128];
 
 pub(super) fn open(
@@ -99,7 +99,7 @@ fn summary(contract: &tileforge_contract::Contract, found: &Found, fixed: Option
     format!("  found: ×{}, {sizes}{field}", found.scale)
 }
 
-/// The picture of a graph. Where shape inference does not tell its output's axes, ONNX Runtime's does.
+/// The picture tensors of a graph. Where our shape inference does not find the output's axes, ONNX Runtime's does.
 fn picture_of(path: &Path, model: &Model, folding: &Folding) -> Result<Picture> {
     let wrong = |reason: String| {
         Error::input(path, format!("{reason}; for other networks, give a contract or the task tensors"))
@@ -187,13 +187,13 @@ fn fix_batch(model: &mut Model) -> Result<()> {
     Ok(model.infer_types()?)
 }
 
-/// How far it sees: where sizes are free, for two of them.
+/// The receptive field: for free sizes, measured in two sizes.
 fn seen(model: &Model, picture: &Picture, found: &Found, folding: &Folding) -> Result<Reach, String> {
     let [_, rows, columns] = picture.input.dims.each_ref().map(Dim::fixed);
     let sizes = match rows.zip(columns) {
         Some((rows, columns)) => vec![[rows, columns]],
         None => {
-            // Multiples of what strides and windows have.
+            // Multiples that suit strides and windows.
             let unit = least_common_multiple(found.multiple, 32);
             let [small, middle, large] = SIDES.map(|side| side.max(found.minimum).next_multiple_of(unit));
             vec![[small, middle.max(small + unit)], [large.max(small + 2 * unit), small]]

@@ -1,27 +1,27 @@
-//! Nodes in front of a graph and behind it, so that pictures go in and come out in the one form that the runtime has:
-//! `[batch, channels, height, width]` of FP32, red, green, blue.
+//! Nodes before and after a graph, so that pictures have the runtime's one form: `[batch, channels, height, width]` of
+//! FP32, red, green, blue.
 
 use crate::Result;
 use std::collections::BTreeMap;
 use tileforge_graph::rewrite::{Names, reads_within};
 use tileforge_graph::{Attribute, DataType, Model, Node, Port, Weight};
 
-/// What stands between a tensor of the contract and one of the file.
+/// The conversion between a tensor of the contract and a tensor of the file.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Form {
-    /// The order of the file's axes in the contract's: `[0, 2, 3, 1]` for rows of pixels.
+    /// The order of the file's axes in terms of the contract's axes: `[0, 2, 3, 1]` for channels-last.
     pub(super) axes: Option<[i64; 4]>,
-    /// The file has blue first.
+    /// Whether the file has blue first.
     pub(super) reversed: bool,
-    /// What is subtracted from each channel, and what it is divided by.
+    /// The mean that is subtracted from each channel, and the deviation that it is divided by.
     pub(super) normalisation: Option<([f32; 3], [f32; 3])>,
-    /// Values are rounded and kept between these, for whole numbers.
+    /// The bounds that values are clamped to after rounding, for integers.
     pub(super) bounds: Option<[f32; 2]>,
     /// The element type in the contract, if the file's is another one.
     pub(super) data_type: Option<DataType>,
 }
 
-/// A graph that gets nodes at its ends.
+/// A graph that gets nodes at its inputs and outputs.
 pub(super) struct Wrapping {
     names: Names,
     model: Model,
@@ -104,7 +104,7 @@ impl Wrapping {
         Ok(())
     }
 
-    /// Graphs within nodes read values by their names, which are others' now.
+    /// Subgraphs within nodes read values by name, and these names now belong to other values.
     fn refuse_within(&self, name: &str) -> Result<()> {
         match self.model.nodes.iter().find(|node| reads_within(node).contains(name)) {
             None => Ok(()),
@@ -117,7 +117,7 @@ impl Wrapping {
         }
     }
 
-    /// The graph with its new ends.
+    /// The graph with its new inputs and outputs.
     pub(super) fn finish(self) -> Result<Model> {
         let Self { mut model, mut front, behind, .. } = self;
         front.append(&mut model.nodes);
@@ -129,7 +129,7 @@ impl Wrapping {
     }
 }
 
-/// Nodes that follow each other.
+/// A chain of nodes.
 struct Chain<'w> {
     front: bool,
     wrapping: &'w mut Wrapping,
@@ -170,7 +170,7 @@ impl Chain<'_> {
         Ok(())
     }
 
-    /// The other order of the channels.
+    /// Reverses the order of the channels.
     fn reverse(&mut self, form: &Form) -> Result<()> {
         if form.reversed {
             let bytes = [2_i64, 1, 0].iter().flat_map(|place| place.to_le_bytes()).collect();
@@ -213,7 +213,7 @@ fn inverse(axes: [i64; 4]) -> [i64; 4] {
     inverse
 }
 
-/// Names that no contract allows, changed to ones that it does.
+/// Replaces names that a contract does not allow.
 pub(super) fn with_plain_names(mut model: Model) -> Model {
     let mut names = Names::new(&model);
     let is_plain = |name: &str| !name.is_empty() && name.len() <= 256 && !name.chars().any(char::is_control);

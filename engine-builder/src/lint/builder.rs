@@ -1,4 +1,4 @@
-//! Asking NVIDIA's builder for RTX GPUs.
+//! A lint that uses NVIDIA's builder for RTX GPUs.
 
 use super::{Finding, LintReport, Severity, Target, lint};
 use crate::rtx::{PlanBuilder, prepare};
@@ -8,7 +8,7 @@ use std::path::Path;
 use tileforge_graph::{Model, WeightStorage, save};
 use tileforge_tensorrt::{BuildOptions, ComputeCapability, Error as PlanError, Progress};
 
-/// What NVIDIA's builder says of a graph: it builds a plan, which is thrown away. `scratch` is a folder for it.
+/// Lints a graph with NVIDIA's builder: it builds a plan, which is discarded. `scratch` is a folder for the plan.
 ///
 /// # Errors
 /// A file cannot be written, or the builder cannot be used. A refusal is a finding.

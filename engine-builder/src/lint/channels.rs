@@ -4,12 +4,12 @@ use super::{Findings, Severity};
 use tileforge_graph::rewrite::is_layer;
 use tileforge_graph::{DataType, Model, Node};
 
-/// Tensor cores multiply in half precision with multiples of 8 channels; other numbers are filled up
+/// Tensor cores multiply in half precision with multiples of 8 channels; other numbers are padded
 /// (<https://docs.nvidia.com/deeplearning/performance/dl-performance-convolutional/index.html>, tensor core
 /// requirements).
 const MULTIPLE: usize = 8;
 
-/// Hints at layers in half precision with other numbers of channels. In FP32 there is nothing to gain.
+/// Adds hints about layers in half precision with other numbers of channels. In FP32 there is nothing to gain.
 pub(super) fn check(model: &Model, node: &Node, findings: &mut Findings) {
     if !is_layer(model, node) {
         return;

@@ -1,4 +1,4 @@
-//! What TensorRT's ONNX parser would refuse, or would run in another way, found without a GPU.
+//! Finds, without a GPU, what TensorRT's ONNX parser would refuse or run differently.
 //!
 //! For TensorRT 10 and 11, the lint knows the parser's published table of operators and types, the restrictions beside
 //! that table, and the rules of strongly typed networks, the only kind that TensorRT 11 has. The parser has the last
@@ -26,9 +26,9 @@ use tileforge_graph::{DataType, Model, Node};
 pub enum Severity {
     /// TensorRT refuses the graph, or a part of it goes to another provider.
     Error,
-    /// It works, but the user should know something.
+    /// The graph works, but the user should know something.
     Warning,
-    /// It works, and could be faster.
+    /// The graph works, but could be faster.
     Hint,
 }
 
@@ -106,7 +106,7 @@ impl LintReport {
     }
 }
 
-/// Looks for what TensorRT does not take, without asking it. The types of the model's values must be inferred, as
+/// Finds what TensorRT does not accept, without TensorRT itself. The types of the model's values must be inferred, as
 /// [`tileforge_graph::load`] does.
 pub fn lint(model: &Model, target: Target) -> LintReport {
     let mut findings = Findings::default();
@@ -247,8 +247,8 @@ fn check_node(context: &Context<'_>, node: &Node, target: Target, findings: &mut
     restrictions::check(context, node, findings);
 }
 
-/// The types in the table are those of the data, which is the first input (for `Where` the second one). Other inputs
-/// are indices and shapes.
+/// The types in the table are the types of the data, which is the first input (for `Where` the second one). Other
+/// inputs are indices and shapes.
 fn check_types(context: &Context<'_>, node: &Node, types: &[&str], findings: &mut Findings) {
     let data = context.input(node, usize::from(node.operator == "Where"));
     let found = data.and_then(|name| context.type_of(name)).map(type_name);

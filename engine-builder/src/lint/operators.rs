@@ -17,7 +17,7 @@ pub(super) enum Support {
     Unknown,
 }
 
-/// What the parser of `target` does with an operator.
+/// Whether the parser of `target` supports an operator.
 pub(super) fn support(operator: &str, target: Target) -> Support {
     let rows = TABLE.lines().filter(|line| !line.starts_with('#'));
     let row = rows.filter_map(|line| line.split_once(' ')).find(|(name, _)| *name == operator);

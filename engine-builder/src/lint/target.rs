@@ -12,7 +12,7 @@ pub enum Target {
     /// TensorRT 11, which has strongly typed networks only.
     #[serde(rename = "tensorrt-11")]
     TensorRt11,
-    /// TensorRT for RTX, whose builder runs without a GPU. It has no table here.
+    /// TensorRT for RTX, whose builder runs without a GPU. There is no table for it.
     #[serde(rename = "tensorrt-rtx")]
     TensorRtRtx,
 }
@@ -42,9 +42,9 @@ impl Target {
         }
     }
 
-    /// The oldest and the newest version of ONNX's operator set that the parser reads. TensorRT 11: NVIDIA's ONNX opset
-    /// guide. TensorRT 10: the table says 20; that 10.14 reads 23, which brought Attention, is reported in
-    /// NVIDIA/TensorRT#4705.
+    /// The oldest and the newest version of ONNX's operator set that the parser reads. TensorRT 11: NVIDIA's ONNX
+    /// opset guide. TensorRT 10: the table states 20, but NVIDIA/TensorRT#4705 reports that 10.14 reads 23, which
+    /// brought Attention.
     pub(super) fn opsets(self) -> Option<(i64, i64)> {
         match self {
             Self::TensorRt10 => Some((9, 23)),
@@ -53,7 +53,7 @@ impl Target {
         }
     }
 
-    /// Whether this version has what came with version `since`.
+    /// Whether this version has a feature that came with version `since`.
     pub(super) fn has(self, since: &str) -> bool {
         let major = since.split('.').next().and_then(|major| major.parse::<u32>().ok());
         major.is_some_and(|major| major <= if self == Self::TensorRt10 { 10 } else { 11 })

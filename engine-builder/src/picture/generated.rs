@@ -10,23 +10,23 @@ use tileforge_runtime::host::Host;
 use tileforge_runtime::pixels::Pixels;
 use tileforge_session::Placement;
 
-/// What is drawn. Any text does, and this is a usual one.
+/// The prompt. Any text would do; this one is typical.
 const PROMPT: &str = "a photograph of a red fox in the snow";
 
-/// The tokens before and after each piece of a text.
+/// The start and end tokens of each piece of a text.
 const FRAME: usize = 2;
 
-/// Each step takes two runs of the network, which has most of the weights. The second step is the first one that starts
-/// from what another made.
+/// Each step takes two runs of the network, which has most of the weights. The second step is the first one that
+/// starts from another step's result.
 pub(super) const STEPS: usize = 2;
 
-/// Makes each step from one prediction alone and draws no noise, so the figure is that of the networks. Every
-/// configuration of another class is one of this class, too.
+/// This scheduler computes each step from one prediction and draws no noise, so the figure is about the networks
+/// alone. Any other scheduler configuration also works for this class.
 const SCHEDULER: &str = "DDIMScheduler";
 
-/// How much lower the floor of the picture is than that of the worst network. Guidance takes g times the prediction
-/// with the text and 1 − g times the one without: for g = 7.5, errors that are independent grow by
-/// √(7.5² + 6.5²) = 9.9, which is 20 dB.
+/// How far the floor of the picture is below the floor of the worst network. Guidance adds g times the prediction with
+/// the text and 1 − g times the prediction without it: for g = 7.5, independent errors grow by √(7.5² + 6.5²) = 9.9,
+/// which is 20 dB.
 pub(super) const GUIDANCE_DB: f64 = 20.0;
 
 /// Makes the smallest picture of a pipeline.
@@ -39,15 +39,15 @@ pub(super) fn make(making: &Making<'_>, host: &Host, pipeline: &Pipeline, placem
     made.ok_or_else(|| Error::input(making.folder, "expected a picture, and the runtime made none"))
 }
 
-/// What is drawn.
+/// The prompt.
 struct Text {
     prompt: String,
-    /// It is encoded in pieces.
+    /// Whether it is encoded in several pieces.
     is_long: bool,
 }
 
 impl Text {
-    /// A text of one piece, or of as many as the network's shortest graphs take.
+    /// A text of one piece, or of as many pieces as the network's shortest graphs need.
     fn of(pipeline: &Pipeline) -> Result<Self> {
         let shortest = |task: Task| -> Result<Option<usize>> {
             let mut tokens = Vec::new();
@@ -70,7 +70,7 @@ impl Text {
     }
 }
 
-/// A picture from noise; from a network that only fills masked parts, the right half of the test image.
+/// A picture from noise; for a network that only fills masked parts, the right half of the test image.
 fn request(generator: &Generator, text: &Text) -> GenerateRequest {
     let kind = if generator.needs_mask() { GenerateKind::Inpainting } else { GenerateKind::TextToImage };
     let size = generator.sizes().first().copied();
@@ -87,7 +87,7 @@ fn request(generator: &Generator, text: &Text) -> GenerateRequest {
     request.from_start(move || Ok(Start::Picture(test_picture(size)))).with_mask(move || Ok(right_half(size)))
 }
 
-/// White in the right half.
+/// A mask that is white in the right half.
 fn right_half(size: Size) -> Pixels {
     let row = (0..size.width).map(|column| if column < size.width / 2 { 0.0 } else { 1.0 });
     let samples = row.collect::<Vec<f32>>().repeat(size.height as usize);

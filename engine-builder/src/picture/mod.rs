@@ -1,8 +1,8 @@
 //! The gates of a pipeline's picture: all of its networks together, against FP32.
 //!
-//! The gates of a network judge one run. A picture goes through several networks and runs, each of which starts from the
-//! errors of the one before. So the runtime makes the same picture twice on this CPU: with the exported graphs in FP32,
-//! operator by operator, and with the engine's graphs. One network is in memory at a time.
+//! The gates of a network measure one run. A picture takes several runs of several networks, and each starts with the
+//! errors of the runs before. So the runtime makes the same picture twice on this CPU: with the exported graphs in
+//! FP32, operator by operator, and with the engine's graphs. One network is in memory at a time.
 //!
 //! | module | holds |
 //! |---|---|
@@ -34,14 +34,14 @@ use tileforge_runtime::host::{Cancel, Host, HostOptions, Service, Task};
 use tileforge_runtime::pixels::Pixels;
 use tileforge_session::{Environment, OptimisationLevel, Placement, SessionOptions};
 
-/// How often the bar is looked after.
+/// The interval between updates of the progress bar.
 const TICK: Duration = Duration::from_millis(50);
 
-/// An engine whose parts are written, and which has no name yet.
+/// An engine whose parts are written, in a temporary folder.
 pub(crate) struct Staged<'s> {
-    /// Where the parts and the files beside them are.
+    /// The folder of the parts and of the files beside them.
     pub(crate) folder: &'s Path,
-    /// What will be its manifest, without these gates.
+    /// The future manifest, without these gates.
     pub(crate) manifest: &'s PipelineManifest,
     pub(crate) parts: &'s BTreeMap<String, StagedPart<'s>>,
 }
@@ -55,22 +55,22 @@ pub(crate) struct StagedPart<'s> {
     pub(crate) floor_db: f64,
 }
 
-/// What was measured of a picture.
+/// The measurement of a picture.
 #[derive(Debug, Clone)]
 pub struct Picture {
     /// Its size: the engine's smallest.
     pub size: Size,
     /// The gates, with figures.
     pub gates: Vec<Gate>,
-    /// How long it took to make it twice.
+    /// The time in seconds to make it twice.
     pub seconds: f64,
 }
 
 impl Picture {
-    /// Makes the picture twice. What is only needed meanwhile goes to `scratch`.
+    /// Makes the picture twice. Temporary files go to `scratch`.
     ///
     /// # Errors
-    /// The runtime makes no picture with these parts, or a file cannot be written.
+    /// The runtime cannot make a picture with these parts, or a file cannot be written.
     pub(crate) fn measure(
         environment: &Environment,
         progress: &dyn Progress,
@@ -101,7 +101,7 @@ impl Picture {
     }
 }
 
-/// Which pictures a pipeline makes.
+/// The kind of picture that a pipeline makes.
 #[derive(Clone, Copy)]
 enum PictureKind {
     Generated,
@@ -113,7 +113,7 @@ impl PictureKind {
         if manifest.restoration.is_some() { Self::Restored } else { Self::Generated }
     }
 
-    /// How many steps one picture takes.
+    /// The number of steps of one picture.
     fn steps(self) -> usize {
         match self {
             Self::Generated => generated::STEPS,
@@ -121,7 +121,7 @@ impl PictureKind {
         }
     }
 
-    /// How much lower the floor of the picture is than that of the worst network.
+    /// How far the floor of the picture is below the floor of the worst network, in dB.
     fn lower_db(self) -> f64 {
         match self {
             Self::Generated => generated::GUIDANCE_DB,
@@ -145,18 +145,18 @@ impl PictureKind {
     }
 }
 
-/// What making a picture needs.
+/// The context for making a picture.
 struct Making<'m> {
     environment: &'m Environment,
     progress: &'m dyn Progress,
     /// The engine.
     folder: &'m Path,
-    /// For files that are only needed meanwhile.
+    /// A folder for temporary files.
     scratch: &'m Path,
 }
 
 impl Making<'_> {
-    /// Submits a request, and waits for its result with a bar.
+    /// Submits a request and waits for its result, with a progress bar.
     fn result<T: Task>(&self, host: &Host, task: T, request: T::Request) -> Result<T::Output> {
         let service = Service::new(host, task, 1);
         let handle = service.submit(request, &Cancel::new()).map_err(of_runtime)?;
@@ -173,7 +173,7 @@ impl Making<'_> {
     }
 }
 
-/// What is measured of values that are not finite.
+/// The measurement for values that are not finite.
 const NO_NUMBERS: Measurement =
     Measurement { finite: false, psnr_db: f64::NAN, cosine: f64::NAN, maximum_error: f64::NAN };
 
@@ -181,7 +181,7 @@ fn values(picture: &Pixels) -> ArrayD<f32> {
     Array1::from(picture.samples.clone()).into_dyn()
 }
 
-/// Whether a network gave NaN or infinity.
+/// Whether the error is that a network gave NaN or infinity.
 fn is_of_no_numbers(error: &Error) -> bool {
     matches!(
         error,
@@ -193,14 +193,14 @@ fn is_of_no_numbers(error: &Error) -> bool {
 }
 
 impl Staged<'_> {
-    /// What runs the engine on this machine's processor.
+    /// The provider that runs the engine on this machine's processor.
     fn provider(&self) -> Provider {
         let providers = self.parts.values().map(|part| part.manifest.target.provider);
         providers.into_iter().find(|provider| provider.is_on_processor()).unwrap_or(Provider::Cpu)
     }
 
-    /// Writes an engine of the same parts for this CPU to `folder`. `write_part` writes one of them, by its name, to a
-    /// folder of its own.
+    /// Writes an engine of the same parts for this CPU to `folder`. `write_part` gets a part, its name and its own
+    /// folder.
     fn write(
         &self,
         folder: &Path,
@@ -223,7 +223,8 @@ impl Staged<'_> {
 }
 
 impl StagedPart<'_> {
-    /// Writes the part as a CPU runs it. Returns whether its graphs are emulations. `from` is the part's own folder.
+    /// Writes the part in the form that a CPU runs. Returns whether its graphs are emulations. `from` is the part's
+    /// own folder.
     fn write_for_cpu(&self, from: &Path, to: &Path) -> Result<bool> {
         let provider = self.manifest.target.provider;
         if provider.is_on_processor() {
@@ -293,7 +294,7 @@ fn test_picture(size: Size) -> Pixels {
     Pixels { size, channels: CHANNELS, samples }
 }
 
-/// Errors that have a form here keep it.
+/// Unpacks errors that have their own variant in this crate.
 fn of_runtime(error: RuntimeError) -> Error {
     match error {
         RuntimeError::Engine(error) => error.into(),

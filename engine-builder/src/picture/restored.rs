@@ -14,12 +14,11 @@ use tileforge_session::Placement;
 /// A picture is a film of one frame.
 pub(super) const STEPS: usize = 1;
 
-/// How much lower the floor of the picture is than that of the worst network: errors of as much in the encoder, the
-/// transformer and the decoder add up to three times as much, which is 9.5 dB.
+/// How far the floor of the picture is below the floor of the worst network: equal errors in the encoder, the
+/// transformer and the decoder add up to at most three times the error, which is 9.5 dB.
 pub(super) const NETWORKS_DB: f64 = 10.0;
 
-/// Restores the test image in the smallest size of a pipeline. Its colours stay what the networks make of it: correcting
-/// them would hide errors.
+/// Restores the test image in the smallest size of a pipeline, without colour correction: it would hide errors.
 pub(super) fn make(making: &Making<'_>, host: &Host, pipeline: &Pipeline, placement: Placement) -> Result<Pixels> {
     let options = CodingOptions { placement, ..CodingOptions::default() };
     let restorer = Restorer::new(host, pipeline, options).map_err(of_runtime)?;
@@ -27,7 +26,7 @@ pub(super) fn make(making: &Making<'_>, host: &Host, pipeline: &Pipeline, placem
     let size = fitting.sizes().iter().copied().min_by_key(|size| size.pixels());
     let size = size.ok_or_else(|| Error::input(making.folder, "expected a size to restore, and it has none"))?;
     let settings = Settings { wanted: Wanted::Exactly(size), colour: ColourCorrection::None, ..Settings::default() };
-    // Floats, in files: a restorer reads and writes rows.
+    // The pictures go through files of floats: a restorer reads and writes rows.
     let [given, made] = ["given.tiff", "made.tiff"].map(|name| making.scratch.join(name));
     let writer = |path, pixels: &Pixels| ImageWriter::create(path, Format::Tiff, pixels.header(Depth::Float));
     let picture = test_picture(size);

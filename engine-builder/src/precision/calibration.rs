@@ -1,4 +1,4 @@
-//! What activations are measured on: tiles of pictures or tensors, from a folder or built in.
+//! Calibration data: tiles of pictures, or tensors, from a folder or built in.
 
 use crate::samples::{self, Sample, normalise, read_sample, sample_files};
 use crate::{Error, Result};
@@ -14,17 +14,17 @@ use tileforge_image::Size;
 use tileforge_image::{Format, ImageReader, Limits, Picture, RowSource};
 use tileforge_session::Tensor;
 
-/// Tiles come from the same places in every build with the same pictures.
+/// A fixed seed: every build with the same pictures takes the same tiles.
 const SEED: u64 = 0x7411_F0E6;
 
-/// What activations are measured on.
+/// The samples that activations are measured on.
 #[derive(Debug)]
 pub(crate) struct CalibrationSamples {
-    /// Where they come from, as the manifest says it.
+    /// Their source, as the manifest names it.
     pub(crate) source: &'static str,
-    /// Number of files that they come from.
+    /// The number of source files.
     pub(crate) pictures: usize,
-    /// Number of tiles, or of sets of tensors. A graph with a batch takes several tiles in one sample.
+    /// The number of tiles, or of sets of tensors. A graph with a batch takes several tiles in one sample.
     pub(crate) tiles: usize,
     pub(crate) samples: Vec<Sample>,
     /// SHA-256 of all values.
@@ -32,15 +32,14 @@ pub(crate) struct CalibrationSamples {
 }
 
 impl CalibrationSamples {
-    /// Draws the samples for `model`, for `most` runs of it at most.
+    /// Draws the samples for `model`, for at most `most` runs of it.
     ///
-    /// A model of pictures gets `tiles` tiles of the pictures in `folder`, and as many more as fill the last batch; a
-    /// model of tensors gets at most `tiles` of the files in `folder`. Without a folder, they get `tiles`
-    /// built-in pictures, or `tiles` sets of random tensors. In no case are there more than `most` samples, each of
-    /// which is one run.
+    /// A model of pictures gets `tiles` tiles of the pictures in `folder`, and more tiles to fill the last batch. A
+    /// model of tensors gets at most `tiles` of the files in `folder`. Without a folder, they get `tiles` built-in
+    /// pictures, or `tiles` sets of random tensors. There are never more than `most` samples; each is one run.
     ///
     /// # Errors
-    /// The folder has nothing that fits, or a file cannot be read.
+    /// The folder has no suitable file, or a file cannot be read.
     pub(crate) fn draw(
         folder: Option<&Path>,
         tiles: usize,
@@ -61,7 +60,7 @@ impl CalibrationSamples {
                 let wanted = tiles.min(most.saturating_mul(shape.first().copied().unwrap_or(1)));
                 let (pictures, batches) = tiles_of(folder, wanted, &shape, &picture.meaning)?;
                 let drawn = batches.iter().map(|batch| batch.shape()[0]).sum();
-                // All other inputs are made without a picture.
+                // All other inputs can be made without a picture.
                 let others = |number: usize| {
                     let others = contract.inputs.iter().filter(|input| input.name != picture.name);
                     others.map(move |input| Ok((input.name.clone(), samples::values(contract, input, model, number)?)))
@@ -87,7 +86,7 @@ impl CalibrationSamples {
 }
 
 /// The number of pictures that tiles were drawn from, and the tiles in batches `[batch, channels, height, width]`:
-/// `count` tiles, and as many more as fill the last batch.
+/// `count` tiles, and more tiles to fill the last batch.
 fn tiles_of(folder: &Path, count: usize, shape: &[usize], pixels: &Meaning) -> Result<(usize, Vec<ArrayD<f32>>)> {
     let ([batch, channels, height, width], Meaning::Pixels { range, normalisation, order, .. }) = (shape, pixels)
     else {
@@ -135,7 +134,7 @@ fn tiles_of(folder: &Path, count: usize, shape: &[usize], pixels: &Meaning) -> R
     Ok((chosen.len(), batches))
 }
 
-/// Adds the tile `[channels, height, width]` of a picture whose top left corner is at `[x, y]`. Black becomes `low`,
+/// Adds the tile `[channels, height, width]` of a picture with its top left corner at `[x, y]`. Black becomes `low`,
 /// and white `high`.
 fn add_tile(
     values: &mut Vec<f32>,
@@ -242,13 +241,13 @@ mod tests {
     #[test]
     fn as_many_tiles_as_asked_for_come_evenly_from_the_pictures() {
         let folder = pictures(20);
-        // This picture is too small for a tile.
+        // This picture is smaller than a tile.
         write_png(&folder.path().join("100.png"), [7, 30], 100);
         for count in [1, 3, 8, 20, 47] {
             let drawn = draw(folder.path(), count, 1);
             assert_eq!((drawn.tiles, drawn.samples.len(), drawn.pictures), (count, count, count.min(20)));
             assert_eq!(drawn.sha256, draw(folder.path(), count, 1).sha256);
-            // Equal parts of the folder have equal shares, up to one tile.
+            // Equal parts of the folder have equal shares, within one tile.
             let levels = levels(&drawn);
             let parts = count.min(20);
             let mut shares = vec![0; parts];
@@ -278,7 +277,7 @@ mod tests {
     #[test]
     fn a_tile_is_a_part_of_its_picture_in_the_range_and_order_of_the_contract() {
         let folder = tempfile::tempdir().unwrap();
-        // Red says where a pixel is, green and blue are other numbers.
+        // Red encodes the position of a pixel; green and blue are other numbers.
         let [width, height, side] = [11, 9, 8];
         let pixels = (0..width * height).flat_map(|at| [at as u8, 100 + at as u8, 250 - at as u8]);
         let pixels: Vec<u8> = pixels.collect();

@@ -21,15 +21,15 @@ use tileforge_graph::{DataType, Model, WeightStorage};
 /// The engine's graphs in its precision.
 pub(crate) struct Converted {
     pub(crate) models: Vec<Model>,
-    /// Names of the nodes that compute in FP32 because FP16 cannot hold their values; for INT8 and FP8, names of the
-    /// layers that were not quantised.
+    /// For 16 bits, the names of the nodes in FP32 because FP16 cannot hold their values; for INT8 and FP8, the names
+    /// of the layers that were not quantised.
     pub(crate) islands: Vec<String>,
     pub(crate) calibration: Option<Calibration>,
-    /// Calibration samples that quality is also judged on; empty if no calibration was given.
+    /// Calibration samples for further quality measurements; empty if no calibration was given.
     pub(crate) judged: Vec<Sample>,
-    /// What each layer costs, the most sensitive first.
+    /// The quality cost of each layer, the most sensitive layer first.
     pub(crate) sensitivity: Vec<Sensitivity>,
-    /// How the models were made, and the layers that are in 8 bits.
+    /// How the models were made; `chosen` has the layers in 8 bits.
     recipe: Recipe,
     chosen: BTreeSet<String>,
     /// The smallest graph before the conversion, and its file.
@@ -37,8 +37,8 @@ pub(crate) struct Converted {
 }
 
 impl Converted {
-    /// The layer that costs most quality, if the precision costs any: the first of the ranking, if there is a ranking.
-    /// `None` also if the calibration budget is too small for the search.
+    /// The layer that costs most quality, if the precision loses any: the first of the ranking, if there is one. Also
+    /// `None` if the calibration budget is too small for the search.
     ///
     /// # Errors
     /// ONNX Runtime refuses a graph, or a file cannot be written.
@@ -57,8 +57,8 @@ impl Converted {
         halving.worst(&Trial::new(job, file, &self.judged, scratch)?)
     }
 
-    /// The graphs in more bits that the engine's graph must not be slower than, made of the exported graph in `file`,
-    /// and written to `scratch`.
+    /// The graphs in higher precisions that the engine's graph must not be slower than. They are made from the
+    /// exported graph in `file` and written to `scratch`.
     ///
     /// # Errors
     /// A graph cannot be converted or written.
@@ -83,7 +83,7 @@ impl Converted {
 }
 
 /// Converts the graphs of an engine. Calibration runs `smallest`, a graph of fixed shapes of the same network; `file`
-/// holds it as it was exported.
+/// holds its exported form.
 ///
 /// In 8 bits, the layers that cost most quality fall back one after another until the profile's floor holds.
 ///
@@ -123,7 +123,7 @@ pub(crate) fn convert(
     }
     let has_f16 = match job.precision {
         Precision::Fp16 | Precision::Fp16Weights => true,
-        // What is not in 8 bits is in FP16 there.
+        // There, layers that are not in 8 bits are in FP16.
         Precision::Int8 | Precision::Fp8 => !job.provider.is_on_processor(),
         Precision::Fp32 | Precision::Bf16 | Precision::Int8Weights => false,
     };
@@ -140,7 +140,7 @@ pub(crate) fn convert(
         if chosen.is_empty() {
             return Err(Error::input(file, format!("it has no inner layer that {} could be used for", job.precision)));
         }
-        // Each layer that is asked for by name is tried alone, whatever the budget is.
+        // On request, every layer is tried alone, whatever the budget is.
         let most = if job.options.sensitivity { usize::MAX } else { job.coverage.search_runs };
         let trial = Trial::new(job, file, &judged, scratch)?;
         chosen = search::fallen_back(&recipe, smallest, &trial, chosen, job.floors, most, &mut ranking)?;
@@ -160,13 +160,13 @@ pub(crate) fn convert(
     Ok(Converted { models, islands, calibration, judged, sensitivity: ranking, recipe, chosen, smallest })
 }
 
-/// Measures the activations of the model in `file` for a recipe. Returns what they were measured on.
+/// Measures the activations of the model in `file` for a recipe. Returns the facts about the samples.
 fn calibrate(job: &Job<'_>, model: &Model, file: &Path, recipe: &mut Recipe) -> Result<CalibrationSamples> {
     let (folder, count) = (job.options.calibration.as_deref(), job.options.calibration_tiles);
     let samples = CalibrationSamples::draw(folder, count, job.coverage.calibration_runs, model, job.contract)?;
     recipe.statistics = statistics(job, file, &samples)?;
-    // Pictures reach from black to white, whatever the tiles show. With that range, the quantised values are the levels
-    // of 8-bit pictures.
+    // The range of a picture is always from black to white, whatever the tiles show. With that range, the quantised
+    // values are the levels of 8-bit pictures.
     for input in &job.contract.inputs {
         if let Meaning::Pixels { range, normalisation, .. } = &input.meaning {
             recipe.statistics.entry(input.name.clone()).or_default().add(&black_and_white(*range, *normalisation));
@@ -182,15 +182,16 @@ fn black_and_white([low, high]: [f32; 2], normalisation: Option<Normalisation>) 
     mean.iter().zip(&deviation).flat_map(levels).collect()
 }
 
-/// At most so many samples, chosen evenly.
+/// At most `most` samples, chosen evenly.
 fn evenly_chosen(samples: &[Sample], most: usize) -> Vec<Sample> {
     let count = samples.len().min(most);
     (0..count).map(|part| samples[part * samples.len() / count].clone()).collect()
 }
 
-/// Converts the graph in a file to FP16 or BF16, with the nodes of `islands` in FP32; or its weights to INT8, except
-/// those of the layers `islands`, with activations as they are. The graph is neither calibrated nor measured. Weights
-/// are converted while they are written, whatever their size. Weights that need no conversion are linked.
+/// Converts the graph in a file to FP16 or BF16, with the nodes of `islands` in FP32; or converts its weights to INT8,
+/// except the weights of the layers `islands`, and leaves activations unchanged. The graph is neither calibrated nor
+/// measured. Weights are converted while they are written, whatever their size. Weights that need no conversion are
+/// linked.
 ///
 /// # Errors
 /// The file is no graph, it has no node of such a name, the precision is not one of these, or a file cannot be written.
@@ -233,7 +234,7 @@ pub(super) mod tests {
 
     const FLOORS: Floors = Floors { psnr_db: 0.0, cosine: 0.0, speed: 0.0 };
 
-    /// The conversion of [`chain`], and what is needed to ask it for more.
+    /// The conversion of [`chain`], and the data for further calls.
     pub(in super::super) struct Conversion {
         environment: Environment,
         contract: Contract,
@@ -272,7 +273,7 @@ pub(super) mod tests {
             Job { environment, progress: &Silent, precision, provider, contract, floors, options, coverage }
         }
 
-        /// What is measured is kept in a folder of its own.
+        /// Keeps the measured statistics in a separate cache folder.
         pub(in super::super) fn with_cache(mut self) -> Self {
             self.environment = self.environment.with_cache(self.folder.path().join("cache"));
             self
@@ -367,7 +368,7 @@ pub(super) mod tests {
         let job = conversion.job(eight.0, eight.1);
         let worst = made.worst_layer(&job, conversion.folder.path()).unwrap().unwrap();
         assert_eq!(worst.layer, made.sensitivity[0].layer);
-        // In 16 bits, every layer is ranked.
+        // In 16 bits, all layers are ranked.
         let half = conversion.convert(Precision::Fp16, Provider::TensorRt).unwrap();
         assert_eq!(layers(&half.sensitivity), names(LAYERS));
 
@@ -378,7 +379,7 @@ pub(super) mod tests {
         let fallen = conversion.convert(eight.0, eight.1).unwrap();
         assert_eq!(fallen.chosen, BTreeSet::from([best.layer.clone()]));
         assert_eq!(fallen.islands.len(), LAYERS.len() - 1);
-        // No layer reaches this one.
+        // No layer reaches this floor.
         conversion.floors.psnr_db = 190.0;
         let refused = conversion.convert(eight.0, eight.1).map(drop).unwrap_err().to_string();
         assert!(refused.contains("no layer can be in int8 with a PSNR of at least 190.00 dB"), "{refused}");
@@ -397,7 +398,7 @@ pub(super) mod tests {
             made.worst_layer(&conversion.job(precision, eight.1), conversion.folder.path()).unwrap()
         };
         let found = worst(&conversion, &made, eight.0).unwrap();
-        // Halving measures layers together, so it need not find the one that is worst alone.
+        // Halving measures layers together, so it may find another layer than the worst single one.
         assert!(ranked.iter().any(|layer| (&layer.layer, layer.psnr_db) == (&found.layer, found.psnr_db)));
         // Three layers take 6 runs.
         for (runs, is_found) in [(5, false), (6, true)] {

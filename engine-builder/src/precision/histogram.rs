@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// Bins on each side of 0.
 const HALF: usize = 2048;
 
-/// Larger values are counted in the outer bins. The width of both sides together is still a number.
+/// Larger values are counted in the outer bins. With this limit, the width of both sides together is still finite.
 const LIMIT_MAXIMUM: f32 = f32::from_bits(0x7e80_0000); // 2^126
 
 /// How often values occur. Values are added in any number of pieces, in bounded memory.

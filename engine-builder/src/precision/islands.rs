@@ -37,7 +37,7 @@ pub(crate) fn outside_f16(model: &Model, statistics: &Histograms) -> Result<BTre
     Ok(outside)
 }
 
-/// The names of the nodes that read or make one of these values.
+/// The names of the nodes that read or write one of these values.
 pub(crate) fn touching(model: &Model, values: &BTreeSet<String>) -> BTreeSet<String> {
     let touches =
         |node: &&Node| reads(node).chain(node.outputs.iter().map(String::as_str)).any(|name| values.contains(name));
@@ -53,12 +53,12 @@ fn needs_fp32(node: &Node) -> bool {
     )
 }
 
-/// Says for each node of a graph that becomes half precision whether it computes in FP32: the nodes of `islands`, nodes
+/// For each node of a graph that becomes half precision, whether it computes in FP32: the nodes of `islands`, nodes
 /// whose operators need FP32, and nodes around them for which FP32 saves a Cast.
 pub(crate) fn in_fp32(model: &Model, islands: &BTreeSet<String>) -> Vec<bool> {
     let nodes = &model.nodes;
     // The values that positions are computed from: from every grid back to the layer that predicts it, and from every
-    // sine and cosine back to what they are of. At an angle of 1000, FP16 has steps of half a radian.
+    // sine and cosine back to its angle. At an angle of 1000, FP16 has steps of half a radian.
     let mut positions: HashSet<&str> = HashSet::new();
     let mut in_fp32 = vec![false; nodes.len()];
     for (index, node) in nodes.iter().enumerate().rev() {

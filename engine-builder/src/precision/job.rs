@@ -1,4 +1,4 @@
-//! What a conversion is given.
+//! The inputs of a conversion.
 
 use super::PrecisionOptions;
 use crate::coverage::Coverage;
@@ -20,8 +20,8 @@ pub(crate) struct Job<'a> {
 }
 
 impl Job<'_> {
-    /// How the engine's graphs run on this machine: as they will where the engine is for a processor, and on ONNX
-    /// Runtime's CPU kernels otherwise.
+    /// The session options for the engine's graphs on this machine: the engine's own provider if it runs on
+    /// processors, and ONNX Runtime's CPU kernels otherwise.
     pub(crate) fn session_options(&self) -> SessionOptions {
         self.session_options_in(self.precision)
     }

@@ -1,5 +1,5 @@
-//! The precision of an engine. It is decided here and written into the graphs by [`tileforge_graph::rewrite`]; builders
-//! and runtimes set no flag for it.
+//! The precision of an engine. It is decided here and written into the graphs by [`tileforge_graph::rewrite`];
+//! builders and runtimes set no precision flag.
 //!
 //! | module | holds |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! What the caller asks for.
+//! The caller's options for precision and calibration.
 
 use super::RangeMethod;
 use super::option::PrecisionOption;
@@ -6,7 +6,7 @@ use crate::{CalibrationBudget, Error, Result};
 use std::path::PathBuf;
 use tileforge_contract::Precision;
 
-/// Precisions that lose something.
+/// Lossy precisions.
 const EVERY_BUT_FP32: &str = "fp16, bf16, int8, fp8, fp16-weights or int8-weights";
 
 /// How an engine is converted to its precision.
@@ -14,13 +14,13 @@ const EVERY_BUT_FP32: &str = "fp16, bf16, int8, fp8, fp16-weights or int8-weight
 pub struct PrecisionOptions {
     /// A folder of pictures like those that the engine will see; `None` for the built-in ones.
     pub calibration: Option<PathBuf>,
-    /// Number of tiles that are drawn from them, if the budget allows it.
+    /// Number of tiles to draw from them, if the budget allows it.
     pub calibration_tiles: usize,
     /// What calibration and gates may run.
     pub budget: CalibrationBudget,
-    /// How the range of an activation is chosen for INT8.
+    /// How INT8 chooses the range of an activation.
     pub range: RangeMethod,
-    /// Whether the first and the last layer are quantised as well.
+    /// Whether the first and the last layer are also quantised.
     pub all_layers: bool,
     /// Whether every layer is tried alone, for [`Sensitivity`](super::Sensitivity).
     pub sensitivity: bool,
@@ -40,7 +40,7 @@ impl Default for PrecisionOptions {
 }
 
 impl PrecisionOptions {
-    /// The same without what a precision does not use.
+    /// The same options without those that a precision does not use.
     pub(crate) fn used_by(&self, precision: Precision) -> Self {
         let is_used = |option: PrecisionOption| option.is_used_by(precision);
         Self {

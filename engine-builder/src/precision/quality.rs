@@ -1,4 +1,4 @@
-//! How far a graph's outputs are from its reference.
+//! The error of a graph's outputs against its reference.
 
 use super::Job;
 use crate::gate::{EXACT_DB, Measurement};
@@ -14,12 +14,13 @@ use tileforge_graph::rewrite::rounding_to;
 use tileforge_graph::{DataType, Model};
 use tileforge_session::{Cancel, Environment, OptimisationLevel, Session, SessionOptions, Tensor};
 
-/// What one layer costs: the quality of the whole graph with this layer alone in the low precision.
+/// The quality cost of one layer: the quality of the whole graph with only this layer in the low precision.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Sensitivity {
     /// The layer's node.
     pub layer: String,
-    /// Other layers that were in the low precision in the same run, because the calibration budget has no run for each.
+    /// The number of other layers in the low precision in the same run: the calibration budget has no run for each
+    /// layer.
     #[serde(skip_serializing_if = "is_none")]
     pub together_with: usize,
     /// Peak signal-to-noise ratio against the FP32 reference in dB; 0 if the output has an infinite value or NaN.
@@ -30,7 +31,7 @@ fn is_none(count: &usize) -> bool {
     *count == 0
 }
 
-/// The PSNR of a measurement, as [`Sensitivity`] has it.
+/// The PSNR of a measurement in the form that [`Sensitivity`] uses.
 pub(super) fn psnr_db(measured: &Measurement) -> f64 {
     if measured.finite { measured.psnr_db.min(EXACT_DB) } else { 0.0 }
 }
@@ -44,14 +45,14 @@ impl fmt::Display for Sensitivity {
     }
 }
 
-/// Samples with the outputs of a reference graph, for comparing other graphs.
+/// Samples with the outputs of a reference graph, to compare other graphs with.
 pub(crate) struct Trial<'a> {
     environment: &'a Environment,
     provider: Provider,
-    /// How the engine's graphs run.
+    /// The session options for the engine's graphs.
     options: SessionOptions,
     scratch: &'a Path,
-    /// Whether the reference chooses by comparing values. Then rounding may change what is chosen.
+    /// Whether the reference makes choices by comparing values. Then rounding may change its choices.
     pub(crate) chooses: bool,
     /// The built-in sample, which the self-test uses as well.
     known: Judged,
@@ -59,24 +60,24 @@ pub(crate) struct Trial<'a> {
     others: Vec<Judged>,
 }
 
-/// A sample, and the reference's outputs for it.
+/// A sample with the reference's outputs.
 struct Judged {
     sample: Sample,
     reference: Sample,
 }
 
-/// What runs of a graph gave.
+/// The results of runs of a graph.
 pub(crate) struct Ran {
     pub(crate) measurement: Measurement,
-    /// For the built-in sample.
+    /// The outputs for the built-in sample.
     pub(crate) outputs: Sample,
-    /// Memory that the runs took, where the library says it.
+    /// Memory that the runs took, where ONNX Runtime reports it.
     pub(crate) peak_bytes: Option<u64>,
 }
 
 impl<'a> Trial<'a> {
     /// Runs the exported graph in `file`, operator by operator without any optimisation, on the built-in sample and on
-    /// those of `others` that have its shapes.
+    /// the samples in `others` of the same shapes.
     pub(crate) fn new(job: &Job<'a>, file: &Path, others: &[Sample], scratch: &'a Path) -> Result<Self> {
         Self::with_progress(job, file, others, scratch, &|| {})
     }
@@ -115,8 +116,8 @@ impl<'a> Trial<'a> {
         &self.known.reference
     }
 
-    /// Measures the graph in a file on all samples. Of several outputs, the worst counts. `ran` is called after each
-    /// run.
+    /// Measures the graph in a file on all samples. For several outputs, the worst figures count. `ran` is called
+    /// after each run.
     pub(crate) fn measure_file(&self, file: &Path, ran: &dyn Fn()) -> Result<Ran> {
         let mut session = Session::open(self.environment, file, &self.options)?;
         let judged: Vec<&Judged> = [&self.known].into_iter().chain(&self.others).collect();
@@ -127,16 +128,17 @@ impl<'a> Trial<'a> {
         };
         let mut outputs = judged.iter().map(run).collect::<Result<Vec<Sample>>>()?;
         let peak_bytes = session.peak_bytes();
-        // The weights of a large network need the memory.
+        // The session is closed first: the weights of a large network need the memory.
         drop(session);
         Ok(Ran { measurement: self.compared(file, &judged, &outputs)?, outputs: outputs.swap_remove(0), peak_bytes })
     }
 
-    /// How far the reference, which is in `file`, is from itself where each number of the built-in sample becomes the
-    /// next one up or down. The worst of so many such samples counts. `None` if the sample has no FP32 numbers.
+    /// Compares the reference in `file` with itself after each number of the built-in sample moves to the next number
+    /// up or down. The worst of `samples` such changes counts. `None` if the sample has no FP32 numbers.
     ///
-    /// A network that chooses, for example the most similar of several categories, has near ties, which rounding
-    /// decides; others amplify rounding from layer to layer. No graph for another processor can be nearer than this.
+    /// A network that makes choices, for example the most similar of several categories, has near ties, which rounding
+    /// decides. Other networks amplify rounding from layer to layer. No graph for another processor can be closer than
+    /// this.
     pub(crate) fn amplification(&self, file: &Path, samples: u64) -> Result<Option<Measurement>> {
         if !self.known.sample.iter().any(|(_, tensor)| matches!(tensor, Tensor::F32(_))) {
             return Ok(None);
@@ -149,8 +151,8 @@ impl<'a> Trial<'a> {
         Ok(Measurement::worst(each.collect::<Result<Vec<_>>>()?))
     }
 
-    /// Compares the outputs of the graph in `file` for each of these samples with the reference's. Of several outputs,
-    /// the worst counts.
+    /// Compares the outputs of the graph in `file` for these samples with the reference's outputs. For several
+    /// outputs, the worst figures count.
     fn compared(&self, file: &Path, judged: &[&Judged], outputs: &[Sample]) -> Result<Measurement> {
         let mut measured = Vec::new();
         for (position, (name, _)) in self.known.reference.iter().enumerate() {
@@ -172,8 +174,8 @@ impl<'a> Trial<'a> {
         measured.into_iter().next().ok_or_else(|| Error::input(self.scratch, "nothing was measured"))
     }
 
-    /// Measures several graphs of one model, which share their weights on disk. A graph that has an [`emulation`] is
-    /// measured by it.
+    /// Measures several graphs of one model, which share their weights on disk. If a graph has an [`emulation`], the
+    /// emulation is measured instead.
     pub(super) fn measure_all(&self, models: &[Model]) -> Result<Vec<Measurement>> {
         let folder = tempfile::Builder::new()
             .prefix("trial-")
@@ -191,7 +193,7 @@ impl<'a> Trial<'a> {
     }
 }
 
-/// How a reference runs: operator by operator, without any optimisation.
+/// The session options of a reference: operator by operator, without any optimisation.
 fn reference_options() -> SessionOptions {
     SessionOptions { optimisation: OptimisationLevel::Disabled, ..SessionOptions::default() }
 }
@@ -214,10 +216,10 @@ fn chooses(model: &Model) -> bool {
     model.nodes.iter().any(|node| matches!(node.operator.as_str(), "ArgMax" | "ArgMin" | "TopK"))
 }
 
-/// An FP32 graph that rounds as `model` does on its target; `None` if running `model` here shows the same.
+/// An FP32 graph that rounds as `model` does on its target; `None` if `model` itself rounds in the same way here.
 ///
 /// ONNX Runtime's CPU kernels do not compute in BF16. They run FP16 graphs in FP32 from end to end, without rounding
-/// activations. An engine for CPUs does exactly that, an engine for GPUs does not.
+/// activations. This is correct for CPU engines, but not for GPU engines.
 pub(crate) fn emulation(model: &Model, provider: Provider) -> Result<Option<Model>> {
     let holds = |data_type| model.types.values().any(|ty| ty.data_type == data_type);
     let half = match (holds(DataType::Bf16), holds(DataType::F16) && !provider.is_on_processor()) {
@@ -228,7 +230,7 @@ pub(crate) fn emulation(model: &Model, provider: Provider) -> Result<Option<Mode
     if provider != Provider::TensorRtRtx {
         return Ok(Some(rounding_to(model, half)?));
     }
-    // A plan rounds where its form of the graph does.
+    // A plan rounds where the plan's form of the graph rounds.
     let mut form = model.clone();
     rtx::prepare(&mut form)?;
     Ok(Some(rounding_to(&form, half)?))

@@ -51,14 +51,14 @@ impl FromStr for RangeMethod {
     }
 }
 
-/// Share of the values that [`RangeMethod::Percentile`] keeps.
+/// The share of the values that [`RangeMethod::Percentile`] keeps.
 const KEPT: f64 = 0.9999;
-/// Cuts that are tried on each side.
+/// The number of cuts to try on each side.
 const CUTS: usize = 32;
 /// Levels of 8 bits.
 const LEVELS: f64 = 255.0;
 
-/// The range `[low, high]` that quantised values cover, on request symmetric around 0. It always includes 0.
+/// The range `[low, high]` of the quantised values; if `symmetric`, symmetric around 0. It always includes 0.
 pub(super) fn range(histogram: &Histogram, method: RangeMethod, symmetric: bool) -> [f64; 2] {
     let full = [f64::from(histogram.low), f64::from(histogram.high)];
     let mirrored = |[low, high]: [f64; 2]| {
@@ -74,7 +74,7 @@ pub(super) fn range(histogram: &Histogram, method: RangeMethod, symmetric: bool)
 }
 
 fn percentile(histogram: &Histogram, [low, high]: [f64; 2]) -> [f64; 2] {
-    // How many values may be cut off on each side.
+    // The number of values that may be cut off on each side.
     let spare = (histogram.total() as f64 * (1.0 - KEPT) / 2.0) as u64;
     let counts: Vec<(f64, u64)> = histogram.counts().collect();
     fn cut<'a>(mut counts: impl Iterator<Item = &'a (f64, u64)>, spare: u64) -> Option<f64> {
@@ -241,7 +241,7 @@ mod tests {
 
     #[test]
     fn a_divergence_counts_what_is_cut_off_at_the_ends() {
-        // Bins are 1/512 wide: two neighbours that become one level, and a value of another level.
+        // Bins are 1/512 wide: two neighbours share a level, and the third value has another level.
         let (first, second, last) = (0.5 / 512.0, 1.5 / 512.0, 1536.5 / 512.0);
         let counts = [(first, 2), (second, 6), (last, 4), (-1.0, 3), (3.9, 1)];
         let values = counts.iter().flat_map(|&(value, count)| std::iter::repeat_n(value as f32, count));

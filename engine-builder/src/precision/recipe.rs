@@ -10,7 +10,7 @@ use tileforge_contract::Provider;
 use tileforge_graph::rewrite::{self, Scheme, fold_weight_casts};
 use tileforge_graph::{DataType, Model, Node};
 
-/// A precision, a target, and the results of calibration. It converts the graph of any tile.
+/// Converts the graph of any tile: a precision, a target, and the results of calibration.
 pub(super) struct Recipe {
     pub(super) precision: Precision,
     pub(super) provider: Provider,
@@ -28,7 +28,7 @@ impl Recipe {
     pub(super) fn apply(&self, model: &Model, names: &BTreeSet<String>) -> Result<Model> {
         match (self.scheme(), self.precision, self.provider) {
             (Some(scheme), ..) => self.in_8_bits(model, scheme, names),
-            // OpenVINO rounds to BF16 itself, where the processor computes in it: `openvino_options`.
+            // OpenVINO rounds to BF16 by itself on processors that compute in BF16: `openvino_options`.
             (None, Precision::Bf16, Provider::OpenVino) => in_fp32(model, self.provider),
             (None, Precision::Fp16, _) => half(model, DataType::F16, &(names | &touching(model, &self.outside))),
             (None, Precision::Bf16, _) => half(model, DataType::Bf16, names),
@@ -36,7 +36,8 @@ impl Recipe {
                 let (model, kept) = (fold_weight_casts(model)?, names | &touching(model, &self.outside));
                 let layers: BTreeSet<String> = rewrite::layers(&model).into_iter().collect();
                 let rounded = rewrite::weights_in_half(&model, DataType::F16, &(&layers - &kept))?;
-                // What a provider's forms compute from rounded weights has more bits, and keeps them.
+                // Weights that a provider's form computes from rounded weights need more bits, so they are not rounded
+                // again.
                 let faster = fold_weight_casts(&in_fp32(&rounded, self.provider)?)?;
                 Ok(rewrite::weights_in_half(&faster, DataType::F16, &BTreeSet::new())?)
             }
@@ -49,7 +50,7 @@ impl Recipe {
         let islands = touching(model, &self.outside);
         let range = |value: &str| {
             // The contract states the range of an input, so none of it may be cut off. E4M3 has the same relative
-            // precision in its whole range, so cutting gains nothing there.
+            // precision in its whole range, so cutting would gain nothing.
             let is_input = model.inputs.iter().any(|port| port.name == value);
             let method = if is_input || scheme == Scheme::Float8 { RangeMethod::MinMax } else { self.range };
             Some(range(self.statistics.get(value)?, method, scheme.is_symmetric()))
@@ -58,13 +59,13 @@ impl Recipe {
         match self.provider {
             Provider::Cpu => for_cpu(&quantised),
             Provider::OpenVino => Ok(quantised),
-            // Everything that is not in 8 bits is in FP16, which such a GPU computes fast. If FP16 cannot hold a
+            // All layers that are not in 8 bits are in FP16, which such a GPU computes fast. If FP16 cannot hold a
             // layer's input, the QuantizeLinear before the layer stays in FP32.
             _ => half(&quantised, DataType::F16, &(&islands | &touching(&quantised, &self.outside))),
         }
     }
 
-    /// The kind of 8-bit numbers, if the precision has such numbers.
+    /// The kind of 8-bit numbers, if the precision uses them.
     pub(super) fn scheme(&self) -> Option<Scheme> {
         match (self.precision, self.provider) {
             (Precision::Int8, Provider::OpenVino | Provider::Cpu) => Some(Scheme::Unsigned),
@@ -81,7 +82,8 @@ impl Recipe {
         self.scheme().is_some()
     }
 
-    /// The layers that can be in the low precision; in 8 bits, those of `chosen`. `folded` has no Casts of weights.
+    /// The layers that can be in the low precision; in 8 bits, only layers in `chosen`. `folded` has no Casts of
+    /// weights.
     pub(super) fn layers(&self, folded: &Model, chosen: &BTreeSet<String>) -> Vec<String> {
         rewrite::layers(folded).into_iter().filter(|layer| !self.is_8_bits() || chosen.contains(layer)).collect()
     }
@@ -103,7 +105,7 @@ pub(super) fn half(model: &Model, half: DataType, islands: &BTreeSet<String>) ->
     Ok(rewrite::to_half(&folded, half, &islands::in_fp32(&folded, islands))?)
 }
 
-/// The model in FP32, in the forms that are fastest on a provider.
+/// The model in FP32, with the fastest forms for a provider.
 pub(super) fn in_fp32(model: &Model, provider: Provider) -> Result<Model> {
     match provider {
         Provider::Cpu => for_cpu(model),
@@ -112,24 +114,24 @@ pub(super) fn in_fp32(model: &Model, provider: Provider) -> Result<Model> {
     }
 }
 
-/// The least channels for which the phases of an enlarged image's convolution are faster than the convolution: measured
-/// 1.11 of its time at 64, 0.92 at 128, and about 0.8 from 256 on (docs/benchmarks.md).
+/// The least number of channels for which an enlarged image's convolution is faster as one convolution for each phase:
+/// measured 1.11 of its time at 64, 0.92 at 128, and about 0.8 from 256 on (docs/benchmarks.md).
 const PHASE_CHANNELS: usize = 128;
 
-/// The model with its FP32 nodes in the forms for which ONNX Runtime's CPU provider has faster kernels. No such forms
-/// are known for other providers.
+/// The model with its FP32 nodes in the forms for which ONNX Runtime's CPU provider has faster kernels. Other
+/// providers have no such forms.
 pub(super) fn for_cpu(model: &Model) -> Result<Model> {
     let folded = fold_weight_casts(model)?;
     let faster = rewrite::repeated_channels_as_convolutions(&rewrite::prelu_as_products(&folded)?)?;
     let faster = rewrite::upsampled_convolutions_as_phases(&faster, PHASE_CHANNELS)?;
-    // The operator's kernel takes one thread for each head.
+    // The kernel uses one thread for each head.
     let single_head: Vec<bool> = faster.nodes.iter().map(is_attention_of_one_head).collect();
     let faster = rewrite::attention_as_products(&faster, &single_head)?;
-    // If nothing is gained, half-precision weights stay as they are stored.
+    // Without a gain, half-precision weights keep their stored form.
     Ok(if faster.nodes == folded.nodes { model.clone() } else { faster })
 }
 
-/// Whether a node is plain attention of one head, as autoencoders have it.
+/// Whether a node is plain attention of one head, as in autoencoders.
 fn is_attention_of_one_head(node: &Node) -> bool {
     let known = ["q_num_heads", "kv_num_heads", "is_causal", "scale"];
     node.is("Attention")
@@ -149,7 +151,7 @@ fn is_attention_of_one_head(node: &Node) -> bool {
 /// With signed numbers, the first layer is left out as well: 8-bit pixels have no sign, so half of the numbers would be
 /// unused. Unsigned numbers of the whole range are the pixels themselves.
 ///
-/// Layers that the provider's library computes in more bits all the same would only lose quality.
+/// Layers that the provider's library computes in more bits anyway would only lose quality.
 pub(super) fn default_layers(model: &Model, scheme: Scheme, provider: Provider) -> Result<Vec<String>> {
     let model = fold_weight_casts(model)?;
     let layers = rewrite::layers(&model);
@@ -174,8 +176,8 @@ pub(super) fn default_layers(model: &Model, scheme: Scheme, provider: Provider) 
 }
 
 /// Whether TensorRT for RTX 1.7.1 computes a layer in more bits although its factors have 8: convolutions of a single
-/// pixel, behind global pooling, and in FP8 those with filters larger than 3×3. A test reads it from the plans of every
-/// architecture.
+/// pixel after global pooling, and in FP8 those with filters larger than 3×3. A test reads this from the plans of
+/// every architecture.
 fn is_widened_in_plans(model: &Model, node: &Node, scheme: Scheme) -> bool {
     let sides = |name: Option<&String>| {
         let dims = name.and_then(|name| model.type_of(name)).and_then(|ty| ty.fixed_dims()).unwrap_or_default();

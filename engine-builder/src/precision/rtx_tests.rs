@@ -1,4 +1,4 @@
-//! Every architecture with 8-bit activations, in the hands of NVIDIA's builder for RTX GPUs. It needs no GPU. The other
+//! Builds every architecture with 8-bit activations with NVIDIA's builder for RTX GPUs. It needs no GPU. The other
 //! precisions need no calibration, so an end-to-end test builds them.
 
 use super::uncalibrated;
@@ -15,7 +15,7 @@ use tileforge_graph::{Model, Node, Port, WeightStorage, save};
 use tileforge_tensorrt::ComputeCapability::{self, Sm86, Sm89, Sm120};
 use tileforge_tensorrt::{BuildOptions, ElementType, Library, OperationKind, Program};
 
-/// What an input's dimension becomes that the graph leaves open.
+/// The size of an input's dimension that the graph leaves open.
 const OPEN_SIZE: usize = 64;
 
 /// The graph of the preset `tiny`, with fixed sizes.
@@ -38,7 +38,7 @@ fn quantised(model: &Model, precision: Precision) -> Model {
     made
 }
 
-/// The layers that have 8-bit inputs and 8-bit weights in the graph, and that the plan computes in another type.
+/// The layers that have 8-bit inputs and 8-bit weights in the graph, but another type in the plan.
 fn widened(model: &Model, program: &Program) -> BTreeSet<String> {
     let makers: BTreeMap<&str, &Node> =
         model.nodes.iter().flat_map(|node| node.outputs.iter().map(move |output| (output.as_str(), node))).collect();
@@ -83,8 +83,8 @@ fn scales_of_one_element_lose_no_8_bits() {
 const IN_8_BITS: [(Precision, &[ComputeCapability]); 2] =
     [(Precision::Int8, &[Sm86, Sm89, Sm120]), (Precision::Fp8, &[Sm89, Sm120])];
 
-/// What is wrong with the plans of an architecture. Each precision is for one of its GPUs, the one at `position` in
-/// turn, or with `TILEFORGE_EVERY_PLAN` for each of them, which takes two and a half times as long.
+/// The faults in the plans of an architecture. Each precision is built for one of its GPUs, chosen in turn by
+/// `position`; with `TILEFORGE_EVERY_PLAN` for each of them, which takes two and a half times as long.
 fn faults(library: &Library, architecture: &Entry, position: usize) -> Vec<String> {
     let folder = tempfile::tempdir().unwrap();
     let model = tiny(architecture);
@@ -113,10 +113,10 @@ fn faults(library: &Library, architecture: &Entry, position: usize) -> Vec<Strin
     faults
 }
 
-/// Set for a process that builds a share of the architectures: which one, of how many.
+/// Set for a process that builds a share of the architectures: its index and the number of shares.
 const SHARE: &str = "TILEFORGE_TEST_SHARE";
 
-/// On all cores: a process builds one plan at a time, so this program starts itself for each share.
+/// Uses all cores: a process builds one plan at a time, so this program starts itself once for each share.
 #[test]
 fn every_architecture_is_built_in_8_bits_and_for_every_rtx_gpu_that_computes_in_them() {
     if let Ok(share) = env::var(SHARE) {

@@ -7,14 +7,14 @@ use std::collections::BTreeSet;
 use tileforge_graph::Model;
 use tileforge_graph::rewrite::fold_weight_casts;
 
-/// How many graphs are held at a time. Each describes the whole model.
+/// The number of graphs in memory at a time. Each describes the whole model.
 const AT_ONCE: usize = 16;
 
-/// So many groups of layers are tried at least, where the budget has fewer runs.
+/// The least number of groups of layers to try, even if the budget has fewer runs.
 const LEAST_GROUPS: usize = 16;
 
-/// The largest choice of 8-bit layers that reaches the floor, when the most sensitive layers are left out first. If
-/// layers are left out, `ranking` becomes their order. `most` runs find that order, as in [`sensitivity`].
+/// The largest choice of 8-bit layers that reaches the floor, found by leaving out the most sensitive layers first. If
+/// layers are left out, `ranking` becomes their order. At most `most` runs find that order, as in [`sensitivity`].
 ///
 /// # Errors
 /// No choice reaches the floor, or ONNX Runtime refuses a graph.
@@ -54,9 +54,9 @@ pub(super) fn fallen_back(
     Ok(left)
 }
 
-/// Every layer alone in the low precision, the most expensive first. In 16 bits, `chosen` has no effect.
+/// Measures every layer alone in the low precision, the most expensive first. In 16 bits, `chosen` has no effect.
 ///
-/// With more layers than `most` runs, neighbours are tried together and share their figure.
+/// With more layers than `most` runs, neighbouring layers are measured together and share their figure.
 ///
 /// # Errors
 /// A graph cannot be converted, or ONNX Runtime refuses it.
@@ -95,7 +95,7 @@ pub(super) struct Halving<'a> {
 }
 
 impl<'a> Halving<'a> {
-    /// Suspects all chosen layers.
+    /// Starts with all chosen layers as suspects.
     ///
     /// # Errors
     /// Weights of the graph cannot be converted.
@@ -105,7 +105,7 @@ impl<'a> Halving<'a> {
         Ok(Self { recipe, folded, suspects })
     }
 
-    /// How many graphs it will measure, and the reference.
+    /// The number of graphs that it will measure, with the reference.
     pub(super) fn runs(&self) -> usize {
         2 * self.suspects.len().max(1).next_power_of_two().ilog2() as usize + 2
     }
@@ -147,7 +147,7 @@ mod tests {
         let alone: Vec<&str> = ranking.iter().map(|layer| layer.layer.as_str()).collect();
         assert_eq!((alone.len(), ranking[0].together_with), (LAYERS.len(), 0));
         for excluded in 0..LAYERS.len() - 1 {
-            // Those that are left stay in their order, from the worst to the best.
+            // The remaining layers stay in their order, from the worst to the best.
             let left = alone[excluded..].iter().map(|layer| (*layer).to_owned()).collect();
             for reversed in [false, true] {
                 let mut halving = Halving::new(&recipe, &conversion.model, &left).unwrap();

@@ -1,4 +1,4 @@
-//! How fast a graph is on this machine, compared with others.
+//! The speed of a graph on this machine, compared with other graphs.
 
 use super::Job;
 use crate::Result;
@@ -12,16 +12,16 @@ use tileforge_session::{Cancel, Session, SessionOptions};
 /// Timed runs of each graph, at least and at most.
 const TIMED_RUNS: std::ops::RangeInclusive<usize> = 3..=9;
 
-/// No more runs are begun after this time.
+/// No further run starts after this time.
 const ENOUGH: Duration = Duration::from_secs(10);
 
-/// The gate of an engine's speed beside the same network in FP32.
+/// The speed gate against the same network in FP32.
 pub(crate) const SPEED_OVER_FP32: &str = "speed_over_fp32";
 
-/// And in FP16.
+/// The speed gate against the same network in FP16.
 pub(super) const SPEED_OVER_FP16: &str = "speed_over_fp16";
 
-/// A graph in more bits than an engine's, which that must not be slower than.
+/// A graph in a higher precision that the engine's graph must not be slower than.
 pub(crate) struct Rival {
     /// The name of the gate.
     pub(crate) gate: &'static str,
@@ -43,11 +43,11 @@ pub(super) fn write_rivals(models: Vec<(&'static str, Precision, Model)>, scratc
     Ok(rivals)
 }
 
-/// How many times as fast as each of its rivals the graph in `file` is on one thread of this machine.
+/// The speed of the graph in `file` relative to each of its rivals, on one thread of this machine.
 ///
-/// After one warm-up run each, the graphs take turns. The fastest run of each counts, because other work on the machine
-/// only makes runs slower. Several threads wait for each other after every operator, and so for the other work, which
-/// would change the ratio.
+/// After one warm-up run each, the graphs take turns. The fastest run of each counts, because other work on the
+/// machine only makes runs slower. Several threads would wait for each other after every operator, and so also for the
+/// other work, which would change the ratio.
 pub(crate) fn speed_ratios(job: &Job<'_>, rivals: &[Rival], file: &Path, sample: &Sample) -> Result<Vec<f64>> {
     let others = rivals.iter().map(|rival| (rival.path.as_path(), rival.precision));
     let open = |(path, precision)| {

@@ -1,4 +1,4 @@
-//! How the values of a graph are distributed on calibration samples.
+//! The distribution of a graph's values on calibration samples.
 
 use super::calibration::CalibrationSamples;
 use super::histogram::Histogram;
@@ -19,9 +19,9 @@ use tileforge_session::{Cancel, Environment, Session, SessionOptions, Tensor};
 
 /// Bytes of the values that one run computes.
 const BYTES_AT_ONCE: usize = 128 << 20;
-/// Bytes of the values that are kept between runs, for all samples that run side by side.
+/// Bytes of the values that are kept between runs, for all samples that run together.
 const KEPT_BYTES: usize = 512 << 20;
-/// Changes when the code computes other statistics, so that those of an older version are not used.
+/// To be changed when this code computes other statistics, so that an older version's cache entries are not used.
 const CACHE_VERSION: &str = "4";
 
 /// Histograms by the values' names.
@@ -65,7 +65,7 @@ fn measure(
 ) -> Result<Histograms> {
     let model = tileforge_graph::load(file)?;
     let segments = segments(&model, bytes);
-    // Beside the model, so that they point into its weights, of which there may be gigabytes.
+    // The files are beside the model, so that they point into its weights, which may have gigabytes.
     let paths: Vec<PathBuf> =
         (0..segments.len()).map(|number| file.with_extension(format!("segment-{number}.onnx"))).collect();
     for (segment, path) in segments.iter().zip(&paths) {
@@ -74,7 +74,7 @@ fn measure(
     let mut statistics = Histograms::new();
     samples.iter().flatten().for_each(|(name, values)| add(&mut statistics, name, values));
     progress.begin("measuring activations", samples.len() * segments.len());
-    // As many samples side by side as memory allows, together with the values that are kept between two segments.
+    // As many samples together as memory allows, with the values that are kept between two segments.
     for samples in samples.chunks((KEPT_BYTES / kept_bytes(&model, &segments).max(1)).max(1)) {
         let mut kept: Vec<HashMap<String, Tensor>> =
             samples.iter().map(|sample| sample.iter().cloned().collect()).collect();
@@ -108,13 +108,13 @@ fn add(statistics: &mut Histograms, name: &str, values: &Tensor) {
     }
 }
 
-/// A digest of everything that the statistics depend on: the graph, its weights, the samples, the version of ONNX
-/// Runtime, and that of this code.
+/// A digest of everything that the statistics depend on: the graph, its weights, the samples, ONNX Runtime's version
+/// and this code's version.
 fn cache_key(environment: &Environment, file: &Path, calibration: &CalibrationSamples) -> Result<String> {
     let mut hash = Sha256::new();
     hash.update(CACHE_VERSION);
     hash.update(environment.library().version());
-    // The version ends here, because its length varies. The digests that follow have a fixed length.
+    // A separator ends the version, because its length varies. The following digests have a fixed length.
     hash.update([0]);
     hash.update(&calibration.sha256);
     hash.update(sha256_file(file)?.sha256);
@@ -160,7 +160,7 @@ mod tests {
         trace.finish().unwrap()
     }
 
-    /// Steps that were announced, and those that were made.
+    /// The number of announced steps, and of finished steps.
     #[derive(Default)]
     struct Steps([AtomicUsize; 2]);
 
@@ -220,7 +220,7 @@ mod tests {
         let [place] = &kept()[..] else { panic!("{:?}", kept()) };
         assert_eq!(statistics(&job, &file, &draw(2)).unwrap(), measured);
 
-        // What stands in the cache is believed, and what does not belong to this code is measured again.
+        // An entry in the cache is trusted; an entry that this code cannot use is measured again.
         let mut other = measured.clone();
         other.remove("image");
         keep(place, &other).unwrap();
@@ -229,7 +229,7 @@ mod tests {
         assert_eq!(statistics(&job, &file, &draw(2)).unwrap(), measured);
         assert_eq!(kept().len(), 1);
 
-        // Other samples, another graph, and other weights beside it.
+        // Other samples, another graph, and other weights beside the graph.
         statistics(&job, &file, &draw(3)).unwrap();
         assert_eq!(kept().len(), 2);
         let mut model = conversion.model.clone();

@@ -48,8 +48,7 @@ pub(super) fn chain(filters: [f32; 4], bias: [f32; 2]) -> Model {
     trace.finish().unwrap()
 }
 
-/// The model with its two inner layers in 8 bits, where `value` reaches from `low` to `high`, and all others from -1 to
-/// 1.
+/// The model with its two inner layers in 8 bits; `value` has the range `low` to `high`, and all other values −1 to 1.
 fn converted(
     model: &Model,
     (precision, provider): (Precision, Provider),
@@ -68,7 +67,7 @@ fn converted(
 
 #[test]
 fn weights_in_fp16_lose_nothing_of_a_checkpoint_in_fp16() {
-    // An enlargement whose convolution becomes one for each phase, with sums of filters.
+    // An enlargement whose convolution becomes one convolution for each phase, with sums of filters.
     let trace = Trace::new("enlarging", 9, 20);
     let x = trace.input("image", TensorType::new(DataType::F32, [1, 128, 4, 4]));
     let filters: Vec<f32> = (0..2 * 128 * 9).map(|place| (place as f32 * 0.37).sin()).collect();
@@ -87,7 +86,7 @@ fn weights_in_fp16_lose_nothing_of_a_checkpoint_in_fp16() {
     let phases: Vec<_> = made.weights.iter().filter(|(name, _)| name.starts_with("filters")).collect();
     assert_eq!(phases.len(), 4);
     assert!(phases.iter().all(|(_, weight)| weight.data_type() == DataType::F32), "{phases:?}");
-    // Where the form is not used, they are as they were stored. What the checkpoint has in FP32 is rounded.
+    // For a provider without this form, weights stay as stored. FP32 weights of the checkpoint are rounded.
     let plain = recipe(Provider::OpenVino).apply(&model, &none).unwrap();
     let found =
         |model: &Model, name: &str| model.weights.iter().find(|(found, _)| found.starts_with(name)).unwrap().1.clone();
@@ -153,11 +152,11 @@ fn values_that_fp16_cannot_hold_are_quantised_from_fp32_and_dequantised_to_it() 
         let types = ["grow/Conv", &quantise.inputs[1], &dequantise.inputs[1], &dequantise.outputs[0], "shrink/Conv"]
             .map(type_of);
         assert_eq!(types, [DataType::F32; 5]);
-        // The weights that restore such values are below FP16's normal numbers.
+        // The weights that scale such values back are below FP16's normal numbers.
         let weight = made.nodes.iter().find(|node| node.outputs[0] == "shrink.weight/DequantizeLinear").unwrap();
         let scales = values_of(&made.weights[&weight.inputs[1]]);
         assert!(type_of(&weight.inputs[1]) == DataType::F32 && scales.iter().all(|scale| *scale < 1e-5), "{scales:?}");
-        // Values that FP16 holds stay in it.
+        // Values that FP16 can hold stay in FP16.
         assert_eq!(type_of(&found("QuantizeLinear", "enter/Conv").inputs[1]), DataType::F16);
         assert_eq!(type_of("enter/Conv"), DataType::F16);
     }
@@ -175,7 +174,7 @@ fn a_channel_of_zero_weights_keeps_its_bias() {
             let values = made.weights[&source(2).inputs[0]].to_bytes().unwrap();
             for (channel, bytes) in values.chunks_exact(4).enumerate() {
                 let quantised = i32::from_le_bytes(bytes.try_into().unwrap());
-                // Kernels take the product of the scales as the scale of the bias.
+                // Kernels use the product of the scales as the scale of the bias.
                 let scale = f64::from(scales[0][0]) * f64::from(scales[1][channel]);
                 assert!((scale / f64::from(scales[2][channel]) - 1.0).abs() < 1e-6, "{scales:?}");
                 let error = (f64::from(quantised) * scale - f64::from(bias[channel])).abs();
@@ -258,7 +257,7 @@ fn ends_stay_out_of_8_bits_but_for_a_residual() {
     assert_eq!(layers(&model, Scheme::Unsigned), names(["enter", "grow", "shrink"]));
     assert_eq!(layers(&model, Scheme::Signed), names(["grow", "shrink"]));
     assert_eq!(layers(&model, Scheme::Float8), names(["grow", "shrink"]));
-    // With the image added to what the last layer makes, and with a ReLU in between.
+    // The image is added to the output of the last layer; in the second case it is multiplied.
     for (last, expected) in [("Add", &LAYERS[..]), ("Mul", &LAYERS[..3])] {
         let mut model = model.clone();
         let node = |name: &str, operator: &str, inputs: [&str; 2], output: &str| Node {
@@ -315,7 +314,7 @@ fn a_recipe_knows_its_layers() {
     };
     let [half, full] = [DataType::F16, DataType::F32];
     assert_eq!(LAYERS.map(|layer| type_of(&made, layer)), [full, half, full, full]);
-    // The named nodes are in FP32, and those that touch values which FP16 cannot hold.
+    // The named nodes are in FP32, and the nodes with values that FP16 cannot hold.
     let outside = BTreeSet::from(["shrink.weight".to_owned()]);
     let recipe = Recipe { outside, ..sixteen };
     for named in [names(["grow"]), names(["grow", "shrink"])] {
@@ -384,7 +383,7 @@ fn values_are_outside_fp16_beyond_its_largest_number() {
     assert_eq!(with(&[1.0, -65_536.0]), ["more"]);
 }
 
-/// What a model of one input makes of values that are the same for every call.
+/// The outputs of a model of one input for fixed input values.
 fn run(model: &Model) -> ndarray::ArrayD<f32> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.onnx");

@@ -1,4 +1,4 @@
-//! A graph in a precision, without a calibration: enough to see what a plan of it runs.
+//! A graph in a precision, without calibration: enough to find out what its plan would run.
 
 use super::islands::outside_f16;
 use super::range::RangeMethod;
@@ -9,9 +9,9 @@ use std::collections::BTreeSet;
 use tileforge_contract::{Precision, Provider};
 use tileforge_graph::Model;
 
-/// The model in a precision, as if every value reached from −1 to 1. In 8 bits, its default layers are quantised. What
-/// a plan of it runs does not depend on the scales. A calibrated engine has more layers in more bits where FP16 does
-/// not hold a value, or where a gate would be missed.
+/// The model in a precision, as if every value had the range −1 to 1. In 8 bits, its default layers are quantised.
+/// What a plan of it runs does not depend on the scales. A calibrated engine keeps more layers in more bits where FP16
+/// cannot hold a value, or where a gate would be missed.
 ///
 /// `None` if the precision is one of 8 bits, and the network has no layer for it.
 pub(crate) fn uncalibrated(model: &Model, precision: Precision, provider: Provider) -> Result<Option<Model>> {

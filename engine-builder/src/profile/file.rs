@@ -1,4 +1,4 @@
-//! One profile or family file, and how several of them become a profile.
+//! Reads one profile or family file, and combines several of them into a profile.
 
 use super::find;
 use super::options::{CudaKeys, TensorRtKeys};
@@ -24,7 +24,7 @@ impl Profile {
     }
 }
 
-/// The keys of a file. All but the name may come from the family that it extends.
+/// The keys of a file. All but the name may come from the family that the file extends.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ProfileFile {
@@ -34,7 +34,7 @@ pub(super) struct ProfileFile {
     driver_names: Option<Vec<String>>,
     architecture: Option<String>,
     compute_capability: Option<ComputeCapability>,
-    /// For plans that several kinds of GPUs run, in the place of `gpu` and its keys.
+    /// For plans that run on several kinds of GPUs, instead of `gpu` and its keys.
     compute_capabilities: Option<Vec<ComputeCapability>>,
     memory: Option<Memory>,
     bandwidth: Option<Bandwidth>,
@@ -61,8 +61,8 @@ fn streams<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D:
 const FAMILIES: &str = "families";
 
 impl ProfileFile {
-    /// Reads a profile with everything that it extends. The nearest file that has a key counts. Also returns the
-    /// families' names, nearest first.
+    /// Reads a profile with everything that it extends. For each key, the nearest file that has it counts. Also
+    /// returns the families' names, nearest first.
     pub(super) fn read_with_families(path: &Path) -> Result<(Self, Vec<String>)> {
         let mut merged = Self::read(path)?;
         let folder = path.parent().unwrap_or(Path::new("")).join(FAMILIES);
@@ -72,7 +72,7 @@ impl ProfileFile {
             if !tileforge_files::is_plain(&name) {
                 return Err(Error::input(&from, format!("`extends`: expected the name of a family, found {name:?}")));
             }
-            // Families are looked up in this folder only, so that a profile means the same wherever it is read.
+            // Families are read from this folder only, so that a profile means the same wherever it is read.
             let family = folder.join(format!("{name}.yaml"));
             if !family.is_file() {
                 let reason =
@@ -105,7 +105,7 @@ impl ProfileFile {
         Ok(file)
     }
 
-    /// These keys where they are given, and the keys of `base` elsewhere.
+    /// The given keys, and the keys of `base` where none is given.
     fn over(self, base: Self) -> Self {
         Self {
             name: self.name,

@@ -1,4 +1,4 @@
-//! Where profiles are, and which one fits this machine.
+//! Where profiles are found, and which profile suits this machine.
 
 use super::{ComputeCapability, Device, Profile};
 use crate::{Error, Result};
@@ -10,7 +10,7 @@ use tileforge_session::{Gpu, provider};
 /// The profile for this machine.
 #[derive(Debug)]
 pub struct Here {
-    /// The profile's name; `cpu` if there is none for the GPU of this machine.
+    /// The profile's name; `cpu` if no profile suits this machine's GPU.
     pub name: String,
     /// How it was found, in a sentence.
     pub reason: String,
@@ -38,7 +38,7 @@ pub(super) fn path_of(name_or_path: &str) -> Result<PathBuf> {
     Err(Error::input(Path::new(name_or_path), unknown(name_or_path, &names(), &places())))
 }
 
-/// That there is no profile of this name, and what to take instead.
+/// The message for an unknown profile name, with similar names.
 fn unknown(name: &str, known: &[String], places: &[PathBuf]) -> String {
     if known.is_empty() {
         let places = places.iter().map(|place| place.display().to_string()).collect::<Vec<_>>().join(", ");
@@ -61,7 +61,7 @@ fn unknown(name: &str, known: &[String], places: &[PathBuf]) -> String {
 /// The profile of every RTX GPU that has no profile of its own.
 const FAMILY: &str = "rtx";
 
-/// Names that are less alike than this are other names.
+/// Names with a lower similarity are not suggested.
 const ALIKE: f64 = 0.8;
 
 /// The names of all profiles, sorted.
@@ -78,8 +78,9 @@ pub fn names() -> Vec<String> {
     names
 }
 
-/// Where profiles are looked for, whether there is a folder or not: `profiles/` beside the executable, of its installation, and of the source tree that it was built in. The
-/// current folder is not among them: whoever downloads a model there does not want its profiles instead of ours.
+/// The folders of profiles, existing or not: `profiles/` beside the executable, in its installation, and in the source
+/// tree that it was built in. The current folder is not included: a profile in a folder of downloaded models must not
+/// replace ours.
 pub fn places() -> Vec<PathBuf> {
     installation::installed("profiles")
 }
@@ -104,7 +105,7 @@ pub fn here() -> Result<Here> {
     Ok(of_gpu(gpu, &profiles))
 }
 
-/// The profile of this GPU; else that of its family; else one for a GPU that computes alike.
+/// The profile of this GPU; else of its family; else of a GPU with the same compute capability.
 pub(super) fn of_gpu(gpu: &Gpu, profiles: &[Profile]) -> Here {
     let what = format!("{} (compute capability {})", gpu.name, gpu.compute_capability);
     let has = |profile: &&Profile| profile.device.as_ref().is_some_and(|device| device.is(gpu));
@@ -122,7 +123,7 @@ pub(super) fn of_gpu(gpu: &Gpu, profiles: &[Profile]) -> Here {
         let device = profile.device.as_ref().filter(|_| profile.provider == Provider::TensorRt)?;
         (Some(device.compute_capability) == capability).then_some((profile, device))
     });
-    // The one with the most memory that this GPU has, too; else the one with the least.
+    // The profile with the most memory that does not exceed this GPU's memory; else the profile with the least memory.
     let nearness = |bytes: u64| if bytes <= gpu.memory_bytes { (true, bytes) } else { (false, u64::MAX - bytes) };
     match alike.max_by_key(|(_, device)| nearness(device.memory.bytes)) {
         Some((profile, device)) => {
@@ -133,7 +134,7 @@ pub(super) fn of_gpu(gpu: &Gpu, profiles: &[Profile]) -> Here {
 }
 
 impl Device {
-    /// Whether a name of the driver stands for this device.
+    /// Whether the driver's name of a GPU stands for this device.
     pub fn is(&self, gpu: &Gpu) -> bool {
         let capability = gpu.compute_capability.parse::<ComputeCapability>();
         capability.is_ok_and(|capability| capability == self.compute_capability)

@@ -22,7 +22,7 @@ use tileforge_contract::Provider;
 use tileforge_contract::Task;
 use tileforge_tensorrt::BuildOptions;
 
-/// A profile: the keys of `profiles/NAME.yaml`, and for missing keys those of the families that it extends.
+/// A profile: the keys of `profiles/NAME.yaml`, and missing keys from the families that it extends.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Profile {
     /// The name: the same as the file's.
@@ -31,14 +31,14 @@ pub struct Profile {
     pub families: Vec<String>,
     /// What executes the engine.
     pub provider: Provider,
-    /// The precision of the engine, unless the caller asks for another one.
+    /// The precision of the engine, unless the caller chooses another.
     pub precision: Precision,
-    /// The GPU; `None` for a CPU, and for plans that several kinds of GPUs run.
+    /// The GPU; `None` for a CPU, and for plans that run on several kinds of GPUs.
     pub device: Option<Device>,
     /// The compute capabilities that plans are built for, the oldest first; empty unless `provider` is
     /// [`Provider::TensorRtRtx`].
     pub plans_for: Vec<ComputeCapability>,
-    /// Shapes for each task.
+    /// The shapes for each task.
     pub tasks: Tasks,
     /// Sessions that run at the same time.
     pub streams: u32,
@@ -48,14 +48,14 @@ pub struct Profile {
     pub tensorrt: TensorRtOptions,
     /// How ONNX Runtime's CUDA kernels run.
     pub cuda: CudaOptions,
-    /// What an engine must reach against its FP32 reference.
+    /// The least quality of an engine against its FP32 reference.
     pub floors: Floors,
 }
 
 /// A GPU. The sources of the figures are in docs/gpu-profiles.md.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Device {
-    /// The name in shops.
+    /// The product name.
     pub gpu: String,
     /// The names that the driver gives it.
     pub driver_names: Vec<String>,
@@ -67,7 +67,7 @@ pub struct Device {
     pub memory: Memory,
     /// Bandwidth of the device memory.
     pub bandwidth: Bandwidth,
-    /// What its chip computes; known of GPUs that plans are built for.
+    /// The rates of its chip; known for GPUs that plans are built for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub chip: Option<Chip>,
 }
@@ -86,7 +86,7 @@ pub struct Chip {
 }
 
 impl Device {
-    /// What limits it; `None` where nothing is known of its chip.
+    /// The rates that limit a plan's time; `None` if nothing is known of the chip.
     pub fn limits(&self) -> Option<tileforge_tensorrt::Gpu> {
         self.chip.as_ref().map(|chip| tileforge_tensorrt::Gpu {
             multiprocessors: chip.multiprocessors,
@@ -97,7 +97,7 @@ impl Device {
     }
 }
 
-/// Tile shapes and batches for each task. A profile may leave out tasks.
+/// Tile shapes and batches for each task. A profile need not serve every task.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Tasks {
@@ -166,8 +166,9 @@ pub struct Floors {
     /// Cosine similarity with the FP32 reference, at most 1.
     #[serde(deserialize_with = "cosine")]
     pub cosine: f64,
-    /// How many times as fast as FP32 and FP16 an INT8 engine has to be. It is measured on CPUs only. Where plans are
-    /// built, the least time of an FP16 plan has to be so many times that of an 8-bit plan.
+    /// The least speed of an INT8 engine as a multiple of the speed in FP32 and in FP16, and of a BF16 engine as a
+    /// multiple of the speed in FP32. It is measured on processors only. Where plans are built: the least ratio
+    /// between the least times of an FP16 plan and of an 8-bit plan.
     #[serde(default = "not_slower", deserialize_with = "factor")]
     pub speed: f64,
 }
@@ -177,13 +178,14 @@ fn not_slower() -> f64 {
 }
 
 impl Floors {
-    /// What an engine of a precision reaches unless something is wrong. docs/benchmarks.md has measured figures.
+    /// The floors that an engine of a precision reaches unless something is wrong. docs/benchmarks.md has measured
+    /// figures.
     pub fn expected_of(precision: Precision) -> Self {
         let (psnr_db, cosine) = match precision {
             // The same arithmetic in another order.
             Precision::Fp32 => (100.0, 0.999_999),
-            // 11 bits: below half a level of 10-bit pixels. The cosine belongs to 60 dB of noise, where it is lowest of
-            // all kinds of outputs.
+            // 11 bits: below half a level of 10-bit pixels. The cosine is the lowest value that 60 dB of noise gives
+            // for any kind of output.
             Precision::Fp16 | Precision::Fp16Weights => (60.0, 0.99995),
             // 8 bits of precision, and 8-bit values: about one level of 8-bit pixels.
             Precision::Bf16 => (40.0, 0.999),
@@ -206,7 +208,7 @@ impl Profile {
         Ok(tileforge_engine::digest::sha256(&text))
     }
 
-    /// Sets another precision, with the floors that can be expected of it.
+    /// Sets another precision, with the floors that are expected of it.
     ///
     /// # Errors
     /// [`Error::Precision`] if the profile's machine does not compute in this precision.
@@ -232,7 +234,7 @@ impl Profile {
             Task::Inpaint => &self.tasks.inpaint,
             Task::Depth => &self.tasks.depth,
             Task::Realtime => &self.tasks.realtime,
-            // The input is tokens, or nothing that a profile knows, or a clip whose size the whole pipeline determines.
+            // The input is tokens, has no meaning to a profile, or is a clip whose size the whole pipeline determines.
             Task::TextEncoder | Task::Tensors | Task::Transformer => &None,
         }
         .as_ref()
@@ -243,13 +245,13 @@ impl Profile {
         options::tensorrt_rtx_options(self.cuda_graphs)
     }
 
-    /// How a plan for RTX GPUs is built. FP32 stays FP32 in an engine of that precision: its gates were passed in it.
+    /// How a plan for RTX GPUs is built. FP32 stays FP32 in an FP32 engine, because its gates were passed in FP32.
     pub fn plan_options(&self) -> BuildOptions {
         let tf32 = self.cuda.tf32 && self.precision != Precision::Fp32;
         self.tensorrt.plan_options(tf32)
     }
 
-    /// The compute capabilities that the builder of plans has for [`Profile::plans_for`].
+    /// The compute capabilities in [`Profile::plans_for`], in the plan builder's type.
     pub(crate) fn plan_capabilities(&self) -> Vec<tileforge_tensorrt::ComputeCapability> {
         let of =
             |found: &ComputeCapability| tileforge_tensorrt::ComputeCapability::from_version(found.major, found.minor);
@@ -274,7 +276,7 @@ impl Profile {
         self.check_plans_for()?;
         self.check_largest_tiles()?;
         match (&self.device, self.provider) {
-            // Its GPUs are known by their compute capabilities alone.
+            // This provider's GPUs are known only by their compute capabilities.
             (None, Provider::TensorRtRtx) => {}
             (None, on_processor) if on_processor.is_on_processor() => {
                 if self.cuda_graphs {
@@ -300,7 +302,7 @@ impl Profile {
         self.check_precision(self.precision).map_err(|reason| format!("`precision: {}`: {reason}", self.precision))
     }
 
-    /// Checks that graphs of any size are of pictures, and run by what takes such graphs without loss.
+    /// Checks that graphs of any size are for pictures, and for a provider that runs such graphs without loss.
     fn check_largest_tiles(&self) -> Result<(), String> {
         let has = |task: &&Task| self.shapes_for(**task).is_some_and(|shapes| shapes.largest_tile.is_some());
         match Task::ALL.iter().find(has) {

@@ -1,16 +1,15 @@
 //! The options of ONNX Runtime's GPU providers, from a profile.
 //!
-//! The providers themselves check little: they accept an optimisation level of 99, and only warn about malformed
-//! shapes. So names are typed here and ranges are checked here (sources: NVIDIA's `IBuilderConfig`, ONNX Runtime's
-//! pages on both providers). `make conformance` checks the names and the form of the values with ONNX Runtime's own
-//! parser.
+//! The providers check little: they accept an optimisation level of 99, and only warn about malformed shapes. So this
+//! module has types for names and checks ranges (sources: NVIDIA's `IBuilderConfig`, ONNX Runtime's pages on both
+//! providers). `make conformance` checks the names and the form of the values with ONNX Runtime's own parser.
 
 use super::Memory;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use tileforge_tensorrt::BuildOptions;
 
-/// Options, by the names that the provider uses.
+/// Options by the provider's names.
 pub type ProviderOptions = BTreeMap<&'static str, String>;
 
 /// How TensorRT builds and runs engines. The precision is not an option: it is in the graph.
@@ -22,15 +21,15 @@ pub struct TensorRtOptions {
     pub builder_optimization_level: u32,
     /// Additional streams that one engine may use within a run; −1 leaves it to TensorRT.
     pub auxiliary_streams: i32,
-    /// The smallest number of nodes that TensorRT takes as an engine of its own.
+    /// The smallest number of nodes for which TensorRT builds a separate engine.
     pub min_subgraph_size: u32,
     /// How often TensorRT tries to divide a graph between itself and CUDA.
     pub max_partition_iterations: u32,
     /// Whether timings are kept with the engine, so that the next build gives the same engine.
     pub timing_cache: bool,
-    /// Whether the engine runs on every GPU from Ampere on, but more slowly.
+    /// Whether the engine runs, more slowly, on every GPU from Ampere on.
     pub hardware_compatible: bool,
-    /// Whether weights with 2:4 sparsity are used as such.
+    /// Whether weights with 2:4 sparsity use sparse kernels.
     pub sparsity: bool,
     /// Whether subgraphs share one activation memory.
     pub context_memory_sharing: bool,
@@ -99,7 +98,7 @@ impl TensorRtKeys {
     }
 
     /// ONNX Runtime's own defaults, except that timings are kept, and that TensorRT takes even single nodes: it runs
-    /// everything that it can.
+    /// everything that it supports.
     pub(super) fn complete(self) -> Result<TensorRtOptions, String> {
         let options = TensorRtOptions {
             workspace: self.workspace,
@@ -133,7 +132,7 @@ impl CudaKeys {
         }
     }
 
-    /// Exact arithmetic unless a profile says otherwise: no TF32.
+    /// Exact arithmetic unless the profile states otherwise: no TF32.
     pub(super) fn complete(self) -> CudaOptions {
         CudaOptions {
             tf32: self.tf32.unwrap_or(false),

@@ -1,4 +1,4 @@
-//! Quantities with their units, as profiles write them.
+//! Quantities with their units, in the form that profiles use.
 
 use serde::de::{self, Deserializer};
 use serde::{Deserialize, Serialize, Serializer};
@@ -21,7 +21,7 @@ impl Tile {
     }
 }
 
-/// Largest side of a tile. No image model fits any device beyond it, and such sizes are typing errors.
+/// The largest side of a tile. No image model with larger tiles fits on any device, so such sizes are typing errors.
 const LARGEST_SIDE: usize = 16384;
 
 impl FromStr for Tile {
@@ -70,7 +70,7 @@ impl fmt::Display for ComputeCapability {
     }
 }
 
-/// An amount of memory, such as `24 GB` or `4 GiB`. It keeps the text as written.
+/// An amount of memory, such as `24 GB` or `4 GiB`. It keeps its original text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Memory {
     /// In bytes.
@@ -78,7 +78,7 @@ pub struct Memory {
     text: String,
 }
 
-/// The bandwidth of memory, such as `1008 GB/s`. It keeps the text as written.
+/// The bandwidth of memory, such as `1008 GB/s`. It keeps its original text.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Bandwidth {
     /// In 10⁹ bytes per second.
@@ -86,7 +86,7 @@ pub struct Bandwidth {
     text: String,
 }
 
-/// A clock, such as `2520 MHz`. It keeps the text as written.
+/// A clock rate, such as `2520 MHz`. It keeps its original text.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Clock {
     /// In cycles per second.
@@ -94,7 +94,7 @@ pub struct Clock {
     text: String,
 }
 
-/// Reads `NUMBER UNIT`, as the number times the factor of the unit.
+/// Reads `NUMBER UNIT` and returns the number times the unit's factor.
 fn quantity(text: &str, units: &[(&str, f64)], example: &str) -> Result<f64, String> {
     let names: Vec<&str> = units.iter().map(|(name, _)| *name).collect();
     let wrong =

@@ -5,36 +5,36 @@ use serde::de::{Deserializer, Error as _, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// The input sizes of an engine's graphs: one for each tile and batch, up to the largest run.
+/// The input sizes of an engine's graphs: one graph for each tile and batch, up to the largest run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Shapes {
     /// Heights and widths.
     pub tiles: Vec<Tile>,
-    /// Where the network allows it, one graph takes tiles of any size, with at most as many pixels as this one; `tiles`
-    /// are then only those that are measured. `None`: each tile has a graph.
+    /// If the network allows it, one graph takes tiles of any size with at most as many pixels as this tile; `tiles`
+    /// are then only the measured sizes. `None`: each tile has its own graph.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub largest_tile: Option<Tile>,
-    /// The most memory that one step of a run may read and write: the largest tile has fewer pixels where it would take
-    /// more. `None`: any amount.
+    /// The most memory that one step of a run may read and write: if the largest tile takes more, it gets fewer
+    /// pixels. `None`: any amount.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub largest_step: Option<Memory>,
     /// Pictures in one run; one number, or a list of them.
     #[serde(default)]
     pub batch: Batches,
-    /// The tile that has as many pixels as a run may have: larger batches of a tile are left out, except for its
-    /// smallest one. `None`: each tile has a graph for each batch.
+    /// The tile whose number of pixels is the limit of a run: larger batches of a tile are left out, except for the
+    /// tile's smallest batch. `None`: each tile has a graph for each batch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub largest_run: Option<Tile>,
 }
 
 impl Shapes {
-    /// These tiles, each in all of these batches.
+    /// All combinations of these tiles and batches.
     pub(crate) fn new(tiles: Vec<Tile>, batch: Batches) -> Self {
         Self { tiles, largest_tile: None, largest_step: None, batch, largest_run: None }
     }
 
-    /// The batches that a tile has graphs for, the smallest first.
+    /// The batches of a tile's graphs, the smallest first.
     pub(crate) fn batches_of(&self, tile: Tile) -> impl Iterator<Item = usize> {
         let Batches(batches) = &self.batch;
         let most = self.largest_run.map(|largest| (largest.pixels() / tile.pixels()).max(1));
@@ -42,7 +42,7 @@ impl Shapes {
         batches.filter(move |(at, batch)| *at == 0 || most.is_none_or(|most| *batch <= most)).map(|(_, batch)| batch)
     }
 
-    /// What is wrong with shapes that no engine can have.
+    /// The error for shapes that no engine can have.
     pub(crate) fn check(&self) -> Result<(), String> {
         self.batch.check()?;
         if self.tiles.is_empty() {
@@ -60,8 +60,8 @@ impl Shapes {
     }
 }
 
-/// Shapes whose sizes are multiples of `MULTIPLE`. Checked while they are read, so that an error has its line and
-/// column.
+/// Shapes whose sizes are multiples of `MULTIPLE`. They are checked while they are read, so that an error has its line
+/// and column.
 pub(super) fn shapes<'de, D: Deserializer<'de>, const MULTIPLE: usize>(
     deserializer: D,
 ) -> Result<Option<Shapes>, D::Error> {
@@ -76,12 +76,12 @@ pub(super) fn shapes<'de, D: Deserializer<'de>, const MULTIPLE: usize>(
     Ok(shapes)
 }
 
-/// Numbers of pictures in one run, the smallest first, each of them once.
+/// Numbers of pictures in one run, in ascending order and without duplicates.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub struct Batches(Vec<u32>);
 
-/// Pictures in one run. Beyond this, every GPU is busy and only the latency grows.
+/// The most pictures in one run. Larger batches only add latency, because every GPU is already busy.
 const LARGEST_BATCH: u32 = 64;
 
 impl Batches {
@@ -91,7 +91,7 @@ impl Batches {
         Self(batches)
     }
 
-    /// What is wrong with batches that no engine can have.
+    /// The error for batches that no engine can have.
     fn check(&self) -> Result<(), String> {
         let Self(batches) = self;
         match batches.iter().find(|batch| !(1..=LARGEST_BATCH).contains(*batch)) {

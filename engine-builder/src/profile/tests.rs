@@ -22,7 +22,7 @@ fn shipped() -> BTreeMap<String, Profile> {
 #[test]
 fn every_profile_has_the_figures_of_the_document() {
     let document = fs::read_to_string(repository("docs/gpu-profiles.md")).unwrap();
-    // The figures of each profile, which are all cells but the last one: that is their source.
+    // The figures of each profile: all cells except the last one, which has their source.
     let table = |head: &str| -> BTreeMap<String, Vec<&str>> {
         let rows = document.lines().skip_while(|line| !line.starts_with(head)).skip(2);
         let rows = rows.take_while(|line| line.starts_with('|')).map(|line| {
@@ -39,7 +39,7 @@ fn every_profile_has_the_figures_of_the_document() {
     let mut tasks = cpu.tasks;
     tasks.upscale.as_mut().unwrap().largest_tile = Some(Tile { height: 1088, width: 1024 });
     assert_eq!((openvino.provider, openvino.device, openvino.tasks), (Provider::OpenVino, None, tasks));
-    // It has no figures: it is for every GPU that plans are built for.
+    // The profile `rtx` has no figures: it is for every GPU that plans are built for.
     let rtx = profiles.remove("rtx").unwrap();
     assert_eq!((rtx.provider, rtx.device), (Provider::TensorRtRtx, None));
     assert_eq!(profiles.len(), 16);
@@ -137,7 +137,7 @@ fn a_plan_is_built_with_the_profile_s_options() {
     assert!(!of(Precision::Fp32).tf32);
 }
 
-/// Pixels of all tiles over those of the picture, as docs/gpu-profiles.md has them.
+/// Pixels of all tiles divided by the pixels of the picture, as docs/gpu-profiles.md states them.
 #[test]
 fn tiles_compute_little_more_than_the_picture() {
     use tileforge_image::Size;
@@ -325,7 +325,7 @@ fn a_precision_that_the_machine_lacks_is_refused_with_what_it_has() {
     assert_eq!(with("rtx4090", Fp8).unwrap().floors, Floors::expected_of(Fp8));
 }
 
-/// The batches of every tile, as docs/gpu-profiles.md has them.
+/// The batches of every tile, as docs/gpu-profiles.md states them.
 #[test]
 fn tiles_have_the_batches_of_the_document() {
     let document = fs::read_to_string(repository("docs/gpu-profiles.md")).unwrap();
@@ -356,7 +356,7 @@ fn families_in_a_circle_are_named() {
     assert!(error.contains("`extends: a` is circular: a → b → a"), "{error}");
     let error = read("name: test\nextends: a", &[("a", "name: a\nextends: a")]).unwrap_err().to_string();
     assert!(error.contains("circular: a → a"), "{error}");
-    // The error names the file at fault, not the file that was asked for.
+    // The error names the file at fault, not the requested file.
     let error = read("name: test\nextends: a", &[("a", "name: a\nstreems: 1")]).unwrap_err().to_string();
     assert!(error.contains("families/a.yaml") && error.contains("did you mean `streams`?"), "{error}");
 }
@@ -393,11 +393,11 @@ fn a_gpu_is_known_by_its_name_and_its_capability() {
     {
         assert_eq!(of(name, capability), "rtx", "{name}");
     }
-    // Others get the profile of a GPU that computes alike.
+    // Other GPUs get the profile of a GPU with the same compute capability.
     assert_eq!([of("NVIDIA GeForce RTX 2080 Ti", "7.5"), of("NVIDIA A30", "8.0")], ["t4", "a100"]);
-    // Of two, the one that has no more memory than this one.
+    // Of two profiles, the one with no more memory than this GPU.
     assert_eq!(of("NVIDIA GH200 480GB", "9.0"), "h100");
-    // There are none for these.
+    // No profile suits these GPUs.
     assert_eq!([of("NVIDIA GeForce GTX 1080", "6.1"), of("Quadro", "?"), of("NVIDIA Z9", "13.0")], ["cpu"; 3]);
 }
 
@@ -434,7 +434,7 @@ fn every_network_takes_the_sizes_of_every_profile() {
                 let Some((height, width)) = first else { continue };
                 for tile in &shapes.tiles {
                     let fits = height.size(tile.height).is_some() && width.size(tile.width).is_some();
-                    // The size of a transformer's windows comes from its training, so such sizes are padded.
+                    // The window size of a transformer comes from its training, so such sizes are padded.
                     let windows = contract.task == Task::Upscale;
                     assert!(fits || windows, "{name}: {} {preset} does not take {tile}: {height}, {width}", entry.name);
                     checked += 1;

@@ -1,18 +1,18 @@
-//! What is missing to make an engine again.
+//! What a rebuild lacks.
 
 use std::fmt;
 
-/// What a manifest does not say.
+/// What a manifest does not record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unrecorded {
-    /// Which files belong to the engine, so it cannot be replaced.
+    /// Which files belong to the engine. Without them, it cannot be replaced.
     Files {
         /// The older schema.
         schema: u64,
     },
-    /// What it was made of.
+    /// What the engine was made of.
     Model,
-    /// Which folder activations were measured on.
+    /// The folder of the calibration data.
     Calibration,
     /// A profile.
     Profile,
@@ -33,7 +33,7 @@ impl fmt::Display for Unrecorded {
     }
 }
 
-/// What an engine is made of, apart from weights.
+/// What an engine is made of, except weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ingredient {
     /// [`RebuildRequest::model`](super::RebuildRequest::model).

@@ -1,4 +1,4 @@
-//! Making an engine again, of what its manifest says.
+//! Rebuilds engines from their manifests.
 
 mod missing;
 
@@ -15,49 +15,51 @@ use tileforge_exporter::lora::Lora;
 use tileforge_image::Size;
 use tileforge_session::Environment;
 
-/// An engine that is to be made again. What is not given is as its manifest says.
+/// A rebuild of an engine. Fields without a value follow its manifest.
 #[derive(Clone, Debug, Default)]
 pub struct RebuildRequest {
     /// The directory of the engine. Only its manifests are read.
     pub engine: PathBuf,
-    /// The directory of the new engine; `None`: that of the older one, whose place it takes in one step.
+    /// The directory of the new engine; `None`: it replaces the older engine in one step.
     pub output: Option<PathBuf>,
-    /// The model file, checkpoint, folder or graph that it was made of.
+    /// The model file, checkpoint, folder or graph that the engine was made of.
     pub model: Option<PathBuf>,
-    /// The folder that describes a pipeline in one file.
+    /// The folder that describes a single-file pipeline.
     pub config: Option<PathBuf>,
-    /// All adaptations that were merged into the weights, in their order.
+    /// All adaptations that were merged into the weights, in order.
     pub adaptations: Vec<Lora>,
-    /// A profile, whether or not it has changed.
+    /// A profile, changed or not.
     pub profile: Option<String>,
-    /// The folder that activations were measured on.
+    /// The folder of the calibration data.
     pub calibration: Option<PathBuf>,
-    /// Go on where a file is another one than it was made of, or where the manifest does not say. This is noted.
+    /// Whether to continue if a file differs from the recorded one, or if the manifest does not record it. A note
+    /// reports this.
     pub allows_changed_source: bool,
-    /// Whether the new engine may be portable; one whose predecessor was may be, too, if it need not be compiled.
+    /// Whether the new engine may be portable. It may also be portable if its predecessor was, unless compilation is
+    /// required.
     pub compilation: Compilation,
-    /// Folders where what it was made of is looked for by name, before those of the weights.
+    /// Folders to search by name for what the engine was made of, before the folders of weights.
     pub folders: Vec<PathBuf>,
-    /// Where weights are looked for.
+    /// The folders of weights.
     pub weights: WeightFolders,
 }
 
-/// An engine that was made again.
+/// A rebuilt engine.
 #[derive(Debug)]
 pub struct Rebuilt {
     /// The new engine.
     pub engine: BuiltEngine,
-    /// The name of what it was made of.
+    /// The name of its model.
     pub name: String,
-    /// What differs from the older one: a line for each, or that nothing does.
+    /// The differences from the older engine, a line for each; or one line that there are none.
     pub differences: Vec<String>,
 }
 
-/// Makes an engine again.
+/// Rebuilds an engine.
 ///
 /// # Errors
-/// [`Error::Unrecorded`] and [`Error::Ingredient`]; [`Error::ChangedSource`] if what is found is not what it was made
-/// of, before anything is built; those of [`PreparedBuild`].
+/// [`Error::Unrecorded`] and [`Error::Ingredient`]; [`Error::ChangedSource`], before anything is built, if the inputs
+/// are not those that the engine was made of; the errors of [`PreparedBuild`].
 pub fn rebuild(
     request: &RebuildRequest,
     environment: &Environment,
@@ -74,7 +76,7 @@ pub fn rebuild(
         progress.note(&format!("{}: {}", request.engine.display(), unknown_text(&old)));
     }
     let prepared = PreparedBuild::new(request.build_request(&old)?, environment, plans, progress)?;
-    // One profile is asked for.
+    // The request names one profile.
     let [target] = prepared.targets() else { return Err(request.unrecorded(Unrecorded::Profile)) };
     request.check(&old, target.recipe(), progress)?;
     let engine = prepared.build(target, environment, plans, progress, output)?;
@@ -82,13 +84,13 @@ pub fn rebuild(
     Ok(Rebuilt { engine, name: prepared.name().to_owned(), differences })
 }
 
-/// Whether the older engine had nothing compiled in it.
+/// Whether the older engine had no compiled parts.
 fn was_portable(old: &Predecessor) -> bool {
     let is_portable = |network: &Value| network.pointer("/target/portable") == Some(&Value::Bool(true));
     old.networks().iter().any(|(_, network)| is_portable(network))
 }
 
-/// What a manifest without a recipe leaves open.
+/// The note about what a manifest without a recipe does not record.
 fn unknown_text(old: &Predecessor) -> String {
     let several = old.precision().is_none();
     format!(
@@ -104,7 +106,7 @@ impl RebuildRequest {
         Error::Unrecorded { engine: self.engine.clone(), missing }
     }
 
-    /// The build that makes the engine again.
+    /// The request for the same build.
     fn build_request(&self, old: &Predecessor) -> Result<BuildRequest> {
         let known = old.recipe.as_deref().cloned();
         let is_known = known.is_some();
@@ -182,10 +184,10 @@ impl RebuildRequest {
         })
     }
 
-    /// Compares what was opened with what the older engine was made of.
+    /// Compares the opened inputs with the recorded inputs of the older engine.
     fn check(&self, old: &Predecessor, recipe: &Recipe, progress: &dyn Progress) -> Result<()> {
         let mut changes = changes(old, recipe);
-        // A profile that is named is taken as it is today.
+        // A profile that the caller names is used in its present form.
         changes.extend(changed_profile(old, recipe).filter(|_| self.profile.is_none()));
         if changes.is_empty() {
             if old.inputs().is_empty() {
@@ -200,8 +202,7 @@ impl RebuildRequest {
         Ok(())
     }
 
-    /// The file or folder of this name: in `near`, in the current folder, or in those where models and weights are
-    /// looked for.
+    /// The file or folder of this name: in `near`, in the current folder, or in the folders of models and weights.
     fn find(&self, name: &str, near: Option<&Path>, ingredient: Ingredient, origin: Option<&str>) -> Result<PathBuf> {
         let near = near.into_iter().map(Path::to_owned);
         let all = near.chain([PathBuf::new()]).chain(self.folders.clone()).chain(self.weights.folders.clone());
@@ -221,7 +222,7 @@ impl RebuildRequest {
     }
 }
 
-/// What differs between an engine and the one that was made again, a line for each.
+/// The differences between an engine and its rebuild, a line for each.
 fn differences(old: &Predecessor, new: &Predecessor) -> Vec<String> {
     let without_name = |engine: &Predecessor| {
         let mut manifest = engine.manifest.clone();
@@ -242,7 +243,7 @@ fn differences(old: &Predecessor, new: &Predecessor) -> Vec<String> {
         let part = part.map_or_else(String::new, |part| format!("{part}: "));
         for (pointer, what) in pointers {
             let (before, now) = (before.pointer(pointer), now.pointer(pointer));
-            // What the older manifest did not say has not changed.
+            // A value that the older manifest does not record has not changed.
             if before.is_some() && before != now {
                 lines.push(format!("{part}{what}: {} → {}", text(before), text(now)));
             }
@@ -257,7 +258,7 @@ fn differences(old: &Predecessor, new: &Predecessor) -> Vec<String> {
     lines
 }
 
-/// What of an engine is worth a line if it differs.
+/// The values of an engine whose differences are listed.
 const WHOLE: [(&str, &str); 4] = [
     ("/schema", "schema"),
     ("/producer", "built by"),
@@ -265,7 +266,7 @@ const WHOLE: [(&str, &str); 4] = [
     ("/recipe/profile/sha256", "SHA-256 of the profile"),
 ];
 
-/// What of each of its networks is.
+/// The values of each of its networks whose differences are listed.
 const NETWORK: [(&str, &str); 5] = [
     ("/built_with/onnxruntime", "ONNX Runtime"),
     ("/precision", "precision"),

@@ -1,4 +1,4 @@
-//! Building an engine as somebody asks for it: from a path, names of profiles and options to an engine directory.
+//! Builds an engine for a user's request: from a path, names of profiles and options to an engine directory.
 //!
 //! | module | holds |
 //! |---|---|
@@ -23,12 +23,12 @@ use tileforge_image::Size;
 pub use prepared::{BuiltEngine, PreparedBuild, Target};
 pub use problem::{PipelineOption, RequestError};
 
-/// What engines are to be built of, and how. What is not given is as the model file and the profile say.
+/// A request for engines. Fields without a value follow the model file and the profile.
 #[derive(Clone, Debug, Default)]
 pub struct BuildRequest {
     /// A checkpoint, a diffusion pipeline, an exported graph, or a model file.
     pub model: PathBuf,
-    /// The one graph to build, where there are several.
+    /// The one graph to build, if the model has several.
     pub component: Option<String>,
     /// Hyperparameters that the checkpoint does not state.
     pub hyperparameters: BTreeMap<String, String>,
@@ -36,11 +36,11 @@ pub struct BuildRequest {
     pub sizes: Vec<Size>,
     /// Frames of a video in one run; only with [`sizes`](Self::sizes).
     pub frames: Option<u16>,
-    /// What is asked of a diffusion pipeline.
+    /// The options of a diffusion pipeline.
     pub pipeline: PipelineRequest,
-    /// What is said of an ONNX file that another program wrote.
+    /// The given facts about an ONNX file of another program.
     pub foreign: ForeignRecipe,
-    /// Names of profiles, or paths of their files. There is an engine for each.
+    /// Names of profiles, or paths of their files. Each profile gets an engine.
     pub profiles: Vec<String>,
     /// The precision of the engines.
     pub precision: PrecisionChoice,
@@ -48,19 +48,20 @@ pub struct BuildRequest {
     pub calibration: CalibrationRequest,
     /// Whether an engine may be portable.
     pub compilation: Compilation,
-    /// Where weights are looked for.
+    /// The folders of weights.
     pub weights: WeightFolders,
 }
 
-/// Who chooses the precision of an engine.
+/// How the precision of an engine is chosen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PrecisionChoice {
-    /// The model file, by what suits the model on the profile's provider; without a word of it, the profile.
+    /// By the model file, which states what suits the model on the profile's provider; without such a statement, by
+    /// the profile.
     #[default]
     Stated,
-    /// The caller.
+    /// By the caller.
     Only(Precision),
-    /// What is fastest on this machine, of all that pass their gates.
+    /// The fastest precision on this machine that passes its gates.
     Fastest,
 }
 
@@ -70,12 +71,12 @@ impl From<Option<Precision>> for PrecisionChoice {
     }
 }
 
-/// What is asked of the engine of a diffusion pipeline.
+/// The options for the engine of a diffusion pipeline.
 #[derive(Clone, Debug, Default)]
 pub struct PipelineRequest {
-    /// Pictures that are made together; one if nothing is said.
+    /// Pictures that are made together; `None`: one.
     pub batch: Option<u16>,
-    /// Numbers of tokens of a text; those that the text encoder takes if there are none.
+    /// Numbers of tokens of a text; empty: the number that the text encoder takes.
     pub tokens: Vec<u16>,
     /// The variant of the weights in a folder, such as `fp16`.
     pub variant: Option<String>,
@@ -86,7 +87,7 @@ pub struct PipelineRequest {
 }
 
 impl PipelineRequest {
-    /// The first option that was given.
+    /// The first option that has a value.
     fn given(&self) -> Option<PipelineOption> {
         let given = [
             (PipelineOption::Batch, self.batch.is_some()),
@@ -105,13 +106,13 @@ pub struct CalibrationRequest {
     /// A folder of pictures or tensors; for an engine of several parts, one with a folder for each part. `None`:
     /// built-in pictures, or random tensors.
     pub folder: Option<PathBuf>,
-    /// Tiles that are drawn from them.
+    /// The number of tiles to draw from them.
     pub tiles: Option<u32>,
     /// What calibration and gates may run.
     pub budget: CalibrationBudget,
     /// How INT8 chooses the range of an activation.
     pub range: Option<RangeMethod>,
-    /// Whether the first and the last layer are quantised as well.
+    /// Whether the first and the last layer are also quantised.
     pub all_layers: bool,
     /// Whether every layer is tried alone.
     pub sensitivity: bool,
@@ -120,10 +121,11 @@ pub struct CalibrationRequest {
 /// Whether an engine may be [portable](crate::portable).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Compilation {
-    /// An engine of plans needs them; one that TensorRT compiles is portable where its GPU is not here.
+    /// An engine with plans needs them; an engine that TensorRT compiles is portable if its GPU is not in this
+    /// machine.
     #[default]
     Plans,
-    /// It must be compiled here.
+    /// It must be compiled on this machine.
     Required,
     /// It may be portable.
     Free,

@@ -1,4 +1,4 @@
-//! What is asked for, opened and checked, and its builds.
+//! An opened and checked request, and its builds.
 
 use super::sources::{SourceGraph, Sources};
 use super::{BuildRequest, Compilation, PrecisionChoice, RequestError, recorded};
@@ -13,7 +13,7 @@ use tileforge_contract::Precision;
 use tileforge_engine::manifest::{ProfileRecipe, Recipe};
 use tileforge_session::Environment;
 
-/// Engines that are to be built: their sources are open, and the request has been found to suit them.
+/// A checked request: its sources are open, and its options suit them.
 pub struct PreparedBuild {
     request: BuildRequest,
     sources: Sources,
@@ -22,22 +22,22 @@ pub struct PreparedBuild {
 
 /// A profile that an engine is built for, in the precision of each part.
 pub struct Target {
-    /// The profile as it was asked for.
+    /// The profile as requested.
     stated: Profile,
-    /// The same with the precision of each part, in the order of [`Sources::all`].
+    /// The profile with the precision of each part, in the order of [`Sources::all`].
     profiles: Vec<Profile>,
-    /// The parts that stay in FP32, whatever precision is asked for.
+    /// The parts that stay in FP32, whatever the requested precision.
     kept: BTreeSet<String>,
-    /// What the engine's manifest says about how it was ordered.
+    /// The recipe that the engine's manifest records.
     recipe: Recipe,
 }
 
-/// An engine of either kind that was built.
+/// A built engine of either kind.
 #[derive(Debug)]
 pub enum BuiltEngine {
-    /// One of one network.
+    /// An engine of one network.
     One(Box<Built>),
-    /// One of several parts.
+    /// An engine of several parts.
     Parts(Box<BuiltPipeline>),
 }
 
@@ -52,12 +52,12 @@ impl BuiltEngine {
 }
 
 impl PreparedBuild {
-    /// Opens what a request names, and checks that engines can be built of it here. `progress` gets notes about what is
-    /// done otherwise than might be expected.
+    /// Opens what a request names, and checks that its engines can be built here. `progress` receives notes about
+    /// unexpected decisions.
     ///
     /// # Errors
-    /// [`Error::Request`] for options that do not go together; a profile, the model or a source cannot be read; with
-    /// [`Compilation`], an engine would be portable.
+    /// [`Error::Request`] for options that contradict each other; a profile, the model or a source cannot be read; an
+    /// engine would be portable against [`Compilation`].
     pub fn new(
         request: BuildRequest,
         environment: &Environment,
@@ -103,13 +103,13 @@ impl PreparedBuild {
         Ok(Self { request, sources, targets })
     }
 
-    /// The engines, one for each profile.
+    /// The engines to build, one for each profile.
     pub fn targets(&self) -> &[Target] {
         &self.targets
     }
 
-    /// The networks of the engine for a target: their parts' names, where there are several, and the profile with the
-    /// precision of each.
+    /// The networks of the engine for a target: the name of the part, if there are several, and the profile with the
+    /// part's precision.
     pub(crate) fn parts<'t>(
         &'t self,
         target: &'t Target,
@@ -118,7 +118,7 @@ impl PreparedBuild {
         graphs.map(|((part, graph), profile)| (part, &graph.source, profile))
     }
 
-    /// The name of what they are made of. That of several graphs is the first one's.
+    /// The name of the model; for several graphs, the name of the first.
     pub fn name(&self) -> &str {
         self.sources.all().first().map_or("", |(_, graph)| graph.source.name())
     }
@@ -126,8 +126,8 @@ impl PreparedBuild {
     /// Builds one of the engines at `directory`, as [`build`](crate::build()) does.
     ///
     /// # Errors
-    /// Those of [`build`](crate::build()) and [`build_pipeline`](crate::build_pipeline). Nothing is left behind then,
-    /// or still the older engine.
+    /// The errors of [`build`](crate::build()) and [`build_pipeline`](crate::build_pipeline). Then nothing is left
+    /// behind, and an older engine stays.
     pub fn build(
         &self,
         target: &Target,
@@ -172,7 +172,7 @@ impl PreparedBuild {
         Ok(BuiltEngine::Parts(Box::new(built)))
     }
 
-    /// The folder of a part's own calibration data. They differ from part to part.
+    /// The folder of a part's calibration data. Each part has its own.
     fn calibration_of(&self, part: &str, parts: &BTreeMap<String, SourceGraph>) -> Result<Option<PathBuf>> {
         let Some(folder) = &self.request.calibration.folder else { return Ok(None) };
         if !parts.keys().any(|part| folder.join(part).is_dir()) {
@@ -199,7 +199,7 @@ impl PreparedBuild {
 }
 
 impl Target {
-    /// With the precision that suits the model best, if nobody asked for another one.
+    /// Takes the precision that suits the model best if `is_free`: the caller has not chosen another.
     fn new(
         profile: &Profile,
         sources: &Sources,
@@ -224,7 +224,7 @@ impl Target {
         Ok(Self { stated: profile.clone(), profiles, kept, recipe })
     }
 
-    /// The precision that was asked for, or else the profile's own.
+    /// The caller's precision, or else the profile's own.
     pub(crate) fn stated_precision(&self) -> Precision {
         self.stated.precision
     }
@@ -234,7 +234,7 @@ impl Target {
         &self.stated.name
     }
 
-    /// What the engine's manifest will say about how it was ordered.
+    /// The recipe that the engine's manifest will record.
     pub fn recipe(&self) -> &Recipe {
         &self.recipe
     }
@@ -248,7 +248,7 @@ fn is_model_file(path: &Path) -> bool {
 fn set_precision(profile: &mut Profile, part: Option<&str>, facts: &GraphFile, progress: &dyn Progress) -> Result<()> {
     let Some(precision) = facts.precision_on(profile.provider) else { return Ok(()) };
     match profile.set_precision(precision) {
-        // What suits the model best is not what every machine can do.
+        // Not every machine supports the precision that suits the model best.
         Err(Error::Precision { reason, .. }) => {
             progress.note(&fallback(profile, part, precision, &reason));
             Ok(())
@@ -257,7 +257,7 @@ fn set_precision(profile: &mut Profile, part: Option<&str>, facts: &GraphFile, p
     }
 }
 
-/// That a profile's own precision is taken instead of the model's, and why.
+/// The note that a profile's own precision replaces the model's, and why.
 fn fallback(profile: &Profile, part: Option<&str>, of_model: Precision, reason: &str) -> String {
     let part = part.map_or(String::new(), |part| format!("{part}: "));
     format!(

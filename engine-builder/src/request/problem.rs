@@ -1,4 +1,4 @@
-//! Why a request cannot be met.
+//! Why a request is refused.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -31,24 +31,24 @@ impl fmt::Display for PipelineOption {
     }
 }
 
-/// Why a request cannot be met: its options do not go together, or not with what the model is.
+/// Why a request is refused: its options contradict each other or the kind of model.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
-    /// Hyperparameters or frames are given for a pipeline.
+    /// Hyperparameters or frames were given for a pipeline.
     #[error("hyperparameters and frames are for one network, and this is a pipeline")]
     OfOneNetwork,
-    /// An option of pipelines is given for something else.
+    /// An option for pipelines was given for something else.
     #[error("only a pipeline takes {0}, and has a folder with model_index.json")]
     OfPipelines(PipelineOption),
-    /// A model file says itself which files a pipeline has.
+    /// A model file already states which files a pipeline has.
     #[error("a variant and a folder of configurations are for a pipeline's folder or file, not for a model file")]
     OfFolders,
     /// A pipeline has no such part.
     #[error("expected one of {}, found {found}", known.join(", "))]
     NoSuchPart {
-        /// The part that was asked for.
+        /// The requested part.
         found: String,
-        /// Those that it has.
+        /// The pipeline's parts.
         known: Vec<String>,
     },
     /// The folder of calibration data has no folder for any part.
@@ -59,25 +59,25 @@ pub enum RequestError {
         /// The parts.
         parts: Vec<String>,
     },
-    /// What is said is for ONNX files of other programs.
+    /// Facts about ONNX files of other programs were given for something else.
     #[error("only an ONNX file of another program needs to be told what its tensors mean")]
     OfForeignFiles,
-    /// Nothing says what an ONNX file of another program is for.
+    /// The purpose of another program's ONNX file is not given.
     #[error("{}: another program wrote this file, so it does not say what its tensors mean", path.display())]
     NoMeaning {
         /// The file.
         path: PathBuf,
     },
-    /// A task's tensors have meanings that only a contract can say.
+    /// Only a contract can state the meanings of a task's tensors.
     #[error("the tensors of the task {task} have meanings that a task alone does not say")]
     NeedsContract {
         /// The task.
         task: Task,
     },
-    /// Which precision is fastest is measured on whole networks.
+    /// The fastest precision is measured only for engines of one network.
     #[error("which precision is fastest is measured for one network, and this engine has several parts")]
     FastestOfParts,
-    /// Which precision is fastest on a GPU is not measured on a processor.
+    /// The fastest precision on a GPU cannot be measured on a processor.
     #[error("which precision is fastest is measured here, and {profile} is a profile for GPUs")]
     FastestElsewhere {
         /// The profile.

@@ -1,4 +1,4 @@
-//! What an engine's manifest says about how it was ordered.
+//! The recipe that an engine's manifest records.
 
 use super::sources::Sources;
 use super::{BuildRequest, PrecisionChoice};
@@ -9,7 +9,7 @@ use std::path::Path;
 use tileforge_engine::manifest::{Adaptation, CalibrationRecipe, DiffusionRecipe, ProfileRecipe, Recipe};
 use tileforge_exporter::lora::Lora;
 
-/// The recipe of an engine for any profile.
+/// The recipe of an engine, without its profile.
 pub(super) fn of(request: &BuildRequest, sources: &Sources, file: Option<&ModelFile>) -> Result<Recipe> {
     let BuildRequest { model, pipeline, calibration, weights, .. } = request;
     let digests = &weights.digests;
@@ -25,7 +25,7 @@ pub(super) fn of(request: &BuildRequest, sources: &Sources, file: Option<&ModelF
         Ok(Adaptation { file: plain_name(&lora.path), scale: lora.scale, digest: digest_of(digests, &lora.path)? })
     };
     let mut inputs = input_digests(known, &folders, &opened, beside, digests)?;
-    // It says more than which weights are taken: precisions, sizes, hyperparameters, calibration.
+    // The model file is an input, too: it sets precisions, sizes, hyperparameters and calibration.
     if let Some(file) = file {
         inputs.insert(plain_name(&file.path), digest_of(digests, &file.path)?);
     }
@@ -46,7 +46,7 @@ pub(super) fn of(request: &BuildRequest, sources: &Sources, file: Option<&ModelF
         },
         foreign: request.foreign.clone(),
         profile: ProfileRecipe::default(),
-        // What is fastest is known after the builds, and is added then.
+        // The fastest precision is known after the builds, and is added then.
         precision: match request.precision {
             PrecisionChoice::Only(precision) => Some(precision),
             PrecisionChoice::Stated | PrecisionChoice::Fastest => None,

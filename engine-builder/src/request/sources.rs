@@ -11,25 +11,25 @@ use std::path::Path;
 use tileforge_exporter::foreign;
 use tileforge_session::Environment;
 
-/// Whether a path is that of a graph, by its name.
+/// Whether a path names a graph, by its extension.
 fn is_graph(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == "onnx")
 }
 
-/// What an engine is made of: one graph, or one for each of its parts, with what stands beside them.
+/// The sources of an engine: one graph, or one for each part with the files beside the parts.
 pub(super) enum Sources {
     One(Box<SourceGraph>),
     Parts(BTreeMap<String, SourceGraph>, Beside),
 }
 
-/// A graph's source. A graph of a model file has its facts beside it.
+/// A graph's source, with the graph's facts if it comes from a model file.
 pub(super) struct SourceGraph {
     pub(super) source: Source,
     pub(super) facts: Option<GraphFile>,
 }
 
 impl Sources {
-    /// The sources of what the request names. `file` is its model file, if it is one.
+    /// The sources that the request names. `file` is the model file, if the request names one.
     pub(super) fn of(
         request: &BuildRequest,
         file: Option<&ModelFile>,
@@ -38,7 +38,7 @@ impl Sources {
     ) -> Result<Self> {
         let component = request.component.as_deref();
         let is_pipeline = match file {
-            // One graph alone is built as of any model.
+            // A single graph of a pipeline is built as of any other model.
             Some(file) => component.is_none() && DiffusionSource::is_one_of_models(file),
             None => request.pipeline.config.is_some() || DiffusionSource::is_one(&request.model),
         };
@@ -76,7 +76,7 @@ impl Sources {
         }
     }
 
-    /// All graphs of a model, or the one that was chosen.
+    /// All graphs of a model, or the chosen one.
     fn of_model(model: &ModelFile, component: Option<&str>, options: &SourceOptions) -> Result<Self> {
         if component.is_none() && model.graphs.len() > 1 {
             let sources = Source::parts_of_model(model, options)?;
@@ -95,7 +95,7 @@ impl Sources {
         Ok(Self::One(Box::new(SourceGraph { source, facts: Some(facts.clone()) })))
     }
 
-    /// All graphs of a checkpoint, or that of the task that was chosen; or an exported graph.
+    /// All graphs of a checkpoint, or the graph of the chosen task; or an exported graph.
     fn of_path(path: &Path, options: &SourceOptions) -> Result<Self> {
         let graph = |source| SourceGraph { source, facts: None };
         if options.task.is_some() || !Source::is_checkpoint(path) {
@@ -112,8 +112,8 @@ impl Sources {
         })
     }
 
-    /// All networks of a diffusion pipeline, or the one that was chosen: of a folder, of one file that a folder
-    /// describes, or of a model file.
+    /// All networks of a diffusion pipeline, or the chosen one. The source is a folder, a single file that a folder
+    /// describes, or a model file.
     fn of_pipeline(request: &BuildRequest, file: Option<&ModelFile>, progress: &dyn Progress) -> Result<Self> {
         let BuildRequest { model, component, hyperparameters, sizes, frames, pipeline, weights, .. } = request;
         if !hyperparameters.is_empty() || frames.is_some() {
@@ -159,7 +159,7 @@ impl Sources {
         is_diffusion && !DiffusionSource::gains_from_8_bits(part)
     }
 
-    /// What stands beside the parts of an engine of several.
+    /// The files and facts beside the parts of an engine with several parts.
     pub(super) fn beside(&self) -> Option<&Beside> {
         match self {
             Self::One(_) => None,
@@ -167,7 +167,7 @@ impl Sources {
         }
     }
 
-    /// All graphs, with the names of the parts that they become.
+    /// All graphs, with the names of their parts.
     pub(super) fn all(&self) -> Vec<(Option<&str>, &SourceGraph)> {
         match self {
             Self::One(graph) => vec![(None, graph)],

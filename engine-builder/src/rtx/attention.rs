@@ -1,9 +1,9 @@
 //! Attention as TensorRT for RTX builds it.
 //!
-//! ONNX's operator Attention (opset 23, <https://onnx.ai/onnx/operators/onnx__Attention.html>) is one fused kernel or
-//! nothing there: of causal or masked attention the builder takes a few head widths in half precision and refuses the
-//! rest, although its parser says that it supports them. What it has no kernel for is written out here as products,
-//! mask and softmax, which it builds for any width and type. CPUs keep the operator.
+//! ONNX's operator Attention (opset 23, <https://onnx.ai/onnx/operators/onnx__Attention.html>) is a single fused
+//! kernel there, or is refused: for causal or masked attention the builder takes a few head widths in half precision
+//! and refuses the others, although its parser reports that it supports them. Attention without a kernel is written
+//! out here as products, mask and softmax, which the builder takes in any width and type. CPUs keep the operator.
 
 use crate::Result;
 use tileforge_graph::rewrite::attention_as_products;
@@ -13,10 +13,10 @@ use tileforge_graph::{DataType, Model, Node};
 /// tests/tests/whole/rtx_plans.rs repeats.
 const FUSED_WIDTHS: std::ops::RangeInclusive<usize> = 9..=256;
 
-/// Writes out every Attention that TensorRT for RTX has no kernel for, and says how many those were.
+/// Writes out every Attention that TensorRT for RTX has no kernel for, and returns their number.
 ///
 /// # Errors
-/// Those of [`attention_as_products`], with the node; the model is then as before.
+/// The errors of [`attention_as_products`], with the node; the model is then unchanged.
 pub(super) fn written_out(model: &mut Model) -> Result<usize> {
     let is_quantised = model.nodes.iter().any(|node| node.operator == "QuantizeLinear");
     let refused = |node: &Node| node.is("Attention") && !has_kernel(model, node, is_quantised);
@@ -28,7 +28,7 @@ pub(super) fn written_out(model: &mut Model) -> Result<usize> {
     Ok(count)
 }
 
-/// Whether the builder has a kernel for this attention, by what release 1.7.1 builds:
+/// Whether the builder has a kernel for this attention, as measured with release 1.7.1:
 ///
 /// | queries | causal or masked | type | width of a head |
 /// |---|---|---|---|
@@ -36,7 +36,7 @@ pub(super) fn written_out(model: &mut Model) -> Result<usize> {
 /// | 4-D | neither | half | [`FUSED_WIDTHS`] |
 /// | any | one of the two | half | [`FUSED_WIDTHS`] |
 ///
-/// In a graph with 8-bit values, 3-D has no more kernels than 4-D, and a single head has none.
+/// In a graph with 8-bit values, 3-D has only the kernels of 4-D, and a single head has none.
 fn has_kernel(model: &Model, node: &Node, is_quantised: bool) -> bool {
     let causal = node.int("is_causal").is_some_and(|causal| causal != 0);
     let masked = node.inputs.get(3).is_some_and(|mask| !mask.is_empty());
@@ -104,7 +104,7 @@ mod tests {
         model
     }
 
-    /// What the model makes of inputs that are the same for every call.
+    /// The outputs of the model for fixed input values.
     fn run(model: &Model) -> ArrayD<f32> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("model.onnx");

@@ -15,14 +15,14 @@ use tileforge_tensorrt::{
     BuildOptions, ComputeCapability, Error as PlanError, Library, LibraryVersion, PlanHeader, Progress,
 };
 
-/// How a program starts itself so that it calls [`serve_plan`](super::serve_plan) and nothing else.
+/// The command line with which a program starts itself to call [`serve_plan`](super::serve_plan) and nothing else.
 #[derive(Debug, Clone)]
 pub struct PlanProgram {
     /// The program.
     pub program: PathBuf,
     /// Its arguments.
     pub arguments: Vec<OsString>,
-    /// The folder of the builder's library, if the user named one; else it is beside ONNX Runtime's.
+    /// The folder of the builder's library, if the user named one; otherwise it is beside ONNX Runtime's library.
     pub library: Option<PathBuf>,
 }
 
@@ -34,14 +34,15 @@ pub struct PlanBuilder {
     release: LibraryVersion,
 }
 
-/// What the plan of one graph cost. Times and memory differ from build to build, so they are no part of an engine.
+/// Time, memory and size of one graph's plan. Times and memory differ from build to build, so they are not part of an
+/// engine.
 #[derive(Debug, Clone, Serialize)]
 pub struct PlanReport {
     /// The graph's file.
     pub graph: String,
     /// Seconds that NVIDIA's builder took.
     pub seconds: f64,
-    /// The most memory that its process had at once, in bytes, where the system tells.
+    /// The peak memory of its process in bytes, if the system reports it.
     pub peak_bytes: Option<u64>,
     /// Layers before the builder fused any.
     pub layers: usize,
@@ -49,15 +50,15 @@ pub struct PlanReport {
     pub bytes: u64,
     /// The builder's warnings.
     pub messages: Vec<String>,
-    /// Whether another build gives the same bytes. Some containers do not allow what that needs.
+    /// Whether another build gives the same bytes. That needs a system call that some containers do not allow.
     pub repeatable: bool,
 }
 
 impl PlanBuilder {
-    /// The builder whose library the program names, or else is beside ONNX Runtime's.
+    /// The builder whose library the program names, or else the one beside ONNX Runtime's library.
     ///
     /// # Errors
-    /// As [`PlanBuilder::new`]; also if somebody else could change the library, and the user did not name its place.
+    /// As [`PlanBuilder::new`]; also if another user could change the library, and the user did not name its folder.
     pub fn beside(onnxruntime: &onnxruntime::Library, program: &PlanProgram) -> tileforge_tensorrt::Result<Self> {
         if let Some(library) = &program.library {
             return Self::new(program, library);
@@ -80,16 +81,16 @@ impl PlanBuilder {
         Ok(PlanBuilder { program: program.clone(), library: library.to_owned(), release })
     }
 
-    /// The library's release. Plans run with this one alone.
+    /// The library's release. Its plans run only with the same release.
     pub fn release(&self) -> LibraryVersion {
         self.release
     }
 
-    /// Builds the plan of the graph in the file `graph` for the given GPUs at `plan`. `name` stands for the graph in
-    /// errors. `progress` may end the build.
+    /// Builds the plan of the graph in the file `graph` for the given GPUs and writes it to `plan`. `name` stands for
+    /// the graph in errors. `progress` may end the build.
     ///
     /// # Errors
-    /// [`Error::Plan`] for what the builder refuses; [`Error::PlanProcess`] if its process fails.
+    /// [`Error::Plan`] if the builder refuses the graph; [`Error::PlanProcess`] if its process fails.
     pub fn build(
         &self,
         graph: &Path,
@@ -123,11 +124,11 @@ impl PlanBuilder {
         };
         let talk = thread::spawn(move || {
             let mut text = Vec::new();
-            // What can be read is shown; that there is no more is no error of the build.
+            // The text that could be read is shown; a read error is not an error of the build.
             let _ = errors.read_to_end(&mut text);
             String::from_utf8_lossy(&text).into_owned()
         });
-        // A process that has ended already says why on its other pipes.
+        // If the process has already ended, its other pipes have the reason.
         let _ = input.write_all(&job);
         drop(input);
         let mut last = None;
@@ -140,7 +141,7 @@ impl PlanBuilder {
                     }
                 }
                 Ok(answer) => last = Some(answer),
-                // The library itself may print.
+                // The library itself may print lines.
                 Err(_) => tracing::debug!("{name}: {line}"),
             }
         }
@@ -154,7 +155,7 @@ impl PlanBuilder {
     }
 }
 
-/// Checks what was written, because a plan that this process cannot open cannot be judged here.
+/// Checks the written plan against the figures of the builder, because this process cannot open the plan itself.
 fn report(name: &str, figures: &Figures, plan: &Path, capabilities: &[ComputeCapability]) -> Result<PlanReport> {
     let read = || -> std::io::Result<(Vec<u8>, u64)> {
         let file = std::fs::File::open(plan)?;
@@ -200,15 +201,15 @@ fn ended(status: ExitStatus, talk: &str) -> String {
     how + &last
 }
 
-/// Lines of a failed process's messages that its error has.
+/// The number of lines that an error shows of a failed process's messages.
 const SHOWN_LINES: usize = 5;
 
-/// A process that ends with this value.
+/// A child process that is killed when this value is dropped.
 struct Process(Child);
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may have ended; otherwise nobody wants its answer any more.
+        // The process may have ended; otherwise its answer is no longer needed.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

@@ -1,39 +1,38 @@
-//! The ONNX model through which ONNX Runtime's provider for RTX GPUs gets a plan.
+//! The ONNX model that passes a plan to ONNX Runtime's provider for RTX GPUs.
 //!
-//! A plan comes to the provider as one node, `com.microsoft.EPContext`, that takes the graph's inputs and gives its
-//! outputs. The operator is ONNX Runtime's
-//! (<https://onnxruntime.ai/docs/execution-providers/EP-Context-Design.html>); the names and types of the attributes
-//! are those that the provider's release 0.5 writes and reads
-//! (NVIDIA/TensorRT-RTX-EP-ABI, `src/onnx_ctx_model_helper.h` and `.cc`).
+//! For the provider, a plan is one node, `com.microsoft.EPContext`, with the graph's inputs and outputs. The operator
+//! is ONNX Runtime's (<https://onnxruntime.ai/docs/execution-providers/EP-Context-Design.html>). The names and types
+//! of the attributes are the ones that the provider's release 0.5 writes and reads (NVIDIA/TensorRT-RTX-EP-ABI,
+//! `src/onnx_ctx_model_helper.h` and `.cc`).
 
 use crate::{Error, Result};
 use std::path::{Component, Path};
 use tileforge_graph::{Attribute, Model, Node, Opset, Port};
 
-/// The name that the provider is registered under, and writes as `source`.
+/// The name under which the provider is registered; it is also the attribute `source`.
 pub const PROVIDER: &str = "NvTensorRTRTXExecutionProvider";
 
 /// The domain of the operator.
 const DOMAIN: &str = "com.microsoft";
 
-/// What the node says of a plan.
+/// The facts about a plan in the node's attributes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlanFacts<'f> {
     /// The plan's file, relative to the model's folder and within it.
     pub plan: &'f Path,
-    /// The name of the graph's file. The provider looks there for weights that a plan comes without.
+    /// The name of the graph's file. If a plan has no weights, the provider looks for them there.
     pub graph: &'f str,
-    /// Names the runtime cache that the provider keeps for this plan: the same for the same plan, in every process.
+    /// The name of the provider's runtime cache for this plan: the same for the same plan, in every process.
     pub partition: &'f str,
-    /// The compute capabilities of the plan, such as `89`. The provider only writes this; readers are people.
+    /// The compute capabilities of the plan, such as `89`. The provider only writes this, for human readers.
     pub capabilities: &'f [(u32, u32)],
 }
 
-/// The model around a plan. `inputs` and `outputs` are those of the graph that the plan was built of, by name, type and
-/// order.
+/// The model around a plan. `inputs` and `outputs` are the graph's, with the same names, types and order.
 ///
 /// # Errors
-/// [`Error::Input`] for a plan outside the model's folder, which the provider refuses, or a name that is no file name.
+/// [`Error::Input`] for a plan outside the model's folder, which the provider refuses, or for a name that is not a
+/// file name.
 pub fn context_model(inputs: &[Port], outputs: &[Port], facts: &PlanFacts<'_>) -> Result<Model> {
     let inside = facts.plan.components().all(|part| matches!(part, Component::Normal(_)));
     let Some(plan) = facts.plan.to_str().filter(|plan| inside && !plan.is_empty()) else {
@@ -54,13 +53,14 @@ pub fn context_model(inputs: &[Port], outputs: &[Port], facts: &PlanFacts<'_>) -
         inputs: names(inputs),
         outputs: names(outputs),
         attributes: [
-            // The plan's file, not its bytes: an attribute of bytes ends at 2 GiB.
+            // The node names the plan's file and does not contain its bytes: an attribute is limited to 2 GiB.
             ("embed_mode", Attribute::Int(0)),
             ("ep_cache_context", Attribute::Text(plan.into())),
             ("ep_context_op_domain", Attribute::Text(DOMAIN.into())),
             ("ep_sdk_version", Attribute::Text("1.0".into())),
             ("hardware_architecture", Attribute::Text(capabilities.join(","))),
-            // The operator's own default is 1, a context that others share. The provider has one context a node.
+            // The operator's default is 1, a context that other nodes share. The provider has one context for each
+            // node.
             ("main_context", Attribute::Int(0)),
             ("onnx_model_filename", Attribute::Text(facts.graph.into())),
             ("partition_name", Attribute::Text(facts.partition.into())),
@@ -119,7 +119,7 @@ mod tests {
         assert!(read.opsets.iter().any(|opset| opset.domain == "com.microsoft" && opset.version == 1));
     }
 
-    /// The provider stops at an attribute of another type, and goes on without one of another name.
+    /// The provider fails at an attribute of another type, and ignores an attribute of another name.
     #[test]
     fn attributes_have_the_provider_s_names_and_types() {
         let [inputs, outputs] = ports();

@@ -1,4 +1,4 @@
-//! Graphs for TensorRT for RTX: what its builder takes, and how ONNX Runtime's provider gets what it makes.
+//! Graphs for TensorRT for RTX: the forms that its builder takes, and the plans for ONNX Runtime's provider.
 
 mod attention;
 mod builder;
@@ -18,27 +18,28 @@ use crate::Result;
 use tileforge_graph::Model;
 use tileforge_graph::rewrite::{concatenated_convolutions_as_sums, prelu_as_extremes};
 
-/// How many nodes were written in another form.
+/// The number of nodes that were rewritten.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Prepared {
     /// Attentions that the builder has no kernel for, as products and softmax.
     pub attentions: usize,
-    /// Transposed convolutions in BF16, as ones in FP32.
+    /// Transposed convolutions in BF16, rewritten in FP32.
     pub transposed_convolutions: usize,
-    /// PReLUs, which would be a pass over memory each, as what is computed with the convolution before them.
+    /// PReLUs that would each be a pass over memory, rewritten as operators that are fused with the convolution before
+    /// them.
     pub prelus: usize,
-    /// Convolutions of concatenated features, which would be copied together, as sums of convolutions.
+    /// Convolutions of concatenated features, which would be copied together, rewritten as sums of convolutions.
     pub sums: usize,
-    /// Scales of one element, with which activations would not be computed in 8 bits, as scalars.
+    /// Scales of one element, which would keep activations out of 8 bits, rewritten as scalars.
     pub scales: usize,
 }
 
-/// Writes what the builder refuses, or has slow kernels for, in forms that it takes. The result computes the same, but
-/// for the rounding of sums, and no precision becomes lower. It is to be called when the graph has its precision,
-/// because that decides what is refused, and for plans alone: CPUs have faster kernels for the operators that go.
+/// Rewrites what the builder refuses or has slow kernels for. The result computes the same, except for the rounding of
+/// sums, and no precision becomes lower. Call this when the graph has its precision, because that decides what is
+/// refused. Use it for plans only: CPUs have faster kernels for the replaced operators.
 ///
 /// # Errors
-/// [`crate::Error::Graph`] for a refused attention of a form that cannot be written out; the model is then as before.
+/// [`crate::Error::Graph`] for a refused attention that cannot be written out; the model is then unchanged.
 pub fn prepare(model: &mut Model) -> Result<Prepared> {
     let attentions = attention::written_out(model)?;
     let transposed_convolutions = transposed_convolution::in_fp32(model)?;
@@ -73,8 +74,8 @@ mod tests {
         session.run(&[("image", &image)], &Cancel::new()).unwrap().remove(0).1.into_f32().unwrap()
     }
 
-    /// The worst difference between a graph and its form for plans, over the range of what the graph computes, and what
-    /// was changed.
+    /// The largest difference between a graph's output and the output of its form for plans, over the output's range;
+    /// and what was rewritten.
     fn difference(model: &Model) -> (f32, Prepared) {
         let mut other = model.clone();
         let prepared = prepare(&mut other).unwrap();

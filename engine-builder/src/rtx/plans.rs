@@ -1,4 +1,4 @@
-//! The plans of an engine: one for each graph, with the model through which ONNX Runtime's provider gets it.
+//! The plans of an engine: one for each graph, with the model that passes it to ONNX Runtime's provider.
 
 use super::{PlanBuilder, PlanFacts, PlanReport, context_model, prepare};
 use crate::{Error, Progress, Result, map_parallel};
@@ -10,20 +10,20 @@ use tileforge_engine::manifest::{Graph, Plan, PlanFigures};
 use tileforge_graph::{DataType, Model, WeightStorage, load, save};
 use tileforge_tensorrt::{BuildOptions, ComputeCapability, Gpu, LeastTimes, Program};
 
-/// What plans are built with, and for which GPUs.
+/// The builder of plans, its options, and the GPUs.
 #[derive(Debug, Clone)]
 pub(crate) struct PlanJob<'j> {
     pub(crate) builder: &'j PlanBuilder,
     pub(crate) capabilities: &'j [ComputeCapability],
     pub(crate) options: &'j BuildOptions,
-    /// What limits the profile's GPU, if that is known.
+    /// The rates that limit the profile's GPU, if known.
     pub(crate) gpu: Option<Gpu>,
     /// Plans that are built at the same time.
     pub(crate) jobs: usize,
 }
 
-/// Builds the plans of the graphs in `engine`, and enters them in the graphs' records. `scratch` is a folder of the
-/// same file system.
+/// Builds the plans of the graphs in `engine`, and adds them to the graphs' records. `scratch` is a folder on the same
+/// file system.
 ///
 /// # Errors
 /// The builder refuses a graph, its process fails, or a file cannot be written.
@@ -64,7 +64,7 @@ pub(crate) fn add_plans(
                 graph.plan = Some(plan);
                 added.push(made);
             }
-            // It was ended because another one failed.
+            // This build was cancelled because another one failed.
             Err(error @ Error::Plan(tileforge_tensorrt::Error::Cancelled)) => cancelled = Some(error),
             Err(error) => return Err(error),
         }
@@ -96,13 +96,13 @@ fn one(
     let BuiltPlan { mut report, program } = built;
     let capabilities: Vec<(u32, u32)> = job.capabilities.iter().map(|capability| capability.version()).collect();
     let sha256 = tileforge_engine::digest::sha256_file(&path)?.sha256;
-    // A plan whose program is not known is as good as another one.
+    // A plan is good even if its program cannot be read.
     report.messages.extend(program.as_ref().err().map(ToString::to_string));
     let least = program.as_ref().ok().zip(job.gpu).map(|(program, gpu)| gpu.least_times(program));
     let facts = PlanFacts {
         plan: plan.file_name().map_or(Path::new(""), Path::new),
         graph: file,
-        // The provider's name for its runtime cache: the same for the same plan, wherever it is.
+        // The name of the provider's runtime cache: the same for the same plan, wherever it is.
         partition: &sha256[..32],
         capabilities: &capabilities,
     };
@@ -119,15 +119,15 @@ fn one(
     Ok((plan, AddedPlan { report, least }))
 }
 
-/// A plan that was built.
+/// A built plan.
 pub(crate) struct BuiltPlan {
     pub(crate) report: PlanReport,
-    /// What it runs, or why that is not known.
+    /// The program of the plan, or why it is not known.
     pub(crate) program: tileforge_tensorrt::Result<Program>,
 }
 
-/// Builds the plan of a model in its precision at `path`. Afterwards the model has the form that plans are built of.
-/// `name` stands for it in errors, and is the name of its file in the folder `scratch`.
+/// Builds the plan of a model in its precision at `path`. Afterwards the model has the form that plans are built from.
+/// `name` stands for the model in errors, and is its file name in the folder `scratch`.
 pub(crate) fn build_plan(
     job: &PlanJob<'_>,
     model: &mut Model,
@@ -145,7 +145,7 @@ pub(crate) fn build_plan(
     Ok(BuiltPlan { report, program: Program::read(&mut plan) })
 }
 
-/// The sums of what a plan runs, and the least time of a run.
+/// The sums over a plan's program, and the least time of a run.
 pub(crate) fn figures(program: &Program, least: Option<LeastTimes>) -> PlanFigures {
     PlanFigures {
         kernels: program.operations.len() as u64,
@@ -157,12 +157,12 @@ pub(crate) fn figures(program: &Program, least: Option<LeastTimes>) -> PlanFigur
     }
 }
 
-/// Seconds as whole microseconds.
+/// Converts seconds to whole microseconds.
 pub(crate) fn microseconds(seconds: f64) -> u64 {
     (seconds * 1e6).round() as u64
 }
 
-/// A refusal of an element type, with the nodes that use it: the builder does not name them.
+/// Adds the nodes to the refusal of an element type: the builder does not name them.
 fn with_nodes(error: Error, model: &Model) -> Error {
     let Error::Plan(mut error) = error else { return error };
     if let tileforge_tensorrt::Error::Precision { precision, refusal, .. } = &mut error
@@ -179,9 +179,9 @@ fn with_nodes(error: Error, model: &Model) -> Error {
     Error::Plan(error)
 }
 
-/// Shows the builder's phases as stages.
+/// Reports the builder's phases as stages.
 struct Shown<'s> {
-    /// `None` where several plans are built at once: their phases would replace each other.
+    /// `None` if several plans are built at once: their phases would replace each other.
     progress: Option<&'s dyn Progress>,
     /// Whether another plan has failed, so that this one is not needed.
     failed: &'s AtomicBool,
@@ -191,7 +191,7 @@ struct Shown<'s> {
 impl Shown<'_> {
     fn tell(&mut self, file: &str, step: &tileforge_tensorrt::Progress) -> ControlFlow<()> {
         if let Some(progress) = self.progress {
-            // Phases run inside each other. The one that begins last is shown.
+            // Phases are nested. The one that began last is shown.
             if step.step == 0 {
                 self.phase.clone_from(&step.phase);
                 progress.begin(&format!("building the plan of {file}: {}", step.phase), step.steps as usize);

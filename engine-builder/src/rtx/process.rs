@@ -1,10 +1,10 @@
-//! A process for one plan.
+//! The process that builds one plan.
 //!
 //! NVIDIA's builder runs in a process of its own for each plan:
 //! - The library cannot build two plans at the same time in one process.
-//! - Where the builder may choose an order, release 1.7.1 chooses the order of addresses in memory. Without address
-//!   space randomisation, the same graph gives the same bytes.
-//! - A crash of the builder, or the system's answer to too little memory, ends that process alone.
+//! - Where the builder may choose an order, release 1.7.1 uses the order of addresses in memory. Without address space
+//! randomisation, the same graph gives the same bytes.
+//! - A crash of the builder, or the system's reaction to too little memory, ends only that process.
 //!
 //! The program starts itself for that. The job comes on standard input, and the answers are lines of JSON on standard
 //! output.
@@ -22,13 +22,13 @@ use tileforge_tensorrt::{BuildOptions, ComputeCapability, Library, LibraryVersio
 /// The plan to build.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Job {
-    /// The process that asks. The builder ends with it.
+    /// The process that started this one. The builder ends with it.
     pub(super) parent: u32,
     /// The folder of the library.
     pub(super) library: PathBuf,
     /// The graph's file.
     pub(super) graph: PathBuf,
-    /// Where the plan goes.
+    /// The path of the plan.
     pub(super) plan: PathBuf,
     pub(super) capabilities: Vec<ComputeCapability>,
     pub(super) options: BuildOptions,
@@ -48,7 +48,7 @@ pub(super) enum Answer {
     Unwritable(String),
 }
 
-/// What a plan cost.
+/// Time, memory and size of a plan.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Figures {
     pub(super) release: LibraryVersion,
@@ -57,15 +57,15 @@ pub(super) struct Figures {
     pub(super) seconds: f64,
     pub(super) peak_bytes: Option<u64>,
     pub(super) messages: Vec<Message>,
-    /// Whether addresses were fixed, so that another build gives the same bytes.
+    /// Whether address space randomisation is off, so that another build gives the same bytes.
     pub(super) repeatable: bool,
 }
 
-/// Builds the plan that standard input describes: the whole work of a process that a
-/// [`PlanBuilder`](super::PlanBuilder) has started.
+/// Builds the plan that standard input describes. This is all that a process of a [`PlanBuilder`](super::PlanBuilder)
+/// does.
 ///
 /// # Errors
-/// Standard input holds no job, or nobody reads standard output any more. Everything else is an answer.
+/// Standard input holds no job, or standard output is closed. All other errors are answers.
 pub fn serve_plan() -> Result<()> {
     let asked = |source| Error::file(Path::new("standard input"), "take a plan's description", source);
     let (repeatable, job) = take_job().map_err(asked)?;
@@ -77,13 +77,13 @@ pub fn serve_plan() -> Result<()> {
     tell(&answer).map_err(|source| Error::file(Path::new("standard output"), "answer", source))
 }
 
-/// The job, and whether addresses are fixed. From here on, the process ends with the one that asked.
+/// The job, and whether address space randomisation is off. From here on, the process ends with its parent.
 fn take_job() -> io::Result<(bool, Job)> {
     let repeatable = fix_addresses()?;
     let mut text = String::new();
     io::stdin().lock().read_line(&mut text)?;
     let job: Job = serde_json::from_str(&text)?;
-    // If the asking process is killed, this one must not work on for minutes.
+    // If the parent is killed, this process must not continue for minutes.
     end_with_parent(job.parent)?;
     Ok((repeatable, job))
 }
@@ -94,7 +94,7 @@ fn build(job: &Job) -> tileforge_tensorrt::Result<io::Result<Figures>> {
     let plan = library.build(&job.graph, &job.capabilities, &job.options, &mut |progress| {
         match tell(&Answer::Progress(progress.clone())) {
             Ok(()) => ControlFlow::Continue(()),
-            // Nobody reads: the asking process has ended.
+            // Standard output is closed: the parent has ended.
             Err(_) => ControlFlow::Break(()),
         }
     })?;

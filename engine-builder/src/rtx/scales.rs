@@ -1,16 +1,16 @@
-//! Scales of 8-bit activations as TensorRT for RTX reads them: a scale of shape [1] makes release 1.7.1 round the
-//! values, widen them again, and compute the layer in 16 bits. With a scalar it computes in 8. Other programs write
-//! either.
+//! Scales of 8-bit activations in the form that TensorRT for RTX needs: with a scale of shape [1], release 1.7.1
+//! rounds the values, widens them again, and computes the layer in 16 bits. With a scalar it computes in 8 bits. Other
+//! programs write both forms.
 
 use crate::Result;
 use std::collections::BTreeSet;
 use tileforge_graph::{Model, Node};
 
-/// Makes scalars of the scales and zero points of activations that have one element, and says how many those were. They
-/// mean the same (ONNX, QuantizeLinear: quantisation of a whole tensor).
+/// Turns the scales and zero points of activations that have one element into scalars, and returns their number. Both
+/// forms mean the same (ONNX, QuantizeLinear: quantisation of a whole tensor).
 pub(super) fn as_scalars(model: &mut Model) -> Result<usize> {
     let is_linear = |node: &&Node| node.is("QuantizeLinear") || node.is("DequantizeLinear");
-    // Filters are quantised by their own nodes, whose scales have a value for each output channel.
+    // Filters are quantised by separate nodes, whose scales have a value for each output channel.
     let quantised = model
         .nodes
         .iter()

@@ -1,11 +1,11 @@
-//! Transposed convolutions as TensorRT for RTX builds them: in BF16 it does not ("Could not infer output types for
-//! operation … deconv", release 1.7.1, 8.6 to 12.0), in FP16 and FP32 it does.
+//! Transposed convolutions for TensorRT for RTX: it does not build them in BF16 ("Could not infer output types for
+//! operation … deconv", release 1.7.1, 8.6 to 12.0), but in FP16 and FP32.
 
 use crate::Result;
 use tileforge_graph::{DataType, Model, Node, rewrite};
 
-/// Puts FP32 in the place of every transposed convolution in BF16, between casts, and says how many those were. Its
-/// result is rounded to BF16 as before.
+/// Replaces every transposed convolution in BF16 with one in FP32 between casts, and returns their number. The result
+/// is rounded to BF16 as before.
 pub(super) fn in_fp32(model: &mut Model) -> Result<usize> {
     let refused = |node: &Node| {
         let input = node.inputs.first().and_then(|name| model.type_of(name));

@@ -1,4 +1,4 @@
-//! Graphs whose height and width are free, so that pictures are cut into tiles that suit them.
+//! Graphs of free height and width: the runtime can cut a picture into tiles that suit it.
 
 use super::{AnySize, Source, SourceKind};
 use crate::profile::{Profile, Shapes as ProfileShapes};
@@ -9,9 +9,9 @@ use tileforge_exporter::{Error as ExportError, Shapes as FixedShapes};
 use tileforge_graph::{Dim, Model};
 
 impl Source {
-    /// The graphs of any size, where the profile asks for them. There are none for sizes that the caller or the model
-    /// file sets; for graphs that depend on the size; and for networks with an unbounded receptive field. Those compute
-    /// something else in each size, so only the sizes that were measured are used.
+    /// The graphs of any size, if the profile asks for them. There are none if the caller or the model file sets
+    /// sizes, if the graph depends on the size, or if the receptive field is unbounded. Such a network computes
+    /// something else in each size, so only measured sizes are used.
     pub(super) fn any_size(&self, profile: &Profile) -> Result<Vec<AnySize>> {
         let shapes = profile.shapes_for(self.task()).filter(|_| self.sizes.is_none() && self.asked.is_empty());
         let Some((shapes, largest)) = shapes.and_then(|shapes| Some((shapes, shapes.largest_tile?))) else {
@@ -50,7 +50,7 @@ impl Source {
         Ok(all_free.then_some(model))
     }
 
-    /// The graph for so many pictures in one run.
+    /// The graph for `batch` pictures in one run.
     fn of_batch(&self, model: &Model, batch: usize) -> Result<Model> {
         let mut model = model.clone();
         for input in &self.contract.inputs {
@@ -62,7 +62,7 @@ impl Source {
         Ok(model)
     }
 
-    /// The largest sizes: those of the profile's largest tile, or of a smaller one where that takes too much memory.
+    /// The largest sizes: the profile's largest tile, or a smaller one if that takes too much memory.
     fn largest(&self, shapes: &ProfileShapes, largest: Tile, batch: usize) -> Result<Sizes> {
         let extents = self.contract.inputs.iter().find_map(|input| Some((input.height()?, input.width()?)));
         let sizes = |Tile { height, width }: Tile| {
@@ -81,7 +81,7 @@ impl Source {
             if found == least {
                 return Ok(found);
             }
-            // Memory grows with the pixels, or faster where each pixel attends to others.
+            // Memory grows in proportion to the pixels, or faster if each pixel attends to others.
             let share = (most as f64 / step as f64).sqrt().min(0.99);
             let smaller = |side: usize| ((side as f64 * share) as usize).max(1);
             tile = Tile { height: smaller(tile.height), width: smaller(tile.width) };

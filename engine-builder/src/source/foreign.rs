@@ -9,15 +9,15 @@ use tileforge_engine::manifest::ForeignRecipe;
 use tileforge_graph::Model;
 use tileforge_session::Environment;
 
-/// What manifests name as the architecture of a file from elsewhere.
+/// The architecture that manifests record for a file of another program.
 const ARCHITECTURE: &str = "ONNX";
 
 impl Source {
-    /// Opens an ONNX file that another program than `exporter` wrote, with what is said of it. The rest is found by
+    /// Opens an ONNX file of another program than `exporter`, with the given facts. The other facts are found by
     /// running it on the CPU.
     ///
     /// # Errors
-    /// The file cannot be used, nothing says what it is for, or what is said does not fit it.
+    /// The file cannot be used, its purpose is not given, or the given facts contradict the file.
     pub fn of_foreign(
         path: &Path,
         said: &ForeignRecipe,
@@ -26,7 +26,7 @@ impl Source {
         progress: &dyn Progress,
     ) -> Result<Self> {
         let Foreign { mut model, contract, folding } = Foreign::open(path, said, environment, progress)?;
-        // From here on, the graph says what it is, as exported ones do.
+        // From here on, the graph has metadata as exported graphs have.
         model.metadata.insert(ARCHITECTURE_KEY.into(), ARCHITECTURE.into());
         model.metadata.insert(CONTRACT_KEY.into(), contract.to_json()?);
         let (batches, parameters) = (batches(&model, &contract.inputs), model.parameters());
@@ -34,7 +34,7 @@ impl Source {
             None => SourceKind::Graph(Box::new(model)),
             Some(folding) => SourceKind::Folded { model: Box::new(model), folding },
         };
-        // Tensors without a meaning are no latent pictures.
+        // Tensors without a meaning are not latent pictures.
         let has_values = contract.inputs.iter().any(|input| input.meaning == Meaning::Values);
         let latent_pixels = if contract.task == Task::Tensors || has_values { 1 } else { LATENT_PIXELS };
         Ok(Source {
@@ -59,7 +59,7 @@ impl Source {
     }
 }
 
-/// The only batch of a graph that has one; else none, and the profile says.
+/// The only batch of a graph that has one; otherwise empty, and the profile decides.
 fn batches(model: &Model, inputs: &[tileforge_contract::TensorSpec]) -> Vec<usize> {
     let fixed = inputs.iter().find_map(|input| {
         let axis = input.axes.iter().position(|axis| *axis == Axis::Batch)?;

@@ -1,4 +1,4 @@
-//! Where the graphs of an engine come from: a checkpoint, a graph, or a model file.
+//! The source of an engine's graphs: a checkpoint, a graph, or a model file.
 
 mod any_size;
 mod foreign;
@@ -26,15 +26,15 @@ use tileforge_image::Size;
 /// XL, and of SeedVR2.
 const LATENT_PIXELS: usize = 8;
 
-/// The largest graph: more than protobuf allows.
+/// The largest file of a graph: protobuf allows slightly less.
 const GRAPH_MAXIMUM_BYTES: u64 = 1 << 31;
 
 /// The graphs of an engine.
 #[derive(Debug)]
 pub(crate) struct Graphs {
-    /// Those of one size, the smallest first.
+    /// The graphs of one size, the smallest first.
     pub(crate) fixed: Vec<Model>,
-    /// Those of any size, one for each batch; empty where graphs have one size.
+    /// The graphs of any size, one for each batch; empty if graphs have one size.
     pub(crate) any_size: Vec<AnySize>,
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct Graphs {
 pub(crate) struct AnySize {
     /// The graph, with a fixed batch.
     pub(crate) model: Model,
-    /// The sizes of the largest square that it is for: it takes any with at most as many pixels.
+    /// The sizes of the largest square tile. The graph takes any tile with at most as many pixels.
     pub(crate) largest: Sizes,
 }
 
@@ -59,20 +59,20 @@ pub struct Source {
     parameters: u64,
     /// By the exporter's names; null for a graph.
     hyperparameters: serde_json::Value,
-    /// Sizes of the graphs, where the model has its own.
+    /// Sizes of the graphs, if the model file sets them.
     sizes: Option<ModelSizes>,
-    /// Sizes of pictures in the place of all others, as in [`SourceOptions`].
+    /// Sizes of pictures that replace all others, as in [`SourceOptions`].
     asked: Vec<Size>,
     frames: Option<usize>,
-    /// Numbers of samples in one run, in the place of the profile's; empty: that one.
+    /// Numbers of samples in one run, instead of the profile's; empty: the profile's.
     batches: Vec<usize>,
-    /// Numbers of tokens of a text, where the network sets no limit; empty: one as usual.
+    /// Numbers of tokens of a text, if the network sets no limit; empty: the default.
     lengths: Vec<usize>,
     /// Pixels for each row and column of a latent picture.
     latent_pixels: usize,
     /// How frames follow from latent frames.
     latent_frames: Extent,
-    /// It is one graph of several that do a model's work together.
+    /// Whether it is one of several graphs of a model.
     is_part: bool,
     digests: Digests,
 }
@@ -83,24 +83,23 @@ enum SourceKind {
     Checkpoint { checkpoint: Arc<Checkpoint>, task: Task, hints: BTreeMap<String, String> },
     /// The graph exists; its dynamic sizes are fixed.
     Graph(Box<Model>),
-    /// The graph exists, and computes sizes: it is completed for each.
+    /// The graph exists and computes sizes: it is completed for each size.
     Folded { model: Box<Model>, folding: Folding },
 }
 
-/// What a checkpoint does not state.
+/// Facts that a checkpoint does not state.
 #[derive(Clone, Debug, Default)]
 pub struct SourceOptions {
-    /// The task of the graph, if several graphs are made of one checkpoint, such as an autoencoder's encoder and
-    /// decoder.
+    /// The task of the graph, if one checkpoint gives several graphs, such as an autoencoder's encoder and decoder.
     pub task: Option<Task>,
-    /// Hyperparameters by name that the names and shapes of tensors do not determine.
+    /// Hyperparameters by name, for facts that the names and shapes of tensors do not determine.
     pub hyperparameters: BTreeMap<String, String>,
-    /// Where the weights of model files are, beside those that stand with their model file.
+    /// The folders of model files' weights, in addition to each model file's own folder.
     pub weights: WeightFolders,
-    /// Sizes of pictures, in pixels, in the place of those of the model file or the profile; empty: those.
+    /// Sizes of pictures in pixels; they replace the sizes of the model file or the profile. Empty: those stay.
     pub sizes: Vec<Size>,
-    /// Frames of a video that one run takes or gives; `None`: as few as the network takes. Where a model has graphs for
-    /// the first and for later chunks, those of the first one: later ones have as many of them as they can.
+    /// Frames of a video in one run; `None`: as few as the network takes. If a model has graphs for the first and for
+    /// later chunks, the frames of the first chunk; later chunks get the largest possible number up to it.
     pub frames: Option<usize>,
 }
 
@@ -140,8 +139,7 @@ impl Source {
         }
     }
 
-    /// Whether a path is that of a checkpoint by its name: a file of safetensors or of PyTorch, the index of its
-    /// shards, or a folder.
+    /// Whether a path names a checkpoint: a file of safetensors or of PyTorch, the index of its shards, or a folder.
     pub fn is_checkpoint(path: &Path) -> bool {
         let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
         ["safetensors", "json", "pth", "pt", "ckpt", "bin"].contains(&extension) || path.is_dir()
@@ -150,7 +148,7 @@ impl Source {
     /// Opens one graph of a model.
     ///
     /// # Errors
-    /// The weights are missing or others than the model's, or the network is not the one that the model file describes.
+    /// The weights are missing or are not the model's, or the network is not the one that the model file describes.
     pub fn of_model(model: &ModelFile, graph: &GraphFile, options: &SourceOptions) -> Result<Self> {
         let opened = OpenedCheckpoint::new(&options.weights.checkpoint(model, &graph.checkpoint)?)?;
         Self::of_opened_model(model, graph, &opened, options)
@@ -165,7 +163,7 @@ impl Source {
         let mut opened = BTreeMap::new();
         let mut parts = BTreeMap::new();
         for (name, graph) in &model.graphs {
-            // Files are checked and opened once.
+            // Each file is checked and opened once.
             let checkpoint = match opened.entry(&graph.checkpoint) {
                 Entry::Occupied(entry) => entry.into_mut(),
                 Entry::Vacant(entry) => {
@@ -178,8 +176,8 @@ impl Source {
         Ok(parts)
     }
 
-    /// Merges files of low-rank adaptations into the weights of a pipeline's networks. Returns for each file the number
-    /// of tensors that belong to none of them.
+    /// Merges files of low-rank adaptations into the weights of a pipeline's networks. Returns for each file the
+    /// number of tensors that belong to no network.
     ///
     /// # Errors
     /// As [`lora::merge`].
@@ -191,8 +189,8 @@ impl Source {
         Ok(lora::merge(&mut components.collect::<Vec<_>>(), files)?)
     }
 
-    /// Opens all graphs that do a checkpoint's work together, by name: `encoder` and `decoder` of an autoencoder, with
-    /// `_first` and `_next` where a video has graphs for its first and for later chunks. Most checkpoints give one.
+    /// Opens all graphs of a checkpoint, by name: `encoder` and `decoder` of an autoencoder, with `_first` and `_next`
+    /// if a video has graphs for its first and for later chunks. Most checkpoints give one graph.
     ///
     /// # Errors
     /// As [`Source::open`]; the options name a task.
@@ -237,7 +235,7 @@ impl Source {
         Ok(Source { licence: Some(model.licence.clone()), sizes: graph.sizes.clone(), ..source })
     }
 
-    /// The graph of an opened checkpoint for a task; the only one without.
+    /// The graph of an opened checkpoint for a task; without a task, the only graph.
     fn of_opened(
         name: String,
         opened: &OpenedCheckpoint,
@@ -248,7 +246,7 @@ impl Source {
         let OpenedCheckpoint { path, checkpoint } = opened;
         let network = tileforge_exporter::arch::detect_task(checkpoint, task, hints)?;
         let contract = network.contract();
-        // Exporting it once shows that its tensors are those of the network.
+        // A trial export shows that the checkpoint has the network's tensors.
         tileforge_exporter::export_task(checkpoint, Some(contract.task), &network.example_shapes(), hints)?;
         let architecture = network.architecture();
         let hyperparameters = network
@@ -308,32 +306,32 @@ impl Source {
     /// Opens one component of a diffusion pipeline.
     ///
     /// # Errors
-    /// The component's tensors are not those of the network that it should be.
+    /// The component's tensors do not match its expected network.
     pub(crate) fn of_component(path: &Path, part: &Part, options: &SourceOptions) -> Result<Self> {
         let opened = OpenedCheckpoint { path: path.to_owned(), checkpoint: part.checkpoint.clone() };
         Ok(Self::of_opened(part.name.clone(), &opened, Some(part.task), &part.hints, options)?.into_part())
     }
 
-    /// The same as one graph of several.
+    /// The same source as one graph of several.
     fn into_part(self) -> Self {
-        // Sizes are those of the model's pictures, and a text has none.
+        // The sizes are for the model's pictures; a text has none.
         let has_pictures = self.contract.inputs.iter().any(|input| input.height().is_some());
         Source { is_part: true, asked: if has_pictures { self.asked } else { Vec::new() }, ..self }
     }
 
-    /// The same with these numbers of samples in one run and of tokens of a text, and so many pixels for each row and
-    /// column of a latent picture.
+    /// The same source with these numbers of samples in one run and of tokens of a text, and with this many pixels for
+    /// each row and column of a latent picture.
     pub(crate) fn with_runs(self, batches: Vec<usize>, lengths: Vec<usize>, latent_pixels: usize) -> Self {
         Self { batches, lengths, latent_pixels, ..self }
     }
 
-    /// The same with so many frames for latent frames.
+    /// The same source with another relation between frames and latent frames.
     pub(crate) fn with_latent_frames(self, latent_frames: Extent) -> Self {
         Self { latent_frames, ..self }
     }
 
-    /// The same with a timestep for each sample of a batch, so that requests at different steps can share a run. A graph
-    /// that exists stays as it is.
+    /// The same source with a timestep for each sample of a batch, so that requests at different steps can share a
+    /// run. An existing graph stays unchanged.
     pub(crate) fn with_timestep_per_sample(mut self) -> Result<Self> {
         if let SourceKind::Checkpoint { checkpoint, task, hints } = &mut self.kind {
             hints.entry("timestep".to_owned()).or_insert_with(|| "per-sample".to_owned());
@@ -365,7 +363,7 @@ impl Source {
         self.parameters
     }
 
-    /// What the model promises.
+    /// The model's contract.
     pub fn contract(&self) -> &Contract {
         &self.contract
     }
@@ -389,8 +387,8 @@ impl Source {
         }
     }
 
-    /// The graphs of an engine for `profile`: one for each tile and batch of the profile, and where profile and network
-    /// allow any size, those that take it. A graph with fixed sizes is the only graph of its engine.
+    /// The graphs of an engine for `profile`: one for each tile and batch of the profile, and graphs of any size if
+    /// profile and network allow them. A graph with fixed sizes is the only graph of its engine.
     ///
     /// # Errors
     /// The network does not take such a size, or the profile has no sizes for the task.
@@ -407,8 +405,8 @@ impl Source {
         Ok(Graphs { fixed, any_size: self.any_size(profile)? })
     }
 
-    /// The graph for one picture of a size in the input's pixels, or of the next larger size that is possible; `None` if
-    /// the graph has one size alone.
+    /// The graph for one picture of a size in the input's pixels, or of the next larger possible size; `None` if the
+    /// graph has only one size.
     pub(crate) fn graph_of_tile(&self, tile: Tile) -> Result<Option<Model>> {
         if let SourceKind::Graph(model) = &self.kind
             && model.inputs.iter().all(|port| port.ty.fixed_dims().is_some())
@@ -444,7 +442,7 @@ impl Source {
         }
     }
 
-    /// The files that decide what the graphs are, with their digests.
+    /// The files that determine the graphs, with their digests.
     pub(crate) fn input_digests(&self) -> Result<Vec<(PathBuf, FileDigest)>> {
         let files = self.inputs()?;
         prepare(&self.digests, &files)?;
@@ -477,7 +475,7 @@ impl Source {
     }
 }
 
-/// A checkpoint that several graphs can be made of.
+/// An opened checkpoint, from which several graphs can be made.
 struct OpenedCheckpoint {
     /// The file or folder that was named.
     path: PathBuf,

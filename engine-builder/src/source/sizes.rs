@@ -51,14 +51,14 @@ impl Source {
         for tile in &shapes.tiles {
             let (height, width) = (size_for(height, tile.height), size_for(width, tile.width));
             let of = |batch| Sizes { batch, height, width, frames, tokens };
-            // A network of one size has other tiles than the profile.
+            // A network of one size has its own tile, not the profile's.
             let tile = self.tile_of(height, width).filter(|_| self.has_one_size()).unwrap_or(*tile);
             sizes.extend(self.batches_of(Some(&shapes), tile).into_iter().map(of));
         }
         Ok(self.with_lengths(sizes))
     }
 
-    /// Whether the network takes pictures of one size alone.
+    /// Whether the network takes only one picture size.
     fn has_one_size(&self) -> bool {
         self.contract.inputs.iter().any(|input| input.height().and_then(Extent::only).is_some())
     }
@@ -68,20 +68,20 @@ impl Source {
         self.sizes.as_ref().map(ModelSizes::shapes).or_else(|| profile.shapes_for(self.task()).cloned())
     }
 
-    /// The batches of a tile, the smallest first: those that were asked for, else those of the shapes.
+    /// The batches of a tile, the smallest first: the requested ones, else the shapes' batches.
     pub(super) fn batches_of(&self, shapes: Option<&ProfileShapes>, tile: Tile) -> Vec<usize> {
         if !self.batches.is_empty() {
             return self.batches.clone();
         }
         let mut batches: Vec<usize> = shapes.map_or_else(|| vec![1], |shapes| shapes.batches_of(tile).collect());
-        // Tiles that are left over after full batches run one by one.
+        // Tiles that remain after full batches run one by one.
         if self.task() == Task::Upscale && !batches.contains(&1) {
             batches.insert(0, 1);
         }
         batches
     }
 
-    /// These sizes for each number of tokens that was asked for, the smallest first, each once.
+    /// These sizes for each requested number of tokens, in ascending order and without duplicates.
     fn with_lengths(&self, sizes: Vec<Sizes>) -> Vec<Sizes> {
         let mut all = if self.lengths.is_empty() {
             sizes
@@ -94,7 +94,7 @@ impl Source {
         all
     }
 
-    /// The sizes that the caller asked for in pixels, the smallest first.
+    /// The sizes that the caller requested in pixels, the smallest first.
     fn asked_sizes(&self, profile: &Profile, tokens: usize) -> Result<Vec<Sizes>> {
         let tensors = || self.contract.inputs.iter().chain(&self.contract.outputs);
         // A network without pixels works on latent pictures.
@@ -122,7 +122,7 @@ impl Source {
                 return Err(Error::input(&self.path, "frames are for videos, and this network has none"));
             }
             (Some(extent), None) => extent.minimum,
-            // The first chunk of a video has other numbers of frames than the later ones.
+            // The first chunk of a video has another number of frames than the later chunks.
             (Some(extent), Some(frames)) if self.is_part && self.contract.carried().next().is_some() => {
                 extent.size_for(frames + 1).saturating_sub(1).max(extent.minimum)
             }
@@ -152,7 +152,7 @@ impl Source {
         Ok(self.with_lengths(sizes))
     }
 
-    /// A size in the pixels of the input, as shapes of profiles have them.
+    /// A size in the pixels of the input, in the form of a profile's shapes.
     fn tile_of(&self, height: usize, width: usize) -> Option<Tile> {
         let mut inputs = self.contract.inputs.iter();
         let (rows, columns) = inputs.find_map(|input| Some((input.height()?, input.width()?)))?;

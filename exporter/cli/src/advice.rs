@@ -1,4 +1,4 @@
-//! What the user can do about an error. The library's errors speak of its domain; flags are named here alone.
+//! What the user can do about an error. The library's errors describe its domain; flags are named only here.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -39,7 +39,7 @@ pub(super) fn on(error: &Error) -> Option<String> {
     })
 }
 
-/// What to do with a file that is no checkpoint.
+/// What to do with a file that is not a checkpoint.
 fn other_format(path: &Path, kind: FormatKind) -> Option<String> {
     Some(match kind {
         FormatKind::Picture => format!("`runtime infer {}` enlarges it with an engine", path.display()),
@@ -55,7 +55,7 @@ fn other_format(path: &Path, kind: FormatKind) -> Option<String> {
     })
 }
 
-/// What to do with the name of a model: this program knows files alone.
+/// What to do with the name of a model: this program takes only files.
 fn model(path: &Path) -> Option<String> {
     let name = path.to_str().filter(|name| tileforge_files::is_plain(name) && !name.contains('.'))?;
     Some(format!(

@@ -61,7 +61,7 @@ pub(super) fn run(arguments: &Arguments) -> CommandResult {
     }
     let shapes = arguments.shapes.clone().unwrap_or_default();
     if !arguments.lora.is_empty() {
-        // A component alone has the name of its task.
+        // A single component is named after its task.
         let network = tileforge_exporter::arch::detect_task(&checkpoint, hints.task()?, &hints.map())?;
         let task = network.contract().task.to_string();
         arguments.report_elsewhere(&lora::merge(&mut [(&task, &mut checkpoint)], &arguments.lora)?);
@@ -109,7 +109,7 @@ fn run_pipeline(arguments: &Arguments, mut pipeline: Pipeline) -> CommandResult 
     result(&names.join("\n"))
 }
 
-/// Shows how far the writing of weights is.
+/// Shows the progress of writing weights.
 #[derive(Default)]
 struct Shown {
     progress: Progress,
@@ -127,7 +127,7 @@ impl Shown {
         self.progress.set(bytes);
     }
 
-    /// Takes the bar away.
+    /// Removes the progress bar.
     fn finish(&self) {
         self.progress.finish();
     }

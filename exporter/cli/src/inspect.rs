@@ -136,7 +136,7 @@ fn of_network(
     show(lines)
 }
 
-/// Prints a table of facts; those without a value are left out.
+/// Prints a table of facts; facts without a value are left out.
 fn show(lines: Vec<(&str, String)>) -> CommandResult {
     let lines = lines.into_iter().filter(|(_, value)| !value.is_empty());
     result(&lines.map(|(name, value)| format!("{name:<16} {value}")).collect::<Vec<_>>().join("\n"))

@@ -1,4 +1,4 @@
-//! Errors of the library speak of its domain. The command line adds what to type.
+//! The library's errors describe its domain. The command line adds what to type.
 #![allow(clippy::unwrap_used)] // a test's way to fail
 
 use safetensors::SafeTensors;

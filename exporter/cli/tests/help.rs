@@ -1,4 +1,4 @@
-//! What `--help` says, which people read and copy into scripts.
+//! Tests the text of `--help`, which users read and copy into scripts.
 
 #[test]
 fn the_help_of_every_command() {

@@ -288,8 +288,8 @@ impl Atd {
         (&x + made, similar)
     }
 
-    /// ATD-CA: attention of pixels to the dictionary `[1 or batch, tokens, width]`. Scores are cosines, times up to 1 +
-    /// ln(tokens). Also gives the weights `[batch, pixels, tokens]`.
+    /// ATD-CA: attention of pixels to the dictionary `[1 or batch, tokens, width]`. Scores are cosines, times a factor
+    /// of up to 1 + ln(tokens). Also gives the weights `[batch, pixels, tokens]`.
     fn dictionary_attention(&self, w: &Scope<'_>, x: &Value, dictionary: &Value, grid: &Grid) -> (Value, Value) {
         let rows = dictionary.reshape(&[-1, self.dim as i64]);
         let q = unit(&self.linear(&w.at("wq"), x, self.reduced));
@@ -322,8 +322,9 @@ impl Atd {
         let (scale, shift) = (norm.tensor("weight", [self.tokens]), norm.tensor("bias", [self.tokens]));
         let weights = similar.transpose(&[0, 2, 1]).instance_norm(&scale, &shift, LAYER_NORM_EPSILON).softmax(-1);
         let x = x.reshape(&[grid.batch as i64, -1, self.dim as i64]);
-        // ONNX Runtime's CPU kernel divides the longer side of a product among threads, and sums in steps that depend on
-        // the number of columns of each thread. So that no number of threads changes a bit, rows are the longer side.
+        // ONNX Runtime's CPU kernel divides the longer side of a product among threads, and its sums depend on the
+        // number of columns of each thread. So the rows must be the longer side: then no number of threads changes a
+        // bit.
         let means = if self.tokens < self.dim {
             x.transpose(&[0, 2, 1]).matmul(&weights.transpose(&[0, 2, 1])).transpose(&[0, 2, 1])
         } else {

@@ -229,7 +229,7 @@ impl AutoencoderKl {
             inputs: vec![input],
             outputs: vec![output],
             receptive_field: ReceptiveField::Unbounded,
-            // SDXL's autoencoder overflows half precision, and no tensor shows which checkpoints do not.
+            // SDXL's autoencoder overflows half precision, and no tensor shows which checkpoints stay within it.
             safe_precisions: vec![Precision::Fp32, Precision::Bf16],
         }
     }

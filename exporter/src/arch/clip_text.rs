@@ -238,7 +238,7 @@ impl ClipText {
         }
         let last = sequences.restore(&layer_norm(&text("final_layer_norm"), &x, self.layer_norm_eps as f32));
         let whole = self.whole(w, &last, ids);
-        // Pipelines take the first output for the text, and others by their names.
+        // Pipelines take the first output as the text's states, and the others by their names.
         if self.projection_dim.is_some() {
             trace.output("text_embeds", &whole);
             trace.output("last_hidden_state", &last);

@@ -37,8 +37,8 @@ pub(super) struct Craft {
     scale: usize,
 }
 
-/// Images are padded to the next larger multiple of this, even those that have a multiple already. No tensor shows it;
-/// upstream has no other.
+/// Images are padded to the next larger multiple of this, even if their size is a multiple already. No tensor shows
+/// it; upstream has no other value.
 const MULTIPLE: usize = 16;
 /// The buffers that show the windows, for the first half.
 const BIASES: &str = "biases_h";
@@ -199,8 +199,8 @@ impl Craft {
         conv2d(&w.at("conv"), &y, self.dim, 3) + x
     }
 
-    /// SRWAB: y = x + attention in rectangular windows and a convolution of its values, then y + MLP. No mask keeps
-    /// pixels apart that only a roll made neighbours.
+    /// SRWAB: y = x + attention in rectangular windows and a convolution of its values, then y + MLP. Pixels that only
+    /// a roll made neighbours are not masked.
     fn rectangles(&self, w: &Scope<'_>, x: &Value, grid: &Grid, heads: usize, rolled: bool) -> Value {
         let Grid { batch, height, width, .. } = *grid;
         let windows = Rectangles { batch, height, width, window: self.split, unmasked: true };
@@ -212,7 +212,7 @@ impl Craft {
         &x + mlp(&w.at("mlp"), &normalise(&w.at("norm2"), &x), self.hidden)
     }
 
-    /// HFERB: x + a layer of a convolution of one half of the channels and of the maxima of the other.
+    /// HFERB: x + a layer that reads a convolution of one half of the channels and the local maxima of the other half.
     fn high_frequencies(&self, w: &Scope<'_>, x: &Value) -> Value {
         let half = self.dim / 2;
         let [first, second] = split_channels(x, [half; 2]);

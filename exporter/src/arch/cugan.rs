@@ -73,8 +73,8 @@ impl Architecture for Cugan {
         let [_, _, enlarging, _] = keys.dims::<4>("unet1.conv_bottom.weight")?;
         let (form, outputs) = if keys.contains("conv_final.weight") {
             let [shuffled, ..] = keys.dims::<4>("conv_final.weight")?;
-            // A fast network reads four pixels of each channel. It looks like a ×4 one for four times the channels,
-            // which does not exist.
+            // A fast network reads four pixels of each channel. Its tensors look like those of a ×4 network for four
+            // times the channels, which does not exist.
             (if shuffled == inputs { Form::Fast } else { Form::X4 }, shuffled / 4)
         } else {
             let [outputs, ..] = keys.dims::<4>("unet2.conv_bottom.weight")?;
@@ -110,7 +110,7 @@ impl Architecture for Cugan {
         Ok(())
     }
 
-    /// The mark has no value.
+    /// Ignores the mark, which has no value.
     fn ignores(&self, name: &str) -> bool {
         name == "pro"
     }
@@ -155,7 +155,7 @@ impl Form {
         }
     }
 
-    /// Pixels that are added on each side, and that the U-Nets cut again.
+    /// Pixels that are added on each side; the U-Nets cut them off again.
     fn around(self) -> usize {
         match self {
             Form::X2 => 18,

@@ -186,7 +186,7 @@ pub(super) fn mark_windows(attention: &Scope<'_>, [height, width]: [usize; 2]) {
     attention.marker("relative_position_index", &[height * width; 2]);
 }
 
-/// Checks that the channels divide into heads, and in each half as well, and that half of an MLP can be a gate.
+/// Checks that the channels, and each half of them, divide into heads, and that half of an MLP can be a gate.
 pub(super) fn unless_halves_fit(dim: usize, heads: &[usize], hidden: usize) -> Result<(), Mismatch> {
     let fits = |heads: &usize| heads / 2 > 0 && dim.is_multiple_of(*heads) && (dim / 2).is_multiple_of(heads / 2);
     match heads.iter().find(|heads| !fits(heads)) {
@@ -243,8 +243,8 @@ impl Dat {
         &x + gated_mlp(&w.at("ffn"), &normalise(&w.at("norm2"), &x), self.hidden, grid)
     }
 
-    /// Attention in windows, beside a convolution of the values. Channels of the first are weighted by means of the
-    /// second, pixels of the second by the first.
+    /// Attention in windows, beside a convolution of the values. The means of the convolution weight the channels of
+    /// the attention; the attention weights the pixels of the convolution.
     fn spatial_attention(&self, w: &Scope<'_>, rows: &[Value; 3], grid: &Grid, heads: usize, rolled: bool) -> Value {
         let Grid { batch, height, width, .. } = *grid;
         let windows = Rectangles { batch, height, width, window: self.split, unmasked: false };
@@ -260,15 +260,15 @@ impl Dat {
         by_map.reshape(&[-1, self.dim as i64]) + grid.tokens(&convolved) * pixels
     }
 
-    /// Attention between the channels of a head, over all pixels, beside a convolution of the values. Channels of the
-    /// second are weighted by means of the first, pixels of the first by the second.
+    /// Attention between the channels of a head, over all pixels, beside a convolution of the values. The means of the
+    /// attention weight the channels of the convolution; the convolution weights the pixels of the attention.
     fn channel_attention(&self, w: &Scope<'_>, [q, k, v]: &[Value; 3], grid: &Grid, heads: usize) -> Value {
         let (batch, each) = (grid.batch as i64, (self.dim / heads) as i64);
         let split = |x: &Value| x.reshape(&[batch, -1, heads as i64, each]);
         let (q, k) = (split(q).transpose(&[0, 2, 3, 1]), split(k).transpose(&[0, 2, 1, 3]));
         let image = grid.image(v);
-        // Queries and keys have the length 1 over all pixels. For the keys, the smaller product is divided instead. It
-        // is at most the length of a key, because queries are divided before.
+        // Queries and keys have the length 1 over all pixels. Instead of the keys, the smaller product is divided by
+        // their lengths. It is at most the length of a key, because the queries are divided first.
         let temperature = w.tensor("temperature", [heads, 1, 1]);
         let scores = (q.clone() * (temperature / length(&q, -1))).matmul(&k) / length(&k, -2);
         let attended = scores.softmax(-1).matmul(&image.reshape(&[batch, heads as i64, each, -1]));

@@ -126,7 +126,8 @@ impl Architecture for Dctlsa {
 }
 
 impl Dctlsa {
-    /// DCTB: each block gets a layer of the features and of all blocks before it; a layer of all blocks is the result.
+    /// DCTB: the input of each block is a layer of the features and of all earlier blocks; the result is a layer of
+    /// all blocks.
     fn dense(&self, w: &Scope<'_>, x: &Value) -> Result<Value> {
         let mut made: Vec<Value> = Vec::new();
         let layer = |name: &str, parts: &[&Value]| match parts {
@@ -146,7 +147,7 @@ impl Dctlsa {
         Ok(layer("c", &made.iter().collect::<Vec<_>>()))
     }
 
-    /// Blocks whose windows are not rolled and rolled in turn. The features are padded to whole windows.
+    /// Blocks with and without rolled windows in turn. The features are padded to whole windows.
     fn layer(&self, w: &Scope<'_>, x: &Value) -> Result<Value> {
         let padded = pad_to_multiple(x, WINDOW, Mirror::Reflect)?;
         let [batch, _, height, width] = padded.fixed_dims();

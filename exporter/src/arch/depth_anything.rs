@@ -132,7 +132,7 @@ impl Architecture for DepthAnything {
     }
 
     fn example_shapes(&self) -> Shapes {
-        // Not the size of the training, and not a square.
+        // Neither the size of the training nor a square.
         Shapes::of("pixel_values", &[1, 3, 42, 56])
     }
 }

@@ -143,7 +143,7 @@ impl Ditn {
         conv2d(&w.at("upsample.0"), &deep, CHANNELS * self.scale * self.scale, 3).depth_to_space(self.scale)
     }
 
-    /// UFONE: blocks in patches, which are images of their own, then blocks on the whole image.
+    /// UFONE: blocks on patches, which are treated as separate images, then blocks on the whole image.
     fn group(&self, w: &Scope<'_>, x: &Value) -> Value {
         let [batch, filters, height, width] = x.fixed_dims().map(|size| size as i64);
         let side = self.patch as i64;
@@ -167,7 +167,7 @@ impl Ditn {
         gated_depthwise(&w.at("ffn"), &conv2d(&w.at("conv2"), &x.tanh(), self.filters, 1), self.hidden, self.biased) + x
     }
 
-    /// ISA: attention of channels over the pixels of a patch.
+    /// ISA: attention between channels over the pixels of a patch.
     fn channels_attend(&self, w: &Scope<'_>, x: &Value) -> Value {
         let rows = query_key_value_of_image(&w.at("qkv"), x, ["weight", "bias"], true);
         let attended = attention_of_channels(rows.each_ref(), 1, &w.tensor("temperature", [1, 1, 1]));

@@ -21,7 +21,7 @@ pub(super) struct DnCnn {
     convolutions: usize,
     /// Whether each convolution is followed by a batch normalisation, except the first and the last.
     normalised: bool,
-    /// The noise that the network is told, as the deviation of values of 0 … 255 (FDnCNN).
+    /// The noise level that the network takes, as the deviation of values of 0 … 255 (FDnCNN).
     #[serde(skip_serializing_if = "Option::is_none")]
     noise_level: Option<f32>,
 }
@@ -107,7 +107,7 @@ impl Architecture for DnCnn {
         Ok(())
     }
 
-    /// The number of images that the statistics were made of.
+    /// Ignores the number of images that the statistics were computed from.
     fn ignores(&self, name: &str) -> bool {
         name.ends_with(".num_batches_tracked")
     }
@@ -148,7 +148,7 @@ impl DnCnn {
             x = x.relu();
         }
         let last = conv2d(&layer(2 + each * (self.convolutions - 2)), &x, self.channels, 3);
-        // A network that is told the noise gives the image, the others give the noise.
+        // A network that takes the noise level outputs the image; the others output the noise.
         if self.noise_level.is_some() { last } else { image - last }
     }
 }

@@ -24,14 +24,14 @@ pub(super) struct Drct {
     window: usize,
     /// Whether every second block has rolled windows. A network that was trained on images of one window has none.
     rolled: bool,
-    /// Width between the layers of an MLP for each channel of the block, in the first three blocks. It is 1 in the last
-    /// two.
+    /// Width between the layers of an MLP, as a multiple of the block's channels, in the first three blocks. It is 1
+    /// in the last two blocks.
     expansion: usize,
     /// Whether queries, keys and values have a bias.
     biased: bool,
     /// Whether tokens are normalised before the first group.
     normalised: bool,
-    /// Whether a convolution stands behind all groups.
+    /// Whether a convolution follows the last group.
     convolved: bool,
     /// Features before the upsampling.
     filters: usize,
@@ -132,7 +132,8 @@ impl Architecture for Drct {
     }
 }
 
-/// Only the buffers beside the weights show it: a rolled block has a mask of the training size.
+/// Only the buffers beside the weights show whether windows are rolled: a rolled block has a mask of the training
+/// size.
 fn is_rolled(keys: &Keys<'_>) -> Result<bool, Mismatch> {
     match keys.hint("rolled") {
         Some("true") => Ok(true),

@@ -1,4 +1,4 @@
-//! DRUNet: a U-Net of residual blocks that is told how much noise to remove.
+//! DRUNet: a U-Net of residual blocks that takes the noise level as an additional channel.
 //!
 //! Paper: <https://arxiv.org/abs/2008.13751>. Upstream: <https://github.com/cszn/KAIR>, `models/network_unet.py`.
 //! Reference: spandrel 0.4.2, `architectures/DRUNet`.
@@ -21,7 +21,7 @@ pub(super) struct DruNet {
     /// Residual blocks of each level.
     blocks: usize,
     layers: UnetLayers,
-    /// The noise that the network is told, as the deviation of values of 0 … 255.
+    /// The noise level that the network takes, as the deviation of values of 0 … 255.
     noise_level: f32,
 }
 

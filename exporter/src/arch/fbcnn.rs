@@ -92,7 +92,7 @@ impl Architecture for Fbcnn {
         Ok(())
     }
 
-    /// What estimates the quality, where it is given.
+    /// Ignores the layers that estimate the quality, if it is given.
     fn ignores(&self, name: &str) -> bool {
         self.quality.is_some() && name.starts_with("qf_pred.")
     }
@@ -164,7 +164,7 @@ impl Fbcnn {
     /// unless it is given.
     fn quality(&self, w: &Scope<'_>, x: &Value) -> Value {
         let quality = match self.quality {
-            // Upstream counts what is lost.
+            // Upstream's value is the loss of quality.
             Some(quality) => {
                 // The checkpoint has the layers that would estimate it.
                 w.marker("qf_pred.0.res.0.weight", &[channels(x), channels(x), 3, 3]);

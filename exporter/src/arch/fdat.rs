@@ -115,7 +115,8 @@ impl Architecture for Fdat {
     }
 
     fn ignores(&self, name: &str) -> bool {
-        // Each block has layers for weights of channels and of pixels, and needs one of the two.
+        // Each block stores layers for the weights of channels and for the weights of pixels, and needs only one of
+        // the two.
         name.contains(".inter.")
     }
 
@@ -243,7 +244,7 @@ impl Fdat {
         };
         let x = x + fused;
         let ffn = w.at("ffn");
-        // On images, the convolution of each channel needs no other layout than the layers around it.
+        // On images, the depthwise convolution needs the same layout as the layers around it.
         let image = grid.image(&normalise(&w.at("n2"), &x));
         let wide = linear_of_image_unbiased(&ffn.at("fc1"), &image, self.hidden).gelu();
         let wide = Conv2d::depthwise(self.hidden, [3, 3]).unbiased().apply(&ffn.at("smix"), &wide);

@@ -23,7 +23,7 @@ pub(super) struct Gfpgan {
     generator: Vec<usize>,
     /// Width of the style.
     style: usize,
-    /// Whether the U-Net modulates the second half of the generator's channels alone.
+    /// Whether the U-Net modulates only the second half of the generator's channels.
     half: bool,
 }
 
@@ -96,7 +96,7 @@ impl Architecture for Gfpgan {
         Ok(())
     }
 
-    /// The layers that make a style of noise, and those that make pictures of the U-Net for its training.
+    /// Ignores the layers that make a style from noise, and the layers that make pictures from the U-Net for training.
     fn ignores(&self, name: &str) -> bool {
         name.starts_with("stylegan_decoder.style_mlp.") || name.starts_with("toRGB.")
     }
@@ -132,8 +132,8 @@ impl Gfpgan {
         COARSEST << self.levels()
     }
 
-    /// Layers that have a style: two of the coarsest level, then three of each level, where the last of a level and the
-    /// first of the next share theirs.
+    /// Number of styles: two layers of the coarsest level have one, then three layers of each level; the last layer of
+    /// a level and the first layer of the next level share one.
     fn layers(&self) -> usize {
         2 * self.levels() + 2
     }

@@ -51,8 +51,8 @@ pub(super) struct Grl {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Anchors {
-    /// The mean of the pixels, and a layer. Upstream can take the maximum as well. No tensor shows that; no published
-    /// network does it, and neither does the reference.
+    /// The mean of the pixels, and a layer. Upstream can also take the maximum. No tensor shows that; neither a
+    /// published network nor the reference does it.
     Pooled,
     /// Convolutions, in this many stages.
     Convolved(usize),
@@ -273,7 +273,7 @@ impl Anchors {
     fn apply(self, w: &Scope<'_>, image: &Value, side: usize) -> Value {
         let half = channels(image) / 2;
         let body = |stage: usize| w.at(format!("body.{stage}"));
-        // One stage has kernels that reach from one anchor to the next.
+        // With a single stage, kernels reach from one anchor to the next.
         let strided = |stages: usize, convolution: fn(usize, usize, usize) -> Conv2d, inputs: usize| {
             let (kernel, stride) = if stages == 1 { (side + 1, side) } else { (3, 2) };
             convolution(inputs, half, kernel).strided(stride)
@@ -329,7 +329,7 @@ impl Sizes {
             let [_, height, width, _] = keys.dims::<4>("table_sh")?;
             let [anchors, pixels] = keys.dims::<2>("index_sh_a2w")?;
             let side = (anchors.max(pixels) / anchors.min(pixels)).isqrt();
-            // A direction of the table has a row for each distance of an anchor and a pixel.
+            // Each direction of the table has a row for each distance between an anchor and a pixel.
             let stripe = [height, width].map(|rows| (rows + 1) * side / (side + 1));
             sizes = Sizes { window: distances.div_ceil(2), stripe, side: shown.unwrap_or(side) };
         }

@@ -155,7 +155,7 @@ impl KbNetL {
             let larger = conv2d_unbiased(&up, &x, 2 * channels(&x), 3).depth_to_space(2);
             x = larger.concat(&[&levels[level]], 1);
             if level > 0 {
-                // The finest level keeps the features of both.
+                // The finest level keeps the features of both ways.
                 x = self
                     .layer(Conv2d::new(channels(&x) / 2, 1))
                     .apply(&w.at(format!("reduce_chan_level{}", level + 1)), &x);
@@ -190,7 +190,7 @@ impl KbNetL {
         self.layer(Conv2d::new(filters, 1)).apply(&w.at("project_out"), &attended)
     }
 
-    /// MFF: features of its own kernels for each pixel, times plain features and weights of the channels.
+    /// MFF: features from each pixel's own kernels, times plain features and weights of the channels.
     fn mixed(&self, w: &Scope<'_>, x: &Value) -> Value {
         let filters = channels(x);
         let hidden = self.hidden * filters / self.filters;

@@ -146,7 +146,7 @@ impl KbNetS {
         SummedUnet { filters, encoders: &self.encoders, middle, decoders: &self.decoders }
     }
 
-    /// y = x + features of its own kernels for each pixel, times plain features and weights of the channels, then y +
+    /// y = x + features from each pixel's own kernels, times plain features and weights of the channels, then y +
     /// gated layers.
     fn block(&self, w: &Scope<'_>, x: &Value) -> Value {
         let filters = channels(x);
@@ -166,7 +166,7 @@ impl KbNetS {
     }
 }
 
-/// By how much each pixel of `x` has of each of the `kernels`. The layers between are `inner` wide.
+/// The share of each of the `kernels` in each pixel of `x`. The inner layers are `inner` wide.
 pub(super) fn mixture(w: &Scope<'_>, x: &Value, inner: usize, kernels: usize) -> Value {
     let gated = gate(&Conv2d::new(inner, 3).grouped(inner).apply(&w.at("conv2.0"), x));
     let last = Conv2d::new(kernels, 1);

@@ -13,7 +13,7 @@ use tileforge_graph::DataType;
 pub struct Mismatch {
     /// What was expected and what was found.
     pub(super) reason: String,
-    /// The hyperparameter whose value would settle it, if there is one.
+    /// The hyperparameter whose value would resolve this, if there is one.
     pub(super) missing: Option<MissingHyperparameter>,
 }
 
@@ -132,8 +132,9 @@ impl<'a> Keys<'a> {
         }
     }
 
-    /// Whether every second block has rolled windows, by the hint `rolled`, else by a buffer: a rolled block has a mask of
-    /// the training size. For networks whose signature has another buffer: then the checkpoint has all of them.
+    /// Whether every second block has rolled windows, by the hint `rolled`, else by a buffer: a rolled block has a
+    /// mask of the training size. Only for networks whose signature contains another buffer: then the checkpoint has
+    /// all buffers.
     ///
     /// # Errors
     /// The hint is neither `true` nor `false`.
@@ -149,8 +150,8 @@ impl<'a> Keys<'a> {
     /// Height and width of the windows of rectangular attention (DAT, RGT), from the buffers `rpe_biases`, which has a
     /// row for each distance of two pixels in a window, and `relative_position_index` `[area, area]`.
     ///
-    /// The sizes of both buffers determine two sides, but not which one is the height. That shows in the last row,
-    /// `[height − 1, width − 1]`; the lower side counts as the height where the row holds other values.
+    /// The sizes of both buffers determine two sides, but not which one is the height. The last row, `[height − 1,
+    /// width − 1]`, shows it; if that row holds other values, the shorter side counts as the height.
     ///
     /// # Errors
     /// A buffer is missing, or no whole sides fit.

@@ -145,7 +145,7 @@ impl Architecture for LaMa {
         Ok(())
     }
 
-    /// Counters of the training, and in upstream's checkpoints the networks that judge pictures.
+    /// Ignores counters of the training, and in upstream's checkpoints the discriminators.
     fn ignores(&self, name: &str) -> bool {
         name.ends_with(".num_batches_tracked") || (self.names == Names::Generator && !name.starts_with("generator."))
     }
@@ -162,7 +162,7 @@ impl Architecture for LaMa {
     }
 
     fn example_shapes(&self) -> Shapes {
-        // An even and an odd number of columns are other transforms.
+        // Even and odd numbers of columns have different transforms.
         let [height, width] = [2 * self.multiple(), 3 * self.multiple()];
         Shapes::from(
             [("image", COLOURS), ("mask", 1)]
@@ -176,7 +176,7 @@ impl Architecture for LaMa {
 /// An image is never halved more often in a checkpoint that can be exported.
 const MOST_HALVINGS: usize = 6;
 
-/// Features that are convolved as they are, and those whose spectra are.
+/// Features that are convolved directly, and features that are convolved in their spectra.
 #[derive(Debug, Clone)]
 struct Parts {
     local: Value,
@@ -236,8 +236,8 @@ impl LaMa {
     }
 }
 
-/// A fast Fourier convolution with `[local, global]` filters, a normalisation and an activation. Global features are
-/// made of global ones by way of their spectra, and all others by convolutions of side 3.
+/// A fast Fourier convolution with `[local, global]` filters, a normalisation and an activation. The step from global
+/// to global features works on spectra; all other steps are convolutions of side 3.
 fn convolve(w: &Scope<'_>, x: &Parts, [local, global]: [usize; 2], stride: usize, fourier: &Fourier) -> Parts {
     let ffc = w.at("ffc");
     let bordered = |x: &Value| x.pad([1; 4], Border::Reflect);

@@ -68,7 +68,7 @@ pub type Variant = (&'static str, (&'static str, &'static str));
 ///
 /// The implementing type holds the hyperparameters.
 pub trait Architecture: Debug + PartialEq + serde::Serialize + Sized + 'static {
-    /// The name that its authors gave it.
+    /// The network's name, as its authors use it.
     const NAME: &'static str;
 
     /// What its graph does. A checkpoint that gives several graphs has an architecture for each, and each has its own
@@ -114,7 +114,7 @@ pub trait Architecture: Debug + PartialEq + serde::Serialize + Sized + 'static {
         Vec::new()
     }
 
-    /// Small shapes for the inputs that may not stay dynamic, for callers to whom the sizes do not matter.
+    /// Small shapes for the inputs that may not stay dynamic, for callers that need any valid sizes.
     fn example_shapes(&self) -> Shapes {
         Shapes::default()
     }
@@ -180,8 +180,8 @@ impl<A: Architecture> Network for A {
     }
 }
 
-/// What most networks from picture to picture have in common: values of 0 … 1, any size, a receptive field that is
-/// unbounded or unknown, and every precision of floats.
+/// The contract of most networks from picture to picture: values of 0 … 1, any size, a receptive field that is
+/// unbounded or unknown, and every floating-point precision.
 fn picture(scale: usize, channels: usize) -> Upscale {
     Upscale {
         input: "image".into(),
@@ -198,7 +198,7 @@ fn picture(scale: usize, channels: usize) -> Upscale {
     }
 }
 
-/// Kernels of this side, which must be odd: others do not keep an image's size.
+/// Checks that the side of a kernel is odd: even kernels do not keep an image's size.
 fn odd(side: usize) -> Result<usize, Mismatch> {
     match side % 2 {
         1 => Ok(side),

@@ -34,7 +34,7 @@ pub(super) struct MoEsr {
 const UPSCALE: &str = "upscale";
 /// Blocks of half the size in each group.
 const HALF_BLOCKS: usize = 3;
-/// An eighth of the channels is convolved with each of three kernels.
+/// Each of three kernels convolves an eighth of the channels.
 const SHARE: usize = 8;
 /// Length of the long kernels.
 const BAND: usize = 11;

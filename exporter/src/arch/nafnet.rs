@@ -112,7 +112,7 @@ fn block(w: &Scope<'_>, x: &Value) -> Value {
     scaled(w, ["conv5", "gamma"], &z, filters) + y
 }
 
-/// One half of the channels times the other.
+/// One half of the channels times the other half.
 fn gate(x: &Value) -> Value {
     let [first, second] = split_channels(x, [channels(x) / 2; 2]);
     first * second

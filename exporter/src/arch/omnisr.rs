@@ -100,7 +100,7 @@ impl Architecture for OmniSr {
     }
 
     fn ignores(&self, name: &str) -> bool {
-        // Counts of operations that a profiler left.
+        // Ignores operation counts that a profiler stored.
         name.ends_with("total_ops") || name.ends_with("total_params")
     }
 
@@ -134,7 +134,7 @@ impl Architecture for OmniSr {
     }
 }
 
-/// Which pixels belong together.
+/// Which pixels attend to each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Partition {
     /// Those of a block of window · window neighbours.

@@ -46,8 +46,8 @@ enum Mixer {
     Real,
 }
 
-/// The convolution of distant texture. Upstream can also add its input to its output. No tensor shows that; no
-/// published configuration does it, and neither does the reference.
+/// The convolution of distant texture. Upstream can also add its input to its output. No tensor shows that; neither a
+/// published configuration nor the reference does it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum LargeKernel {
@@ -265,7 +265,7 @@ impl LargeKernel {
             );
             return Err(Mismatch::missing(reason, "sparse_dilations", &["1,2,3,4"]));
         };
-        // Larger ones than any image are typing errors.
+        // Dilations larger than any image are typing errors.
         let dilations =
             hint.split(',').map(|part| part.trim().parse().ok().filter(|dilation| (1..=1024).contains(dilation)));
         let dilations = dilations.collect::<Option<Vec<usize>>>().filter(|dilations| dilations.len() == count);
@@ -293,7 +293,7 @@ impl LargeKernel {
         }
     }
 
-    /// How many pixels it reaches in each direction.
+    /// How many pixels the convolution reaches in each direction.
     fn reach(&self) -> usize {
         self.convolutions()
             .iter()

@@ -80,7 +80,7 @@ impl Architecture for Rcan {
         Upscale {
             size_multiple: self.unshuffle,
             size_minimum: self.unshuffle,
-            // Values of 0 … 255 grow with each of two hundred residual blocks.
+            // Values of 0 … 255 grow with each of two hundred residual blocks, beyond half precision.
             safe_precisions: vec![Precision::Fp32, Precision::Bf16],
             ..picture(self.scale(), self.channels)
         }

@@ -1,4 +1,4 @@
-//! What SwinIR and its successors have around their blocks: the first convolution, the groups, and the reconstruction
+//! The parts around the blocks of SwinIR and its successors: the first convolution, the groups, and the reconstruction
 //! of the image.
 
 use super::swin::normalise;
@@ -141,7 +141,7 @@ impl Upsampler {
         Upsampler::PixelShuffle { filters, factors: factors.to_vec() }
     }
 
-    /// `channels` are those of the image, for the upsampler that no tensor shows them for.
+    /// `channels` is the image's number of channels, for the upsampler whose tensors do not show it.
     pub(super) fn detect(keys: &Keys<'_>, channels: usize) -> Result<Self, Mismatch> {
         Self::detect_below(keys, channels, STAGES)
     }

@@ -36,8 +36,8 @@ const fn entry<A: Architecture>() -> Entry {
     }
 }
 
-/// A checkpoint has the names and shapes of one architecture for each task: a test compares all with all. In a damaged
-/// one that several fit, the first is taken, so the loosest signature comes last.
+/// A checkpoint has the names and shapes of one architecture for each task: a test compares all with all. If several
+/// architectures fit a damaged checkpoint, the first one is taken, so the loosest signature comes last.
 static REGISTRY: &[Entry] = &[
     entry::<super::unet_2d_condition::UNet2DConditionModel>(),
     entry::<super::clip_text::ClipText>(),
@@ -167,12 +167,12 @@ pub struct GraphOf {
     pub name: String,
     /// What it does.
     pub task: Task,
-    /// The hyperparameters that make it, with those that were asked for.
+    /// The hyperparameters that select it, together with the caller's.
     pub hints: BTreeMap<String, String>,
 }
 
 /// All graphs that do a checkpoint's work together, such as the encoder and the decoder of an autoencoder. `hints` are
-/// as for [`detect`]; those that choose one of several graphs leave the others out.
+/// as for [`detect`]; hints that choose one of several graphs exclude the others.
 ///
 /// # Errors
 /// No architecture fits.
@@ -204,8 +204,8 @@ pub fn graphs_of(checkpoint: &Checkpoint, hints: &BTreeMap<String, String>) -> R
     Ok(graphs)
 }
 
-/// The architectures whose names and shapes a checkpoint has, one for each task. The first one is the only one, if its
-/// checkpoints give a single graph.
+/// The architectures whose names and shapes a checkpoint has, one for each task. If the first one's checkpoints give a
+/// single graph, only the first one is returned.
 fn complete(keys: &Keys<'_>, task: Option<Task>) -> Vec<&'static Entry> {
     let mut entries: Vec<&Entry> = Vec::new();
     for entry in REGISTRY.iter().filter(|entry| task.is_none_or(|task| entry.task == task) && entry.fits(keys)) {

@@ -1,4 +1,4 @@
-//! What networks for damaged pictures have in common: a noise level, and U-Nets of residual blocks.
+//! The common parts of networks for damaged pictures: a noise level, and U-Nets of residual blocks.
 
 use super::{Keys, Mismatch};
 use crate::nn::{
@@ -9,13 +9,13 @@ use crate::{Result, Shapes};
 use serde::Serialize;
 use tileforge_graph::Value;
 
-/// The hyperparameter for the noise that a network is told.
+/// The hyperparameter for the noise level that a network takes.
 pub(super) const NOISE_LEVEL: &str = "noise_level";
 /// The reference's default.
 const DEFAULT_NOISE_LEVEL: f32 = 15.0;
 
-/// The noise that a network is told: the user's, or the reference's default. It is the standard deviation of noise in
-/// values of 0 … 255.
+/// The noise level that a network takes: the user's, or the reference's default. It is the standard deviation of the
+/// noise in values of 0 … 255.
 pub(super) fn noise_level(keys: &Keys<'_>) -> Result<f32, Mismatch> {
     let level = keys.setting::<f32>(NOISE_LEVEL)?.unwrap_or(DEFAULT_NOISE_LEVEL);
     match (0.0..=255.0).contains(&level) {
@@ -115,8 +115,8 @@ impl UnetLayers {
     /// How many pixels such a U-Net reaches in each direction, with this many residual blocks on each of its four
     /// levels, down and up.
     pub(super) fn reach(self, blocks: usize) -> usize {
-        // Two pixels for each block, on levels whose pixels are 1, 2, 4 and 8 large; those of the coarsest level are a
-        // grid, within which every pixel reaches every other. Two convolutions at the ends.
+        // Two pixels for each block, on levels whose pixels have sides of 1, 2, 4 and 8; the pixels of the coarsest
+        // level form a grid in which every pixel reaches every other. Two convolutions at the ends.
         let convolutions = 2 * blocks * (1 + 2 + 4 + 8 + 4 + 2 + 1) + 7 + 2;
         let down = if self.down == Down::AvgPool { 2 + 4 + 8 } else { 0 };
         let up = match self.up {

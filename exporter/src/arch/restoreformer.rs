@@ -1,4 +1,4 @@
-//! RestoreFormer: restores an aligned face by entries of a codebook, to which the face's own features attend.
+//! RestoreFormer: restores an aligned face by attention between its features and entries of a codebook.
 //!
 //! Paper: <https://arxiv.org/abs/2201.06374>. Upstream: <https://github.com/wzhouxiff/RestoreFormer>,
 //! `RestoreFormer/modules/vqvae/vqvae_arch.py`. Reference: spandrel 0.4.2, `architectures/RestoreFormer`.
@@ -165,8 +165,8 @@ impl RestoreFormer {
         [conv2d(&w.at("conv_out"), &x, self.latent[0], 3), before, after]
     }
 
-    /// An image of features. Attention in the middle asks with the encoder's features after its attention, and that of
-    /// the coarsest level with those before.
+    /// Features to an image. The queries of the attention in the middle are the encoder's features after its
+    /// attention; the queries of the attention on the coarsest level are the features before it.
     fn decode(&self, w: &Scope<'_>, x: &Value, [before, after]: &[Value; 2]) -> Value {
         let last = self.levels.len() - 1;
         let mut x = conv2d(&w.at("conv_in"), x, self.coarsest(), 3);
@@ -188,7 +188,7 @@ impl RestoreFormer {
         conv2d(&w.at("conv_out"), &normalised(&w.at("norm_out"), &x).silu(), self.channels, 3)
     }
 
-    /// For each pixel, the entry of the codebook that is nearest to it: that with the largest `2 · z · e − |e|²`.
+    /// For each pixel, the nearest entry of the codebook: the entry with the largest `2 · z · e − |e|²`.
     fn nearest_entries(&self, w: &Scope<'_>, x: &Value) -> Value {
         let dims = [self.entries, self.latent[1]];
         let w = w.at("embedding");
@@ -226,7 +226,7 @@ fn attend(w: &Scope<'_>, x: &Value, asks: Option<&Value>) -> Value {
     let width = channels(x);
     let rows = |x: &Value| x.transpose(&[0, 2, 3, 1]).reshape(&[-1, width as i64]);
     let own = normalised(&w.at("norm1"), x);
-    // Upstream has this normalisation in every layer, and uses it where another image asks.
+    // Upstream has this normalisation in every layer, and uses it only if the queries come from another image.
     let asks = match asks {
         Some(asks) => normalised(&w.at("norm2"), asks),
         None => {

@@ -227,7 +227,7 @@ impl Rgt {
         windows.attention(&w.at("attns"), &rows, heads, rolled) + convolved
     }
 
-    /// RG-SA: attention to an image that the same convolution has made smaller several times.
+    /// RG-SA: attention to an image that one convolution has shrunk several times.
     fn summary_attention(&self, w: &Scope<'_>, x: &Value, grid: &Grid, heads: usize) -> Value {
         let steps = steps(grid.height.max(grid.width));
         let smaller = |size: usize| size / STEP.pow(steps);

@@ -156,8 +156,8 @@ impl Architecture for RrdbNet {
     }
 
     fn contract(&self) -> Contract {
-        // Two convolutions around the blocks, and five in each dense block. Those at higher resolutions reach less than
-        // three pixels further.
+        // Two convolutions around the blocks, and five in each dense block. The convolutions at higher resolutions
+        // reach less than three pixels further.
         let radius = (2 + 15 * self.blocks + 3) * self.unshuffle;
         Upscale {
             input: "image".into(),

@@ -64,8 +64,8 @@ impl Architecture for Safmn {
     }
 
     fn contract(&self) -> Contract {
-        // In each block, a pixel reaches the coarse pixel beside its own, and one pixel more. A convolution is at each
-        // end.
+        // In each block, a pixel reaches the coarse pixel beside its own, and one pixel more. There is one convolution
+        // at each end.
         let block = 2 * MULTIPLE - 1 + 1;
         Upscale {
             size_multiple: MULTIPLE,

@@ -79,7 +79,8 @@ impl Architecture for ScuNet {
         Ok(())
     }
 
-    /// One window on the coarsest level, which is also the smallest image that has every kind of window on the finest.
+    /// One window on the coarsest level. This is also the smallest image that has every kind of window on the finest
+    /// level.
     fn example_shapes(&self) -> Shapes {
         Shapes::of("image", &[1, self.channels, self.multiple(), self.multiple()])
     }

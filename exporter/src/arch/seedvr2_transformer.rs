@@ -43,8 +43,8 @@ pub(super) struct NaDit {
 /// The two published forms, under the names of their folders in the reference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 enum Form {
-    /// SwiGLU. Video and text are rotated. The result is normalised and modulated. After the last attention, nothing is
-    /// computed for the text, whose tokens are not modulated before it.
+    /// SwiGLU. Video and text are rotated. The result is normalised and modulated. After the last attention, nothing
+    /// is computed for the text, and before it, the text's tokens are not modulated.
     #[serde(rename = "dit_3b")]
     Dit3b,
     /// GELU. Only the video is rotated.
@@ -64,7 +64,7 @@ const SINUSOIDS: usize = 256;
 const TRAINED_TOKENS: f64 = 45.0 * 80.0;
 /// Windows of a video: along its frames, rows and columns.
 const WINDOWS: [usize; 3] = [4, 3, 3];
-/// The most frames that the number of frames of a window follows.
+/// The number of frames in a window follows the video's number of frames up to this limit.
 const MOST_FRAMES: usize = 30;
 /// Base of the frequencies of [`Form::Dit3b`].
 const BASE: f64 = 10_000.0;
@@ -177,8 +177,8 @@ impl Architecture for NaDit {
         Ok(())
     }
 
-    /// The frequencies of the rotations, which follow from the form, and what only changes the text after the last
-    /// attention.
+    /// Ignores the frequencies of the rotations, which follow from the form, and tensors that only change the text
+    /// after the last attention.
     fn ignores(&self, name: &str) -> bool {
         let of_last = name.strip_prefix(&format!("blocks.{}.", self.layers.saturating_sub(1)));
         let unused = ["attn.proj_out.txt.", "mlp.txt.", "ada.txt.attn_gate", "ada.txt.mlp_"];
@@ -403,8 +403,8 @@ fn between(first: f64, last: f64, i: usize, count: usize) -> f64 {
     if count < 2 { first } else { first + (last - first) * i as f64 / (count - 1) as f64 }
 }
 
-/// Frames, rows and columns of a window of a video with these numbers of each, in tokens: those of a video of the size
-/// that the networks are trained on, with the same proportions.
+/// Frames, rows and columns of a window, in tokens, for a video of this size in tokens: the window of a video that has
+/// the same proportions and the size that the networks are trained on.
 fn window([frames, rows, columns]: [usize; 3]) -> [usize; 3] {
     let scale = (TRAINED_TOKENS / (rows * columns) as f64).sqrt();
     let side = |length: usize, windows: usize| ((length as f64 * scale).round_ties_even() as usize).div_ceil(windows);

@@ -4,10 +4,10 @@
 //! `src/models/video_vae_v3/modules/{attn_video_vae,causal_inflation_lib}.py`, with `s8_c16_t4_inflation_sd3.yaml`.
 //!
 //! The network is AutoencoderKL with convolutions over time that read no later frame. Each convolution keeps the last
-//! frames of its input, so that cutting a video into chunks of time changes nothing. The graph of the first chunk gives
-//! these frames as outputs `next_cache.LAYER`. The graph of every other chunk takes them as inputs `cache.LAYER` and
-//! gives its own. Normalisation and attention read single frames. Cutting in space does change the result, because it
-//! changes the input of both.
+//! frames of its input, so cutting a video into chunks of time does not change the result. The graph of the first
+//! chunk gives these frames as outputs `next_cache.LAYER`. The graph of every other chunk takes them as inputs
+//! `cache.LAYER` and gives its own. Normalisation and attention read single frames. Cutting in space does change the
+//! result, because it changes the input of normalisation and attention.
 //!
 //! In the first chunk, `frames` latent frames stand for 4 · frames − 3 frames of the video; in every other chunk, for 4
 //! · frames.
@@ -32,7 +32,7 @@ struct VideoAutoencoderKl {
     block_out_channels: Vec<usize>,
     /// Residual blocks of each level of the encoder; a level of the decoder has one more.
     layers_per_block: usize,
-    /// How many levels also halve the frames: those next to the latent video.
+    /// How many levels also halve the number of frames: the levels next to the latent video.
     temporal_scale_num: usize,
     norm_num_groups: usize,
     attention_names: AttentionNames,
@@ -59,7 +59,7 @@ const GROUPS: usize = 32;
 /// The factor in the configuration of the published pipeline; no tensor determines it.
 const SCALING_FACTOR: f64 = 0.9152;
 
-/// A video of any length needs both.
+/// A video of more than one chunk needs both.
 const CHUNKS: &[Variant] = &[("first", ("chunk", "first")), ("next", ("chunk", "next"))];
 
 impl Architecture for Encoder {
@@ -465,7 +465,7 @@ impl VideoAutoencoderKl {
             ("norm_num_groups", self.norm_num_groups.to_string()),
             ("scaling_factor", self.scaling_factor.to_string()),
         ];
-        // A checkpoint serves both graphs; only the tests' checkpoints note one of them.
+        // A checkpoint serves both graphs; only checkpoints of tests have a note that chooses one.
         if self.chunk == Chunk::Next {
             notes.push(("chunk", "next".into()));
         }

@@ -28,9 +28,9 @@ const MEAN: [f32; 3] = [0.4488, 0.4371, 0.4040];
 /// Upstream's, for its own LayerNorm.
 const EPSILON: f32 = 1e-6;
 /// Blocks and width of the published size whose channels are not shuffled and whose view is narrower. No tensor shows
-/// either; the reference tells it by these numbers.
+/// either property; the reference recognises the size by these two numbers.
 const LARGE: (usize, usize) = (16, 48);
-/// Side of the windows of which an expert gets a summary.
+/// Side of the windows that are summarised for an expert.
 const WINDOW: usize = 4;
 
 impl Architecture for SeemoRe {
@@ -203,8 +203,8 @@ impl SeemoRe {
 
     /// x + the expert with the largest probability, times that probability.
     ///
-    /// All experts together have a rank of a few channels, so all are computed: their layers are one layer each, and
-    /// those that are not chosen are multiplied by zero.
+    /// All experts together have a rank of only a few channels, so all are computed: corresponding layers of all
+    /// experts are one layer, and experts that are not chosen are multiplied by zero.
     fn chosen(&self, w: &Scope<'_>, x: &Value, around: &Value) -> Value {
         let (filters, experts) = (self.filters, self.experts.len());
         let router = w.at("gate.body.2").tensor_as("weight", &[experts, filters], &[experts, filters, 1, 1]);

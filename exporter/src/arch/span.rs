@@ -117,7 +117,7 @@ impl Span {
         conv2d(&w.at("upsampler.0"), &joined, self.channels * self.scale * self.scale, 3).depth_to_space(self.scale)
     }
 
-    /// Three convolutions of x, whose result is the attention on its own sum with x; and the inner value after the
+    /// Three convolutions of x, whose result also gives the attention on its sum with x; and the inner value after the
     /// first convolution.
     ///
     /// The inner value is taken after the activation. The paper's figure does not show that: upstream activates in

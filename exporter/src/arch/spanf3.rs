@@ -66,8 +66,8 @@ impl Architecture for SpanF3 {
     }
 
     fn contract(&self) -> Contract {
-        // One pixel for each 3×3 convolution: three in each block, one before and one behind. Unshuffled, each of them
-        // is a square of pixels.
+        // One pixel for each 3×3 convolution: three in each block, one before and one behind. With an unshuffled
+        // image, each of these pixels is a square of the image's pixels.
         let radius = (3 * self.blocks + 3) * self.unshuffle - 1;
         Upscale {
             size_multiple: self.unshuffle,

@@ -47,8 +47,8 @@ impl Architecture for SwiftSrgan {
     }
 
     fn contract(&self) -> Contract {
-        // The kernels of each block and behind the blocks reach one pixel each. Those between doublings reach 1, 1/2,
-        // 1/4 … pixels, less than two together.
+        // The kernels of each block and behind the blocks reach one pixel each. The kernels between doublings reach 1,
+        // 1/2, 1/4 … pixels, together less than two.
         let radius = OUTER / 2 + 2 * self.blocks + 1 + 2 + OUTER / 2;
         Upscale { receptive_field: reach(radius), ..picture(1 << self.doublings, self.channels) }.contract()
     }
@@ -59,7 +59,7 @@ impl Architecture for SwiftSrgan {
         Ok(())
     }
 
-    /// The slopes of activations that are made and not used, and counts of the training's images.
+    /// Ignores the slopes of unused activations, and counters of training images.
     fn ignores(&self, name: &str) -> bool {
         name.ends_with(".num_batches_tracked") || name.ends_with(".block2.act.weight") || name == "convblock.act.weight"
     }

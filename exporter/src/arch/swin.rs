@@ -50,7 +50,7 @@ impl Frame {
             size_minimum: self.minimum,
             only_size: None,
             padding: Padding::Reflect,
-            // Rolled windows connect all pixels, and a tile is cut into other windows than the image.
+            // Rolled windows connect all pixels, and a tile is cut into other windows than the whole image.
             receptive_field: ReceptiveField::Unbounded,
             // Some attention scores overflow half precision and must stay in FP32.
             safe_precisions: vec![Precision::Fp32, Precision::Bf16],
@@ -102,7 +102,7 @@ pub(super) fn normalise(w: &Scope<'_>, x: &Value) -> Value {
     layer_norm(w, x, LAYER_NORM_EPSILON)
 }
 
-/// The factor of cosines in an attention, of which its logarithm is stored; at most 100.
+/// The factor of the cosines in an attention, at most 100, from its stored logarithm.
 pub(super) fn factor_of_logit(logit: f64) -> f64 {
     logit.min(100_f64.ln()).exp()
 }

@@ -31,8 +31,8 @@ pub(super) struct SwinIr {
     unshuffle: usize,
 }
 
-/// Only the networks for JPEG artifacts have this window, since JPEG's blocks are one pixel larger; only they compute
-/// in 0 … 255.
+/// Only the networks for JPEG artifacts have this window, because JPEG's blocks are 8 pixels wide. Only these networks
+/// compute in 0 … 255.
 const JPEG_WINDOW: usize = 7;
 
 impl Architecture for SwinIr {

@@ -46,7 +46,7 @@ pub(super) struct UNet2DConditionModel {
     /// (latent consistency models, <https://arxiv.org/abs/2310.04378>).
     #[serde(skip_serializing_if = "Option::is_none")]
     time_cond_proj_dim: Option<usize>,
-    /// The user chooses it: every checkpoint serves both forms.
+    /// Whether a batch shares its timestep. The user chooses it: every checkpoint serves both forms.
     #[serde(skip_serializing_if = "Timestep::is_shared")]
     timestep: Timestep,
 }
@@ -229,7 +229,7 @@ impl Architecture for UNet2DConditionModel {
             notes.push(("text_embeds_width", added.text_embeds_width.to_string()));
             notes.push(("addition_time_embed_dim", added.addition_time_embed_dim.to_string()));
         }
-        // Only the tests' checkpoints note one of the forms.
+        // Only checkpoints of tests have a note that chooses one of the forms.
         if self.timestep == Timestep::PerSample {
             notes.push(("timestep", "per-sample".into()));
         }
@@ -268,7 +268,7 @@ fn guidance_width(keys: &Keys<'_>) -> Result<Option<usize>, Mismatch> {
         return Ok(None);
     }
     let [_, width] = keys.dims::<2>(name)?;
-    // A half each for sines and cosines, over one less than this many steps of frequency.
+    // Sines and cosines take a half each, and the exponent's denominator is that half less 1, so the width is above 2.
     let is_embedding = width % 2 == 0 && width > 2;
     is_embedding
         .then_some(Some(width))
@@ -515,7 +515,7 @@ fn transformer_layer(w: &Scope<'_>, x: &Value, pixels: &Sequences, heads: usize,
 /// Splits `proj(x)` into two halves, multiplies the first by GELU of the second, and projects back to the width of `x`
 /// (<https://arxiv.org/abs/2002.05202>).
 ///
-/// Each half is a matrix product of its own with half of the stored weight, so that no result has to be split.
+/// Each half is a separate matrix product with half of the stored weight, so no result has to be split.
 fn geglu(w: &Scope<'_>, x: &Value) -> Value {
     let (side, hidden) = (width(x), 4 * width(x));
     let projection = w.at("net.0.proj");

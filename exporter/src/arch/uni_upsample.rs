@@ -33,7 +33,7 @@ pub(super) enum Upsampler {
     Gated { filters: usize, factors: Vec<usize> },
 }
 
-/// The hyperparameter that says by how much an upsampling enlarges whose tensors do not show it.
+/// The hyperparameter for the scale of an upsampling whose tensors do not show it.
 const SCALE: &str = "scale";
 /// What upstream writes into each checkpoint: a version, the method, the scale, and widths.
 const MARK: &str = "MetaUpsample";
@@ -47,8 +47,8 @@ const STEEP_SLOPE: f32 = 0.2;
 const GATED_MODULES: usize = 6;
 
 impl Upsampler {
-    /// From the numbers of the layers below `prefix`; those of the activations have no tensors. `channels` are those of
-    /// the image. `known` is the scale, where it follows from something else.
+    /// Detects the upsampling from the numbers of the layers below `prefix`; the numbers of activations have no
+    /// tensors. `channels` is the image's number of channels. `known` is the scale, if it follows from something else.
     pub(super) fn detect(
         keys: &Keys<'_>,
         prefix: &str,
@@ -132,7 +132,7 @@ impl Upsampler {
         }
     }
 
-    /// Whether pixels are read at positions that the network computes.
+    /// Whether the upsampling reads pixels at positions that the network computes.
     pub(super) fn samples(&self) -> bool {
         matches!(self, Upsampler::DySample(_) | Upsampler::FilteredDySample { .. } | Upsampler::Lda { .. })
     }

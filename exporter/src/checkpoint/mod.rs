@@ -43,14 +43,14 @@ enum Names {
 }
 
 impl Checkpoint {
-    /// Maps a file of safetensors or of PyTorch (`torch.save`), or the shards that a `*.index.json` lists. The content
-    /// says which it is, not the name.
+    /// Maps a file of safetensors or of PyTorch (`torch.save`), or the shards that a `*.index.json` lists. The format
+    /// is recognised by the content, not by the name.
     ///
     /// Only the headers are read. Names are normalised: wrappers of training frameworks (`params_ema.`, `module.`, …)
     /// are stripped.
     ///
     /// # Errors
-    /// A file cannot be read or is not valid, a shard is missing, or a file of PyTorch asks for something else than
+    /// A file cannot be read or is not valid, a shard is missing, or a file of PyTorch contains something else than
     /// tensors and containers.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
@@ -130,7 +130,7 @@ impl Checkpoint {
         }
     }
 
-    /// What a file of PyTorch holds beside the network and no graph needs, such as the state of an optimiser.
+    /// Contents of a PyTorch file beside the network that no graph needs, such as the state of an optimiser.
     pub fn set_aside(&self) -> &[String] {
         &self.set_aside
     }
@@ -188,8 +188,8 @@ fn open_torch(file: &Arc<MappedFile>) -> Result<Stored> {
     let checksum = |tensor: &TorchTensor| {
         tensor.place.crc32.map(|crc32| Checksum { entry: tensor.storage.as_str().into(), crc32 })
     };
-    // Entries that are stored as they are can be linked or copied by the system, so they are compared by themselves.
-    // Those that are compressed are compared whenever they are unpacked.
+    // The system can link or copy entries that are stored uncompressed, so their checksums are compared in a separate
+    // step. Compressed entries are compared when they are unpacked.
     let stored: BTreeMap<u64, StoredEntry> = tensors
         .values()
         .filter(|tensor| tensor.place.compressed.is_none())

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// A file that is no checkpoint, as far as its first bytes tell.
+/// A file that is not a checkpoint, judged by its first bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OtherFormat {
     /// The format, with its article.
@@ -11,7 +11,7 @@ pub struct OtherFormat {
     pub kind: FormatKind,
 }
 
-/// What a file holds that is no checkpoint.
+/// The content of a file that is not a checkpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FormatKind {
     /// Pixels.
@@ -26,7 +26,7 @@ pub enum FormatKind {
     Converted,
     /// Files that are packed together.
     Archive,
-    /// What a server or a version control system gives in the place of a file.
+    /// A web page or a pointer that a server or a version control system gives in place of a file.
     Placeholder,
     /// Text.
     Text,
@@ -46,7 +46,7 @@ impl fmt::Display for OtherFormat {
     }
 }
 
-/// The first bytes of formats: where they stand, what they are, and the format.
+/// The first bytes of formats: their offset, the bytes, the format's name, and the kind.
 const SIGNATURES: [(usize, &[u8], &str, FormatKind); 29] = [
     (0, b"\x89PNG\r\n\x1a\n", "a PNG picture", FormatKind::Picture),
     (0, b"\xff\xd8\xff", "a JPEG picture", FormatKind::Picture),
@@ -79,10 +79,10 @@ const SIGNATURES: [(usize, &[u8], &str, FormatKind); 29] = [
     (0, b"%PDF", "a PDF document", FormatKind::Text),
 ];
 
-/// Bytes that are looked at to tell text from anything else.
+/// Number of bytes that are examined to recognise text.
 const TEXT: usize = 512;
 
-/// The format of a file that is no checkpoint; `None` if its bytes do not tell.
+/// The format of a file that is not a checkpoint; `None` if its bytes do not show it.
 pub fn other_format(file: &[u8]) -> Option<OtherFormat> {
     // A damaged file of safetensors: the length of its header can be any first bytes.
     if file.get(8) == Some(&b'{') {
@@ -110,7 +110,7 @@ pub fn other_format(file: &[u8]) -> Option<OtherFormat> {
     is_text.then_some(OtherFormat { name: "a text file", kind: FormatKind::Text })
 }
 
-/// Whether a file begins as a message of ONNX: the version of its format, and another of the model's first fields.
+/// Whether a file begins as an ONNX model: with the version of its format, and another of the model's first fields.
 fn is_graph(file: &[u8]) -> bool {
     let &[0x08, 1..=64, next, ..] = file else { return false };
     // Fields 2 to 8, with a length or a number; writers put them in their order.

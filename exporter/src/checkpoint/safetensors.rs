@@ -68,7 +68,7 @@ impl<'de> Deserialize<'de> for Entries {
                         entries.metadata = map.next_value()?;
                     } else {
                         let entry = map.next_value()?;
-                        // Keeping the last one silently could load other weights than another reader does.
+                        // If the last duplicate won silently, another reader could load other weights.
                         if entries.tensors.contains_key(&name) {
                             return Err(A::Error::custom(format!("the tensor `{name}` is listed twice")));
                         }
@@ -241,7 +241,8 @@ mod tests {
     );
 
     proptest! {
-        /// Every text has an answer, and files that the reference reader accepts are read in the same way.
+        /// Every text gives a result or an error, and files that the reference reader accepts are read in the same
+        /// way.
         #[test]
         fn any_header_has_an_answer(header in HEADERS, data in 0_usize..20) {
             let bytes = file(&header, data);

@@ -1,5 +1,5 @@
-//! ONNX files that other programs wrote: `torch.onnx.export`, tf2onnx, and whatever else. Such a file says names and
-//! sizes. What its values mean, somebody has to say.
+//! ONNX files that other programs wrote: `torch.onnx.export`, tf2onnx, and whatever else. Such a file states names and
+//! sizes. The user has to state what its values mean.
 //!
 //! | module | holds |
 //! |---|---|
@@ -25,13 +25,13 @@ pub use survey::Survey;
 /// Domains of operators that ONNX Runtime has.
 const KNOWN_DOMAINS: [&str; 3] = ["", "ai.onnx.ml", "com.microsoft"];
 
-/// A graph from elsewhere.
+/// A graph that another program wrote.
 #[derive(Debug, Clone)]
 pub struct ForeignGraph {
     /// The graph: opset 20 or newer, FP32, constants as weights. Types are inferred as far as they can be without
     /// running it.
     pub model: Model,
-    /// As the file has it.
+    /// The form that the file has.
     pub file: FileForm,
 }
 
@@ -52,7 +52,7 @@ pub struct FileForm {
     pub quantised: bool,
 }
 
-/// Whether an ONNX file was written by another program than `exporter`: it does not say what its tensors mean.
+/// Whether another program than `exporter` wrote an ONNX file: such a file does not say what its tensors mean.
 ///
 /// # Errors
 /// The file cannot be read as an ONNX model.
@@ -61,7 +61,7 @@ pub fn is_foreign(path: &Path) -> Result<bool> {
     Ok(!model.metadata.contains_key(ARCHITECTURE_KEY))
 }
 
-/// Reads a graph from elsewhere.
+/// Reads a graph that another program wrote.
 ///
 /// # Errors
 /// The file cannot be read; it has a custom operator; an operator of an older set has no newer form.
@@ -82,7 +82,7 @@ fn lifted(read: Model) -> Result<ForeignGraph, tileforge_graph::Error> {
     let file = FileForm::of(&read);
     let mut model = lifted_to_fp32(&to_current_opset(&read)?)?;
     padding::make_explicit(&mut model);
-    // What a file says of its outputs may be wrong. What follows from the operators is not.
+    // The shapes that a file states for its outputs may be wrong. Shapes that follow from the operators are right.
     for port in &mut model.outputs {
         for (axis, dim) in port.ty.dims.iter_mut().enumerate() {
             *dim = Dim::symbol(format!("{}.{axis}", port.name));

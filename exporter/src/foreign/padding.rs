@@ -24,7 +24,7 @@ pub(super) fn make_explicit(model: &mut Model) {
     }
 }
 
-/// Before and behind, for all sides; `None` where they are explicit, or depend on the size.
+/// The paddings before and behind, for all sides; `None` if they are explicit already, or depend on the size.
 fn pads(node: &Node, kernel: &[i64]) -> Option<Vec<i64>> {
     let is_upper = match node.text("auto_pad")? {
         "SAME_UPPER" => true,

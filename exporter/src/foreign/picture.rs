@@ -1,4 +1,4 @@
-//! Which axes of a graph's tensors are a picture's, and how far the network sees.
+//! Which axes of a graph's tensors are a picture's, and the receptive field of the network.
 
 use serde::Serialize;
 use tileforge_graph::{Dim, Model, PictureAxes, Port, Reach, reach};
@@ -97,7 +97,7 @@ impl Picture {
         ratio(rows, made_rows).filter(|scale| ratio(columns, made_columns) == Some(*scale))
     }
 
-    /// Whether rows or columns are free.
+    /// Whether the number of rows or columns is dynamic.
     pub fn is_dynamic(&self) -> bool {
         self.input.dims.iter().skip(1).any(|dim| dim.fixed().is_none())
     }
@@ -130,8 +130,8 @@ fn layout_of(port: &Port, expected: Option<(Layout, usize)>) -> Result<(Layout, 
     })
 }
 
-/// How far a network sees, from its graphs for one or two sizes: where it sees the whole picture, they differ. One size
-/// alone says something where the network sees less than half of it.
+/// The receptive field of a network, from its graphs for one or two sizes: if it covers the whole picture, the two
+/// results differ. A single size suffices if the receptive field is less than half of it.
 ///
 /// # Errors
 /// Why it cannot be stated.

@@ -1,4 +1,4 @@
-//! What can be found in a file from elsewhere without running it.
+//! What can be found out about a foreign file without running it.
 
 use super::picture::{Layout, Picture, receptive_field};
 use super::{FileForm, open};
@@ -10,19 +10,19 @@ use tileforge_files::bounded_to;
 use tileforge_graph::infer::has_rule;
 use tileforge_graph::{Dim, Model, Reach, TensorType};
 
-/// Sizes at which the receptive field is looked at, in multiples of which most networks take pictures.
+/// Sizes at which the receptive field is determined; they are multiples of the sizes that most networks need.
 const SIZES: [[usize; 2]; 2] = [[192, 256], [256, 320]];
 
-/// What a file from elsewhere says, and what follows from its operators.
+/// What a foreign file states, and what follows from its operators.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Survey {
     /// The file's own form.
     pub file: FileForm,
     /// The picture that it works on, or why it works on none.
     pub picture: Result<Picture, String>,
-    /// Output pixels for each input pixel; `None` if only running it tells.
+    /// Output pixels for each input pixel; `None` if only a run can tell.
     pub scale: Option<usize>,
-    /// How far it sees, or why that cannot be stated.
+    /// Its receptive field, or why that cannot be stated.
     pub receptive_field: Result<Reach, String>,
     /// Numbers of nodes for each operator without a rule of shape inference.
     pub without_rule: BTreeMap<String, usize>,
@@ -45,7 +45,7 @@ impl Survey {
         let (mut scale, mut field) = (None, Err("it works on no pictures".to_owned()));
         if let Ok(picture) = &picture {
             let models = models(&graph.model, picture);
-            // A formula with remainders says less than sizes do.
+            // The scale follows from fixed sizes even where a formula has remainders.
             let measured = models.iter().map(|model| Picture::of(model).ok()?.scale());
             let measured =
                 measured.collect::<Option<Vec<_>>>().filter(|all| all.iter().all(|one| Some(one) == all.first()));
@@ -105,7 +105,7 @@ impl Survey {
         facts
     }
 
-    /// What no file says, and has to be right: the range of the pixels, the order of their channels, the task.
+    /// What no file states although it must be right: the range of the pixels, the order of their channels, the task.
     pub fn missing(&self) -> String {
         match &self.picture {
             Ok(picture) if picture.channels == 3 => {
@@ -117,13 +117,13 @@ impl Survey {
         }
     }
 
-    /// The task to say, if the usual one fits.
+    /// The task that the user should state, if the usual one fits.
     pub fn task(&self) -> Task {
         if self.picture.is_ok() { Task::Upscale } else { Task::Tensors }
     }
 }
 
-/// Bytes of a line: names in graphs can have any length.
+/// The largest length of a line in bytes: names in graphs can have any length.
 const LONGEST_LINE: usize = 2000;
 
 fn sizes(picture: &Picture) -> String {

@@ -1,11 +1,11 @@
 //! Adaptive normalisation of diffusion transformers: adaLN-single (PixArt-α, <https://arxiv.org/abs/2310.00426>).
 //!
-//! One vector follows from the timestep and modulates every layer. Each layer adds its own learned vector to it.
+//! One vector is computed from the timestep and modulates every layer. Each layer adds its own learned vector to it.
 
 use super::{Scope, width};
 use tileforge_graph::Value;
 
-/// What follows from the timestep, `[width]` each.
+/// The modulation of a layer, computed from the timestep: vectors `[width]`.
 #[derive(Debug, Clone)]
 pub struct Modulation {
     shift: Value,

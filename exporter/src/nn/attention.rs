@@ -1,7 +1,7 @@
 //! Attention of several heads.
 //!
 //! Scaled dot-product attention (<https://arxiv.org/abs/1706.03762>), `softmax(q · kᵀ / √(width of a head) + biases) ·
-//! v`, in two forms: as single operations, for windows with learned biases; and as ONNX's own operator, for long
+//! v`, in two forms: as separate operations, for windows with learned biases; and as ONNX's own operator, for long
 //! sequences, so that runtimes need not recognise a pattern of operations.
 
 use super::{Groups, Scope, Sequences, channels, group_norm, linear, width};
@@ -11,8 +11,8 @@ use tileforge_graph::{ConvOptions, Value};
 /// `q` and `k` `[batch, queries or keys, heads · width]`, `v` `[batch, keys, heads · its width]` → `[batch, queries,
 /// heads · its width]`. Each bias is broadcast to `[batch, heads, queries, keys]`; the biases are added in order.
 ///
-/// The scale multiplies `q`, the smallest candidate, and `k` is transposed right before the product. ONNX Runtime then
-/// folds both into one FusedMatMul, and TensorRT recognises its pattern of fused attention.
+/// The scale multiplies `q`, the smallest possible operand, and `k` is transposed right before the product. ONNX
+/// Runtime then folds both into one FusedMatMul, and TensorRT recognises its pattern of fused attention.
 pub fn attention(q: &Value, k: &Value, v: &Value, heads: usize, biases: &[&Value]) -> Value {
     let k = keys_in_heads(k, heads);
     let each = width(q) / heads.max(1);

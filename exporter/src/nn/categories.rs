@@ -6,9 +6,9 @@ use tileforge_graph::{Constant, DataType, Value};
 /// Pixels in the order of their categories, cut into groups of one size.
 ///
 /// This is a counting sort. A pixel's place is the number of all pixels of lower categories, plus the number of pixels
-/// of its own category before it. So pixels of one category stay in their order, in every runtime: there are no ties to
-/// break. (TensorRT's TopK takes 3840 values at most.) ATD's original code asks for no stable sort, so its own order
-/// within a category depends on the processor; this one is permitted, too.
+/// of its own category before it. So pixels of one category stay in their order, in every runtime: there are no ties
+/// to break. (TensorRT's TopK takes 3840 values at most.) ATD's original code does not ask for a stable sort, so its
+/// order within a category depends on the processor; a stable order is one of its possible results.
 #[derive(Debug)]
 pub struct Categories {
     /// For each place in the groups, the row of its pixel: `[batch · groups · size]`.

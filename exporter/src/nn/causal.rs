@@ -1,10 +1,10 @@
 //! Videos in chunks of time: convolutions that read no later frame, and keep the frames of each chunk that the next
 //! chunk needs.
 //!
-//! Values are the frames as images, `[batch · frames, channels, height, width]`, which normalisation, attention and the
-//! convolutions without time take. Only a convolution over time has the frames behind the channels, as ONNX's 3-D
-//! convolution takes them. As a 2-D convolution of the frames that it sees, stacked in the channels, a whole network is
-//! an eighth to a fifth faster on a CPU, and its peak memory 30 to 70 % higher (docs/benchmarks.md).
+//! Values are the frames as images, `[batch · frames, channels, height, width]`, which normalisation, attention and
+//! the convolutions without time take. Only a convolution over time has the frames behind the channels, as ONNX's 3-D
+//! convolution takes them. With 2-D convolutions of frames that are stacked in the channels instead, a whole network
+//! is an eighth to a fifth faster on a CPU, and its peak memory is 30 to 70 % higher (docs/benchmarks.md).
 
 use super::{Scope, channels};
 use crate::{Result, Shapes};
@@ -17,7 +17,7 @@ use tileforge_graph::{ConvOptions, DataType, Dim, Size, TensorType, Value};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Chunk {
-    /// The chunk that a video begins with. Its first frame is repeated before its beginning.
+    /// The first chunk of a video. Its first frame is repeated as padding before it.
     #[default]
     First,
     /// A chunk that follows another. The frames before it are the inputs `cache.LAYER`.
@@ -89,7 +89,7 @@ impl Clip {
         let first = frames.slice(1, 0, 1);
         let [_, length, ..] = frames.dims::<5>();
         let left = match length {
-            // The rest would be an empty value, which runtimes treat differently.
+            // The remainder would be an empty tensor, which runtimes treat in different ways.
             Dim::Fixed(..=2) => first,
             _ => first.concat(&[&frames.slice_by(1, [2, i64::MAX], 1)], 1),
         };
@@ -146,7 +146,7 @@ pub fn causal_conv3d_strided(
         return x.map(|images| images.conv(&weight, Some(&bias), options));
     }
     let (weight, bias) = (w.tensor("weight", stored), w.tensor("bias", [filters]));
-    // The same over time: the frames before are there already, and none is skipped within a kernel.
+    // The same over time: earlier frames are already part of the input, and the dilation is 1.
     let (before, after) = options.pads.split_at(options.pads.len() / 2);
     let options = ConvOptions {
         strides: [&[stride as i64], options.strides.as_slice()].concat(),

@@ -12,7 +12,7 @@ pub fn channel_weights(layers: [&Scope<'_>; 2], x: &Value, squeezed: usize) -> V
     conv2d(layers[1], &means, channels(x), 1).sigmoid()
 }
 
-/// Attention of the channels of a head to each other, whose features are all pixels (Restormer,
+/// Attention between the channels of a head; the features of a channel are all of its pixels (Restormer,
 /// <https://arxiv.org/abs/2111.09881>): `q`, `k` and `v` `[batch, channels, height, width]` → the same. Queries and
 /// keys have the length 1, so `temperature` `[heads, 1, 1]` replaces the usual scale.
 pub fn attention_of_channels([q, k, v]: [&Value; 3], heads: usize, temperature: &Value) -> Value {
@@ -20,8 +20,8 @@ pub fn attention_of_channels([q, k, v]: [&Value; 3], heads: usize, temperature: 
     let split = |x: &Value| x.reshape(&[0, heads as i64, each, -1]);
     let (q, k) = (split(q), split(k).transpose(&[0, 1, 3, 2]));
     let length = |x: &Value, axis: i64| x.length(axis).at_least(1e-12);
-    // For the keys, the smaller product is divided instead. It is at most the length of a key, because queries are
-    // divided before.
+    // Instead of the keys, the smaller product is divided by their lengths. It is at most the length of a key, because
+    // the queries are divided first.
     let scores = (&q * (temperature / length(&q, -1))).matmul(&k) / length(&k, -2);
     scores.softmax(-1).matmul(&split(v)).reshape_like(v)
 }

@@ -62,7 +62,7 @@ impl Conv2d {
         Conv2d { filters, kernel, stride: 1, padding, dilation: 1, groups: 1, biased: true }
     }
 
-    /// As [`Conv2d::rectangular`], with a filter for each of `channels`, which reads that channel alone.
+    /// As [`Conv2d::rectangular`], with one filter for each of `channels`, which reads only that channel.
     pub fn depthwise(channels: usize, kernel: [usize; 2]) -> Self {
         Self::rectangular(channels, kernel).grouped(channels)
     }
@@ -208,7 +208,7 @@ pub fn batch_norm_of_sum(parts: &[(Conv2d, &Scope<'_>, &Value)], norm: &Scope<'_
     let mut sum: Option<Value> = None;
     for (convolution, conv, x) in parts {
         let dims = convolution.dims(x);
-        // What the normalisation adds goes into the first of them alone.
+        // The normalisation's bias goes only into the first convolution.
         let (weight, biases) = normalised_filters([conv, norm], [&dims, &dims], false, epsilon);
         let bias = sum.is_none().then(|| made_biases(conv, &biases));
         let made = x.conv(&weight, bias.as_ref(), &convolution.options());
@@ -296,7 +296,7 @@ fn made_biases(conv: &Scope<'_>, biases: &[f32]) -> Value {
     conv.made("bias", vector_of(biases))
 }
 
-/// What a batch normalisation multiplies each filter of the convolution before it by, and what it makes of their
+/// The factors by which a batch normalisation multiplies the filters of the convolution before it, and the resulting
 /// biases.
 fn batch_norm_factors(
     [conv, norm]: [&Scope<'_>; 2],

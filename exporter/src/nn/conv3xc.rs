@@ -1,4 +1,4 @@
-//! Convolutions that were trained as several ones.
+//! Single convolutions that were trained as several.
 
 use super::{Scope, channels};
 use tileforge_graph::{ConvOptions, DataType, Value, Weight};
@@ -32,8 +32,8 @@ pub fn is_fused_copy(name: &str) -> bool {
 
 /// The weight `[filters, channels, 3, 3]` and the bias `[filters]` of the one convolution that a Conv3XC amounts to.
 ///
-/// The image is padded with zeros before the first convolution, so that its bias also counts in the border, and
-/// everything in between is linear. The single convolution is therefore the same everywhere. It is computed in f64 and
+/// The image is padded with zeros before the first convolution, so its bias also counts in the border, and everything
+/// in between is linear. So the single convolution gives the same result at every pixel. It is computed in f64 and
 /// rounded once.
 fn fused(w: &Scope<'_>, channels: usize, filters: usize) -> tileforge_graph::Result<(Weight, Weight)> {
     let (wide_in, wide_out) = (GAIN * channels, GAIN * filters);

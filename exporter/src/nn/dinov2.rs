@@ -36,7 +36,7 @@ pub struct Dinov2 {
     pub heads: usize,
     /// Width between the layers of an MLP.
     pub hidden: usize,
-    /// Side of the square images of the training of the position embeddings, in patches.
+    /// Side of the square images that the position embeddings were trained on, in patches.
     pub grid: usize,
     /// The blocks whose tokens are results.
     pub taps: [usize; 4],
@@ -70,7 +70,7 @@ impl Dinov2 {
         (features, [rows, columns])
     }
 
-    /// Whether only training needs a tensor.
+    /// Whether a tensor is needed only for training.
     pub fn ignores(name: &str) -> bool {
         name == "mask_token" || name == "embeddings.mask_token"
     }

@@ -13,7 +13,7 @@ use tileforge_graph::{ConvOptions, Value};
 pub struct Dpt {
     /// Names of the layers.
     pub naming: Naming,
-    /// Channels of each of the four features after they became images.
+    /// Channels of each of the four features when they have become images.
     pub widths: [usize; 4],
     /// Channels of the fused features.
     pub features: usize,

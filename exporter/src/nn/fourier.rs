@@ -1,8 +1,8 @@
 //! Discrete Fourier transforms of images, as products with constant matrices.
 //!
 //! ONNX has an operator DFT, which neither TensorRT nor ONNX Runtime's providers for GPUs run. At a fixed size, a
-//! transform is a product with a matrix of cosines and sines. The images that it is for are small: features at an
-//! eighth of a picture's size.
+//! transform is a product with a matrix of cosines and sines. This is fast enough because the images are small:
+//! features at an eighth of a picture's size.
 
 use super::{Scope, channels};
 use std::f64::consts::TAU;
@@ -64,7 +64,7 @@ impl Fourier {
         let each = (channels(spectrum) / 2) as i64;
         let stacked =
             self.rows(w, |turn| -turn.sin()).matmul(&spectrum.reshape(&[0, each, 2 * height as i64, columns as i64]));
-        // A column stands for its conjugate as well, unless it is its own.
+        // A column also stands for its conjugate, unless it is its own conjugate.
         let weight = |u: usize| if u == 0 || 2 * u == width { 1.0 } else { 2.0 };
         let along = |name: &str, of: fn(f64) -> f64| {
             let values = matrix([columns, width], |[u, x]| self.factor() * weight(u) * of(turn(u * x, width)));
@@ -75,7 +75,7 @@ impl Fourier {
     }
 }
 
-/// The angle of `product` steps of a whole turn in `size` steps.
+/// The angle of `product` steps, where `size` steps are a full turn.
 fn turn(product: usize, size: usize) -> f64 {
     TAU * (product % size.max(1)) as f64 / size.max(1) as f64
 }

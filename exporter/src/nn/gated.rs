@@ -23,9 +23,9 @@ pub fn gated_convolution(
     conv2d(&w.at("fc2"), &(gates * features), channels(x), 3).mish()
 }
 
-/// Features of `x` times GELU of as many gates, `hidden` each, from a layer of each pixel and a convolution of each
-/// channel (Restormer, <https://arxiv.org/abs/2111.09881>): `x` `[batch, channels, height, width]` → the same.
-/// Parameters: `project_in`, `dwconv`, `project_out`, with biases if they are `biased`.
+/// Features of `x` times GELU of as many gates, `hidden` channels each, from a pointwise and a depthwise convolution
+/// (Restormer, <https://arxiv.org/abs/2111.09881>): `x` `[batch, channels, height, width]` → the same. Parameters:
+/// `project_in`, `dwconv`, `project_out`, with biases if they are `biased`.
 pub fn gated_depthwise(w: &Scope<'_>, x: &Value, hidden: usize, biased: bool) -> Value {
     let layer = |name: &str, x: &Value, convolution: Conv2d| {
         if biased { convolution } else { convolution.unbiased() }.apply(&w.at(name), x)

@@ -5,7 +5,7 @@ use tileforge_graph::{ConvOptions, DataType, Value};
 
 /// Side of the kernels. Upstream has no other.
 const SIDE: usize = 3;
-/// Kernels of the basis that are computed at once: more need more memory, fewer need more operations.
+/// Number of basis kernels that are computed at once: more of them need more memory, fewer of them more operations.
 const AT_ONCE: usize = 8;
 
 /// Kernel basis attention (KBNet, <https://arxiv.org/abs/2303.02881>): each pixel of `x` `[batch, channels, height,
@@ -13,7 +13,8 @@ const AT_ONCE: usize = 8;
 /// A kernel reads `group` channels. The result is multiplied by a number for each channel, the parameter `factor`.
 /// Parameters: `w` `[1, kernels, channels · group · 9]`, `b` `[1, kernels, channels]`, `factor` `[1, channels, 1, 1]`.
 ///
-/// A convolution with a mixture of kernels is the mixture of the convolutions, which runtimes have kernels for.
+/// A convolution with a mixture of kernels equals the mixture of the convolutions, and runtimes have fast kernels for
+/// plain convolutions.
 pub fn kernel_basis_attention(w: &Scope<'_>, x: &Value, mixture: &Value, group: usize, factor: &str) -> Value {
     let (filters, kernels) = (channels(x), channels(mixture));
     let groups = filters / group.max(1);

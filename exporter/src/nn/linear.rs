@@ -24,13 +24,15 @@ pub fn embedding(w: &Scope<'_>, numbers: &Value, entries: usize, width: usize) -
     w.tensor_stored("weight", &[entries, width]).gather_by(numbers, 0).cast(DataType::F32)
 }
 
-/// The sum of the `count` rows of matrices, `[…, count, width]` → `[…, 1, width]`, as a product with ones: ONNX Runtime
-/// reduces the rows of one matrix in another order than those of several, so a batch would round otherwise.
+/// The sum of the `count` rows of matrices, `[…, count, width]` → `[…, 1, width]`, as a product with ones: ONNX
+/// Runtime reduces the rows of a single matrix in another order than the rows of several matrices, so a batch would
+/// round differently.
 pub fn sum_of_rows(w: &Scope<'_>, count: usize, x: &Value) -> Value {
     w.trace().constant("ones", &[1, count], Constant::F32(&vec![1.0; count])).matmul(x)
 }
 
-/// Vectors of length 1 along the last dimension. Those shorter than 1e-12 are divided by that, as PyTorch does.
+/// Scales vectors along the last dimension to length 1. Vectors shorter than 1e-12 are divided by 1e-12, as in
+/// PyTorch.
 pub fn unit(x: &Value) -> Value {
     x / x.length(-1).at_least(1e-12)
 }
@@ -38,7 +40,8 @@ pub fn unit(x: &Value) -> Value {
 /// Divides each token by the root of the mean of its squares (RMSNorm, <https://arxiv.org/abs/1910.07467>): the last
 /// dimension of `x`. `epsilon` is added to the mean.
 ///
-/// ONNX's operator for it came with opset 23, and TensorRT's parsers lag behind. Runtimes recognise these operations.
+/// ONNX has an operator for it only from opset 23 on, which TensorRT's parsers do not support everywhere. Runtimes
+/// recognise the pattern of these operations.
 pub fn rms_norm(x: &Value, epsilon: f32) -> Value {
     x / x.square().mean(-1).offset(epsilon).sqrt()
 }

@@ -1,4 +1,5 @@
-//! Attention in upright and lying rectangles (CAT, <https://arxiv.org/abs/2211.13654>), as in DAT, RGT and CRAFT.
+//! Attention in vertical and horizontal rectangles (CAT, <https://arxiv.org/abs/2211.13654>), as in DAT, RGT and
+//! CRAFT.
 //!
 //! One half of the channels attends in windows of `[height, width]`, the other half in windows of `[width, height]`. A
 //! token of either half is a row of half the width, so both halves are gathered from the same rows.
@@ -21,8 +22,8 @@ pub struct Rectangles {
     pub unmasked: bool,
 }
 
-/// Whether the windows of a group's block are rolled, by half of their sides: those of every fourth block, so that
-/// rolled blocks of neighbouring groups alternate.
+/// Whether a block rolls its windows, by half of their sides. Every fourth block does, so that the rolled blocks of
+/// neighbouring groups alternate.
 pub fn is_rolled(group: usize, block: usize) -> bool {
     if group.is_multiple_of(2) { block % 4 == 2 } else { block.is_multiple_of(4) }
 }
@@ -54,12 +55,12 @@ impl Rectangles {
         let indices: Vec<i64> = pixels.into_iter().map(row).collect();
         let [q, k, v] = halves.each_ref().map(|x| x.gather(&indices, 0));
         let bias = dynamic_position_bias(&w.at(format!("{number}.pos")), &grid, width(&q), heads);
-        // The rows are in the order of the roll, which the attention needs for its masks alone.
+        // The rows already have the rolled order; the attention needs the roll only for its masks.
         let masked = if self.unmasked { [0; 2] } else { roll };
         grid.attention_of([&q, &k, &v], masked, Scores { heads, bias: &bias, factor: None })
     }
 
-    /// Rows, and one more of zeros for all pixels of the border, if there is one.
+    /// The rows, and if there is a border, one more row of zeros for all of its pixels.
     fn with_border(&self, rows: &Value) -> Value {
         if self.extended() == [self.height, self.width] {
             return rows.clone();

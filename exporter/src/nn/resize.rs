@@ -38,7 +38,7 @@ pub fn pad_to_multiple(image: &Value, multiple: usize, mirror: Mirror) -> Result
     let missing = [missing(&height, multiple), missing(&width, multiple)];
     match mirror {
         Mirror::Reflect => Ok(image.pad_reflect(missing[0], missing[1])),
-        // ONNX's Pad has no mode for it.
+        // ONNX's Pad has no symmetric mode.
         Mirror::Symmetric => Ok([(2, &height), (3, &width)].into_iter().zip(missing).fold(
             image.clone(),
             |image, ((axis, size), missing)| match size.fixed() {
@@ -52,12 +52,12 @@ pub fn pad_to_multiple(image: &Value, multiple: usize, mirror: Mirror) -> Result
     }
 }
 
-/// As [`pad_to_multiple`], with zeros, which any image can have.
+/// As [`pad_to_multiple`], with zeros, which is possible for an image of any size.
 pub fn pad_with_zeros_to_multiple(image: &Value, multiple: usize) -> Value {
     extend_to_multiple(image, multiple, Border::Zero)
 }
 
-/// As [`pad_to_multiple`], with the last row and column repeated, which any image can have.
+/// As [`pad_to_multiple`], with the last row and column repeated, which is possible for an image of any size.
 pub fn pad_with_edges_to_multiple(image: &Value, multiple: usize) -> Value {
     extend_to_multiple(image, multiple, Border::Edge)
 }
@@ -99,8 +99,8 @@ pub fn shuffle_upsampling(
     conv2d(&w.at("conv_last"), &shuffle_stages(stages, &x, 0, factors), outputs, 3)
 }
 
-/// A convolution and a pixel shuffle that keep the number of channels, for each of `factors`. The convolutions have
-/// every second number of `w` from `first` on.
+/// A convolution and a pixel shuffle that keep the number of channels, for each of `factors`. The convolutions are the
+/// members `first`, `first + 2`, … of `w`.
 pub fn shuffle_stages(w: &Scope<'_>, x: &Value, first: usize, factors: &[usize]) -> Value {
     let stage = |x: Value, (number, factor): (usize, &usize)| {
         let filters = channels(&x) * factor * factor;

@@ -112,7 +112,7 @@ impl<'a> Scope<'a> {
         self.made(made, weight)
     }
 
-    /// As [`Scope::computed`], for a weight that may have failed: the trace keeps the error.
+    /// As [`Scope::computed`], for a fallible weight: the trace keeps the error.
     pub(crate) fn made(&self, name: &str, weight: tileforge_graph::Result<Weight>) -> Value {
         match weight {
             Ok(weight) => self.computed(name, weight),
@@ -131,7 +131,7 @@ impl<'a> Scope<'a> {
         self.parameters.get(&self.join(name), dims)
     }
 
-    /// Records that this part of the network is not what its code expects.
+    /// Records that this part of the network is not as its code expects.
     pub fn fail(&self, reason: impl std::fmt::Display) {
         self.trace.fail(tileforge_graph::Error::Graph(format!("`{}`: {reason}", self.path)));
     }
@@ -150,7 +150,7 @@ impl<'a> Scope<'a> {
         self.trace.weight(&self.join(name), weight).cast(DataType::F32)
     }
 
-    /// Declares a tensor whose presence means something, and that the network does not compute with.
+    /// Declares a tensor whose mere presence has a meaning; the network does not compute with it.
     pub fn marker(&self, name: &str, dims: &[usize]) {
         if let Err(error) = self.stored(name, dims) {
             self.trace.fail(error);
@@ -209,7 +209,7 @@ impl<'a> Parameters<'a> {
         tensors.values().sum()
     }
 
-    /// The tensor, or zeros in its place, so that one pass finds every missing tensor and every wrong shape.
+    /// The tensor, or zeros if it is missing or has another shape, so that one pass finds every such tensor.
     fn get(&self, path: &str, dims: &[usize]) -> tileforge_graph::Result<Weight> {
         let declaration = Declaration { path: path.to_owned(), dims: dims.to_vec() };
         let found = self.source.map(|checkpoint| checkpoint.tensors().get(path));

@@ -5,8 +5,8 @@ use tileforge_graph::{Error, Size, Value};
 
 /// How the rows of a matrix of tokens form sequences: `[batch · length, width]` is `[batch, length…, width]`.
 ///
-/// Linear layers and normalisations are computed on rows, where a weight can stay as PyTorch stores it; attention is
-/// computed on sequences. Both the batch and the length may be dynamic.
+/// Linear layers and normalisations are computed on rows, because weights then keep the layout in which PyTorch stores
+/// them; attention is computed on sequences. Both the batch and the length may be dynamic.
 #[derive(Debug, Clone)]
 pub struct Sequences(Value);
 

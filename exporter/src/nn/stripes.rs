@@ -1,13 +1,14 @@
 //! Attention with cosines in windows, and through anchors in stripes (GRL, <https://arxiv.org/abs/2303.00748>).
 //!
-//! An anchor stands for a square of pixels. The anchors of a stripe gather from its pixels, and the pixels from the
-//! anchors, so the cost grows with the number of both, and stripes can be long.
+//! An anchor stands for a square of pixels. The anchors of a stripe attend to its pixels, and the pixels to the
+//! anchors. So the cost grows with the product of both numbers instead of the square of the pixels, and stripes can be
+//! long.
 
 use super::windows::mask;
 use super::{Grid, Order, Scope, Scores, continuous_biases, unit, width};
 use tileforge_graph::{Value, Weight};
 
-/// The largest factor of cosines, of which the logarithm is stored.
+/// The largest factor of the cosines; checkpoints store its logarithm.
 const MOST: f64 = 100.0;
 
 /// The numbers of heads and of neurons of the network of position biases.
@@ -109,9 +110,9 @@ fn factor(w: &Scope<'_>, heads: usize) -> Value {
 
 /// The biases of the scores between places in two windows of the same or another size, `[1, heads, queries, keys]`.
 ///
-/// A row of the table is for a distance in each direction. As upstream, the places of anchors count as those of pixels.
-/// Windows are so large that the runtime gathers their biases from the table, once, when it loads the graph: all blocks
-/// share the indices, and the file holds the table alone.
+/// A row of the table is for a distance in each direction. As upstream, an anchor's place counts as if it were a
+/// pixel's. Windows are so large that the runtime gathers their biases from the table, once, when it loads the graph:
+/// all blocks share the indices, and the file holds the table alone.
 fn position_bias(w: &Scope<'_>, [queries, keys]: [[usize; 2]; 2], sizes: CosineHeads) -> Value {
     let larger = [0, 1].map(|axis| queries[axis].max(keys[axis]) as i64);
     let smaller = [0, 1].map(|axis| queries[axis].min(keys[axis]) as i64);

@@ -13,8 +13,8 @@ pub struct Sinusoids {
 
 const MAX_PERIOD: f32 = 10_000.0;
 
-/// ONNX Runtime computes sines of so many numbers at once, and what is left over one by one, which rounds otherwise.
-/// With rows of whole groups, a row has the same bytes wherever it stands in a batch.
+/// ONNX Runtime computes this many sines at once, and the remaining ones one by one, which rounds differently. If rows
+/// consist of whole groups, a row has the same bytes at every place in a batch.
 const GROUP: usize = 4;
 
 impl Sinusoids {

@@ -6,7 +6,7 @@ use tileforge_graph::Value;
 /// PyTorch's default.
 pub const LAYER_NORM_EPSILON: f32 = 1e-5;
 
-/// Two linear layers with GELU between them, of `hidden` width: `[tokens, width]` → the same. Parameters: `fc1`, `fc2`.
+/// Two linear layers with GELU between them, `hidden` wide: `[tokens, width]` → the same. Parameters: `fc1`, `fc2`.
 pub fn mlp(w: &Scope<'_>, x: &Value, hidden: usize) -> Value {
     mlp_of([&w.at("fc1"), &w.at("fc2")], x, hidden)
 }

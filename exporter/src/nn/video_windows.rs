@@ -1,7 +1,8 @@
 //! Attention in windows of a video, together with a text.
 //!
 //! The tokens of a video are rows in raster order: frame by frame, row by row. All sizes are known while the graph is
-//! made. So every cut into windows is a gather of rows, and windows of equal sizes are a batch of one attention.
+//! made. So every partition into windows is a gather of rows, and windows of equal sizes form the batch of one
+//! attention.
 
 use super::{Sequences, width};
 use std::collections::BTreeMap;
@@ -56,7 +57,7 @@ impl Attended {
         gather_rows(&self.rows, &self.of_video)
     }
 
-    /// The rows of the texts. Each is the mean over the windows, all of which count the same.
+    /// The rows of the texts. Each is the mean over the windows, with equal weights.
     pub fn text(&self) -> Value {
         let of_windows = [-1, self.texts as i64, width(&self.rows) as i64];
         Sequences::new(&self.rows.gather(&self.of_text, 0).reshape(&of_windows).mean(0)).rows()
@@ -84,8 +85,8 @@ impl VideoWindows {
         places
     }
 
-    /// Attention of each window and the whole text to both. Queries, keys and values are rows as [`Joint`] has them,
-    /// `[batch · (tokens of a video + tokens of a text), heads · width]`.
+    /// Attention within each window together with the whole text: the queries, keys and values of both. Queries, keys
+    /// and values are rows as [`Joint`] has them, `[batch · (tokens of a video + tokens of a text), heads · width]`.
     pub fn joint_attention(&self, rows: &[Value; 3], joint: Joint) -> Attended {
         let Joint { batch, text, heads } = joint;
         let tokens: usize = self.size.iter().product();

@@ -1,7 +1,7 @@
 //! Attention in windows of an image, as in Swin Transformers (<https://arxiv.org/abs/2103.14030>).
 //!
-//! The pixels of feature maps are tokens, the rows of a matrix `[batch · height · width, channels]`. Their order only
-//! matters where attention groups them. All window partitions, rolls and reversals of the original code therefore
+//! The pixels of feature maps are tokens, the rows of a matrix `[batch · height · width, channels]`. Their order
+//! matters only where attention groups them. All window partitions, rolls and reversals of the original code therefore
 //! become one gather of rows from one [`Order`] to another, or nothing where the order is the same.
 
 use super::{Scope, attention, attention_scaled_by, linear, query_key_value, width};
@@ -9,9 +9,9 @@ use tileforge_graph::{Constant, Value, Weight};
 
 /// Added to the attention scores of pixels that only a roll made neighbours, so that they do not attend to each other.
 ///
-/// The original code adds −100, which leaves weights of about e⁻¹⁰⁰. These are denormal numbers: they make a softmax on
-/// a CPU three times as slow, and the product after it four times. A weight of e⁻⁶⁰ is a normal number even where
-/// scores differ by 27 more, and is just as much lost in the rounding of any sum.
+/// The original code adds −100, which leaves weights of about e⁻¹⁰⁰. These are denormal numbers: they make a softmax
+/// on a CPU three times as slow, and the product after it four times. A weight of e⁻⁶⁰ stays a normal number even if
+/// scores differ by 27 more, and it also disappears in the rounding of any sum.
 const MASKED: f32 = -60.0;
 
 /// The sizes of feature maps whose pixels are tokens, and of the windows that they are cut into.
@@ -39,8 +39,8 @@ pub enum Order {
     Windows([usize; 2]),
     /// As [`Order::Windows`], with the pixels of each window in blocks of 2 × 2: block by block, row by row in each.
     Blocks([usize; 2]),
-    /// As [`Order::Windows`] without a roll, where a window's pixels lie at equal distances over the whole map: as many
-    /// pixels apart as the map has windows in that direction.
+    /// As [`Order::Windows`] without a roll, but a window's pixels are spread evenly over the whole map: their
+    /// distance is the number of windows of the map in that direction.
     Dilated,
 }
 
@@ -204,7 +204,7 @@ impl Grid {
         let attended = if inner == windows.len() {
             plain(parts.each_ref())
         } else {
-            // Only these windows hold pixels that were not neighbours, so only these need a mask.
+            // Only these windows hold pixels that were not neighbours before the roll, so only these need a mask.
             let masks: Vec<f32> = windows[inner..].iter().flat_map(|window| mask(*window)).collect();
             let trace = parts[0].trace();
             let mask = trace.constant("mask", &[windows.len() - inner, 1, queries, keys], Constant::F32(&masks));
@@ -231,8 +231,8 @@ impl Grid {
         let larger = |x: Value| {
             x.concat(&[&beyond], 0).gather(&indices, 0).reshape(&[-1, (around * around) as i64, channels as i64])
         };
-        // The original code counts distances from keys to queries here, from an origin that makes some rows negative.
-        // Negative rows count from the table's end, like indices in Python.
+        // The original code computes distances from keys to queries here, from an origin that makes some row numbers
+        // negative. Negative numbers count from the table's end, like indices in Python.
         let (side, shift) = ((window + around) as i64 - 1, around as i64 - window as i64 - 1);
         let row = |query: [i64; 2], key: [i64; 2]| (key[0] - query[0] - shift) * side + key[1] - query[1] - shift;
         let (queries, keys) = (self.places(1), rectangle([around; 2]));
@@ -336,8 +336,8 @@ impl Grid {
         })
     }
 
-    /// For each pixel of a rolled window, whether it comes from the first rows and from the first columns of the map,
-    /// which follow the last ones there.
+    /// For each pixel of a rolled window, whether it comes from the map's first rows and whether it comes from its
+    /// first columns; the roll puts these behind the last ones.
     pub(super) fn follows(&self, window: [usize; 3], roll: [usize; 2], block: usize) -> Vec<[bool; 2]> {
         let touches = self.touches_far_edges(&window);
         let pixel = |[row, column]: [i64; 2]| {

@@ -1,4 +1,4 @@
-//! What to type after an error: libraries name no flags.
+//! Advice on what to type after an error: the libraries' errors name no flags.
 
 use tileforge_contract::{Provider, Task};
 use tileforge_engine::Error as EngineError;
@@ -74,7 +74,7 @@ pub(crate) fn advice(error: &Error) -> Option<String> {
     Some(text.into())
 }
 
-/// How an engine of this name comes here: `NAME`, or `PROFILE/NAME`.
+/// The commands that build an engine of this name: `NAME`, or `PROFILE/NAME`.
 fn first_build(name: &str) -> String {
     let (profile, model) = name.rsplit_once('/').map_or((None, name), |(profile, model)| (Some(profile), model));
     let profile = profile.map_or(String::new(), |profile| format!(" --profile {profile}"));
@@ -127,7 +127,7 @@ fn of_diffusion(error: &DiffusionError) -> Option<&'static str> {
     }
 }
 
-/// The command that installs libraries: for programs of a source tree, or for those of a release.
+/// The command that installs libraries: in a source tree, or in a release.
 fn setup() -> &'static str {
     if installation::built_in().is_some() { "make setup" } else { "runtime setup" }
 }
@@ -158,7 +158,7 @@ fn of_session(error: &SessionError) -> Option<String> {
     Some(text.into())
 }
 
-/// What the user can do about an engine that does not come out of a registry.
+/// What the user can do about an engine that cannot be pulled from a registry.
 pub(crate) fn of_registry(error: &RegistryError) -> Option<&'static str> {
     match error {
         RegistryError::Engine(error) => of_engine(error),
@@ -213,7 +213,7 @@ fn of_image(error: &ImageError) -> Option<&'static str> {
     }
 }
 
-/// What a Jetson still needs for its GPU, a step each, the first one first; nothing where TensorRT can be used.
+/// The steps that a Jetson still needs for its GPU, in order; empty if TensorRT can be used.
 pub(crate) fn on_jetson(probe: &Probe, jetson: &Jetson) -> Vec<String> {
     let tensorrt = probe.status(Provider::TensorRt);
     if tensorrt.is_some_and(|status| status.usable) {
@@ -253,7 +253,7 @@ mod tests {
     use tileforge_session::Gpu;
     use tileforge_session::provider::ProviderStatus;
 
-    /// A Jetson whose ONNX Runtime has TensorRT or not, and can use it or not.
+    /// A Jetson: `compiled_in` is whether its ONNX Runtime has TensorRT, `usable` whether it can use it.
     fn jetson(release: (u32, u32), compiled_in: bool, usable: bool) -> (Probe, Jetson) {
         let reason = if usable { "library, driver and GPU are there" } else { "libcudnn.so.9 is missing" };
         let status = ProviderStatus { provider: Provider::TensorRt, compiled_in, usable, reason: reason.into() };

@@ -31,8 +31,7 @@ impl Chosen {
         Named { paths: vec![&mut self.directory], signed: &self.meant.signed }
     }
 
-    /// Opens it, after checking its signature and that its files are whole. It must be of one network: an engine, or a
-    /// part.
+    /// Opens it after checking its signature and files. It must be one network: an engine of one network, or a part.
     pub(crate) fn open(&self) -> Result<Engine> {
         self.meant.open(&self.directory)
     }
@@ -55,7 +54,7 @@ pub(crate) struct ChosenOrFound {
 }
 
 impl ChosenOrFound {
-    /// Takes what `find` finds, where no engine is named.
+    /// Uses the engine that `find` returns if none is named.
     pub(crate) fn or_find(&mut self, find: impl FnOnce() -> Result<PathBuf, Failure>) -> Result<(), Failure> {
         if self.directory.is_none() {
             self.directory = Some(find()?);
@@ -110,7 +109,7 @@ impl Meant {
     }
 }
 
-/// The engines that a command's arguments name, and whose they must be.
+/// The engines that a command's arguments name, and the required signature.
 pub(crate) struct Named<'a> {
     pub(crate) paths: Vec<&'a mut PathBuf>,
     pub(crate) signed: &'a Signed,
@@ -125,7 +124,7 @@ pub(crate) struct Signed {
 }
 
 impl Signed {
-    /// Opens an engine, after checking its signature and that its files are whole.
+    /// Opens an engine after checking its signature and files.
     pub(crate) fn open(&self, directory: &Path) -> Result<Engine> {
         Engine::open_of(directory, self.key()?.as_ref())
     }
@@ -206,7 +205,7 @@ fn tile(text: &str) -> Result<TileChoice, String> {
 }
 
 impl Running {
-    /// The first option about tiles that was given, for engines that cut nothing to refuse.
+    /// The first given option about tiles, to be refused by engines that do not cut pictures.
     pub(crate) fn tiling(&self) -> Option<&'static str> {
         let overlap = self.overlap.map(|_| "--overlap");
         overlap.or_else(|| self.tiling_of_networks())
@@ -218,7 +217,7 @@ impl Running {
         margin.or(self.blend.map(|_| "--blend")).or(self.batch.map(|_| "--batch"))
     }
 
-    /// The tile that was asked for.
+    /// The requested tile.
     pub(crate) fn tile(&self) -> Option<Size> {
         match self.tile {
             TileChoice::Auto => None,
@@ -230,7 +229,7 @@ impl Running {
         self.blend.unwrap_or_default()
     }
 
-    /// The options that change an output, by their names. Where an engine runs changes rounding alone.
+    /// The options that change an output, by their names. The device is not among them: it changes only rounding.
     pub(crate) fn making(&self) -> BTreeMap<String, String> {
         let all = [
             ("overlap", format!("{:?}", self.overlap)),

@@ -96,7 +96,7 @@ impl ClipInput {
         has_frames(&self.input, self.raw)
     }
 
-    /// What opens it. A film is looked at now.
+    /// Returns a function that opens the source. A film is probed now.
     fn opener(&self) -> Result<impl Fn() -> Result<Frames> + Send + 'static, Failure> {
         let (input, raw, matrix, stream) = (self.input.clone(), self.raw, self.matrix, self.is_stream());
         let limits = Limits { megapixels: self.max_megapixels, ..Limits::default() };
@@ -214,7 +214,7 @@ fn rate(text: &str) -> Result<String, String> {
     }
 }
 
-/// A stream is for an engine that takes clips, and a picture for the others.
+/// Checks the kind of input: a stream for an engine that takes clips, a picture for others.
 fn check_source(source: &ClipInput, is_clip: bool) -> CommandResult {
     let usage = |expected: &str| Err(Failure::Usage(format!("{}: expected {expected}", source.input.display())));
     match (source.is_stream(), is_clip) {
@@ -224,7 +224,7 @@ fn check_source(source: &ClipInput, is_clip: bool) -> CommandResult {
     }
 }
 
-/// Refuses an output that would destroy what is read. Streams are no files.
+/// Refuses an output that would overwrite an input. Standard streams are not files.
 fn check_output(output: &Path, input: &Path, engine: &Path) -> CommandResult {
     if is_standard_stream(output) {
         return Ok(());
@@ -304,13 +304,13 @@ pub(crate) fn decode(arguments: &DecodeArguments, environment: impl Fn() -> Resu
     let decoding = service.submit(request, &stopped_by_signals())?;
     let made = wait(&decoding, "decode", CHUNKS)?;
     let seconds = service.task().location().opening.as_secs_f64();
-    // The task has dropped its own handle on the sink with the request.
+    // The task has dropped its own reference to the sink with the request.
     let (target, _) = Arc::into_inner(target).ok_or_else(|| Error::Internal("decode".into()))?.into_inner();
     target.finish()?;
     tell(coding, &arguments.input, output, bundle.name(), &made, seconds)
 }
 
-/// Where decoded frames go.
+/// The output of decoded frames.
 enum Target {
     Picture(PathBuf),
     Stream { path: PathBuf, rate: String, writer: Option<FrameWriter> },
@@ -445,7 +445,7 @@ impl Squares {
     }
 }
 
-/// Says what was made.
+/// Reports the result.
 fn tell(
     coding: &Coding,
     input: &Path,

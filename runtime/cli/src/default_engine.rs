@@ -1,4 +1,4 @@
-//! The engine that is used where none is named: what `infer photo.jpg` needs.
+//! Finds the engine to use if none is named, as in `infer photo.jpg`.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -15,8 +15,8 @@ use super::failure::Failure;
 /// The variable that names the engine to use.
 pub(crate) const VARIABLE: &str = "TILEFORGE_ENGINE";
 
-/// The engine to use for pictures: that of the variable; else the only one there is; else that for this machine's best
-/// provider. Says which one it is if there are several.
+/// The engine to use for pictures: the variable's; else the only engine; else the one for this machine's best
+/// provider. Prints which one it is if there are several.
 ///
 /// # Errors
 /// There is none, or none of several fits this machine.
@@ -41,7 +41,7 @@ fn chosen(
     engines: Vec<(PathBuf, Manifest)>,
     environment: impl Fn() -> Result<Environment>,
 ) -> Result<PathBuf, Failure> {
-    // Enlarging is what pictures are sent through an engine for, unless there is no such engine.
+    // Upscalers are preferred; other engines count only if there are no upscalers.
     let (upscalers, others): (Vec<_>, Vec<_>) =
         engines.into_iter().partition(|(_, manifest)| manifest.contract.task == Task::Upscale);
     let mut engines = if upscalers.is_empty() { others } else { upscalers };
@@ -64,7 +64,7 @@ fn manifest_in(folder: &Path) -> Option<Manifest> {
     match BundleManifest::parse(&bytes).ok()? {
         BundleManifest::Engine(manifest) => {
             let contract = &manifest.contract;
-            // An engine for pictures of one size alone is one to choose by name.
+            // An engine for pictures of only one size must be chosen by name.
             let takes_any = Upscale::of(contract).is_ok_and(|upscale| upscale.only_size.is_none());
             let takes_pictures = takes_any
                 || tileforge_runtime::depth::is_depth(contract)

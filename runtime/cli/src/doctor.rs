@@ -1,4 +1,4 @@
-//! `runtime doctor`: what this box can run, and why not more.
+//! `runtime doctor`: what this machine can run, and why not more.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -50,13 +50,13 @@ impl Arguments {
 
 /// How an engine, or a part of one, fits one device, before and after it has been tried.
 struct Judged<'e> {
-    /// What messages begin with: the part, and the GPU where there are several.
+    /// The prefix of messages: the part, and the GPU if there are several.
     place: String,
     part: Option<&'e str>,
     engine: &'e Engine,
     device: u32,
     verdict: Verdict,
-    /// What opened, with the providers that took its nodes.
+    /// The result of opening it: the providers that took its nodes, or the error.
     opened: Option<Result<Vec<Assigned>>>,
 }
 
@@ -79,14 +79,15 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
             judged.push(Judged { place, part, engine, device, verdict, opened: None });
         }
     }
-    // First all that is known at once: TensorRT may take minutes to open an engine, and libraries may end the process.
+    // Prints first what is known at once: TensorRT may take minutes to open an engine, and a library may end the
+    // process.
     let made: Vec<_> = bundle.as_ref().map(Bundle::engines).unwrap_or_default();
     let made = made.into_iter().map(|(part, engine)| (part, other_releases(engine, &environment)));
     let made: Vec<(Option<&str>, Vec<OtherRelease>)> = made.collect();
     if !arguments.json {
         print(&[known(library, probe, &judged), releases_text(&made)].concat())?;
     }
-    // What the verdicts promise is tried, too.
+    // Also tries what the verdicts promise.
     for judged in &mut judged {
         let opened = open(&environment, judged.engine, on_one(judged.device));
         if let (Ok(assigned), false) = (&opened, arguments.json) {
@@ -129,13 +130,13 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
     }
     let failed = judged.into_iter().filter_map(|each| Some((each.place, each.opened?.err()?)));
     let mut failed: VecDeque<(String, Error)> = failed.collect();
-    // The first one is how it ends; the others are told here.
+    // The first failure is the command's result; the others are reported here.
     let first = failed.pop_front();
     failed.iter().for_each(|(place, error)| report_error(&format!("{place}{}", error_text(error))));
     first.map_or(Ok(()), |(_, error)| Err(error.into()))
 }
 
-/// What this box has, and how an engine fits.
+/// The report about this machine, and how an engine fits.
 fn known(library: &Library, probe: &Probe, judged: &[Judged<'_>]) -> String {
     let processors = Processors::available();
     let (Processors { logical, physical }, threads) = (processors, processors.threads(1));
@@ -180,7 +181,8 @@ pub(crate) fn provider_lines(library: &Library, probe: &Probe) -> Vec<String> {
     status.chain([format!("OpenVINO      {openvino}")]).collect()
 }
 
-/// A line for each release that an engine, or a part of it, was made with and that is not here; each begins a new line.
+/// A line for each release that an engine or its part was made with and that differs from the one here; each begins
+/// with a newline.
 fn releases_text(made: &[(Option<&str>, Vec<OtherRelease>)]) -> String {
     let line = |(part, other): (Option<&str>, &OtherRelease)| {
         let part = part.map_or(String::new(), |part| format!("{part}: "));

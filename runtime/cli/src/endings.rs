@@ -1,12 +1,13 @@
-//! What names of outputs mean to other programs.
+//! The meaning of file name endings to other programs.
 //!
-//! A name ends in what a file is: `.mp4` is an MP4. So an output is never written under the name of another format.
+//! Other programs open a file by its ending: `.mp4` is an MP4. So an output is never written with the ending of
+//! another format.
 
 use std::path::Path;
 
 use super::failure::{CommandResult, Failure};
 
-/// Endings of files that other programs open by their names, in capital letters where people write them so.
+/// Endings by which other programs recognise files.
 const KNOWN: [&str; 82] = [
     // Films.
     "3gp",
@@ -96,14 +97,14 @@ const KNOWN: [&str; 82] = [
     "zst",
 ];
 
-/// The ending of a name that means something to other programs; `None` for others, and for names of folders that are
-/// there.
+/// The ending of a name if other programs know it; `None` for other endings, and for existing folders.
 pub(crate) fn known(path: &Path) -> Option<String> {
     let ending = path.extension()?.to_str()?.to_ascii_lowercase();
     (KNOWN.contains(&ending.as_str()) && !path.is_dir()).then_some(ending)
 }
 
-/// Refuses a name of frames that means something else than `written`, the ending of what is written, if it has one.
+/// Refuses an output name for frames whose known ending is not `written`, the ending of the written format, if there
+/// is one.
 pub(crate) fn check_frames(output: &Path, written: Option<&str>) -> CommandResult {
     match known(output).filter(|ending| Some(ending.as_str()) != written) {
         None => Ok(()),
@@ -119,7 +120,7 @@ pub(crate) fn check_frames(output: &Path, written: Option<&str>) -> CommandResul
     }
 }
 
-/// Refuses a new folder under a name that means a file. A separator at its end says that a folder is meant.
+/// Refuses a new folder with the ending of a file. A separator at the end of the name marks it as a folder.
 pub(crate) fn check_folder(output: &Path) -> CommandResult {
     let is_folder = output.as_os_str().as_encoded_bytes().last() == Some(&b'/');
     match known(output).filter(|_| !is_folder) {

@@ -51,12 +51,12 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
-/// A photo, and where what becomes of it goes.
+/// A photo, and the places of its results.
 struct Photo {
     /// Its name in the folder; `None` for a single file.
     name: Option<PathBuf>,
     path: PathBuf,
-    /// What the engine makes.
+    /// The file of the engine's result.
     output: Option<PathBuf>,
     places: Places,
 }
@@ -67,7 +67,7 @@ impl Photo {
     }
 }
 
-/// What came of a photo.
+/// The figures of a photo.
 struct Outcome {
     size: Size,
     shrunk: Size,
@@ -77,7 +77,7 @@ struct Outcome {
 }
 
 impl Outcome {
-    /// Identical pictures have no PSNR; then neither has the gain.
+    /// The gain in PSNR; `None` if a PSNR is, because pictures are identical.
     fn gain(&self) -> Option<f64> {
         self.by_engine.psnr_db.zip(self.by_bicubic.psnr_db).map(|(engine, bicubic)| engine - bicubic)
     }
@@ -174,7 +174,7 @@ fn report(
     all
 }
 
-/// The photos, and where what becomes of them goes.
+/// The photos, and the places of their results.
 fn photos(arguments: &Arguments) -> Result<Vec<Photo>, Failure> {
     let Arguments { input, output, likeness, .. } = arguments;
     if !input.is_dir() {
@@ -225,7 +225,7 @@ fn evaluate(
     Ok(Outcome { size: original.size(), shrunk: small, by_engine, by_bicubic, assigned })
 }
 
-/// Tells which providers took the nodes.
+/// Enlarges a photo. Returns the providers that took the nodes.
 fn enlarge(upscaler: &Service<Upscaler>, from: &Path, to: &Path) -> Result<Vec<Assigned>> {
     let reader = ImageReader::open(from, &Limits::default())?;
     let writer = ImageWriter::create(to, Format::Png, upscaler.task().output_of(reader.header())?)?;

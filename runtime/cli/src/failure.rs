@@ -14,7 +14,7 @@ use super::advice::{advice, of_registry};
 pub(crate) enum Failure {
     /// The library's error, with its chain of causes.
     Runtime(Error),
-    /// The operating system refused something on a file or folder of the command's own.
+    /// The operating system refused an operation on a file or folder of the command itself.
     File {
         /// The file or folder.
         path: PathBuf,
@@ -29,9 +29,9 @@ pub(crate) enum Failure {
     Registry(Box<tileforge_registry::Error>),
     /// Libraries cannot be installed.
     Setup(String),
-    /// Arguments that do not go together.
+    /// Invalid arguments, or arguments that exclude each other.
     Usage(String),
-    /// A gate or a self-test was missed; the figures have been printed.
+    /// A gate or a self-test failed; the figures have been printed.
     Gate(String),
     /// Some pictures of several failed, and their errors have been printed.
     Partly(String),
@@ -89,7 +89,7 @@ impl Failure {
         Self::File { path: path.to_owned(), action, source }
     }
 
-    /// Whether somebody has stopped to read frames.
+    /// Whether the reader of the frames has closed the pipe.
     fn is_closed_pipe(&self) -> bool {
         let Self::Runtime(error) = self else { return false };
         matches!(error.root(), Error::Image(tileforge_image::Error::File { source, .. })
@@ -116,7 +116,8 @@ impl terminal::Failure for Failure {
         }
     }
 
-    /// Nothing where whoever read frames has seen enough; they are what was asked for, so the command still fails.
+    /// The error's text; `None` if the reader of the frames has closed the pipe. The command still fails, because not
+    /// all frames were written.
     fn text(&self) -> Option<String> {
         if self.is_closed_pipe() {
             return None;

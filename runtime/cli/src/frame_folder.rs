@@ -10,10 +10,10 @@ use tileforge_runtime::{Error, Result};
 
 use super::failure::Failure;
 
-/// A folder that gets its name when all of its frames are there. If it is dropped before, nothing is left behind.
+/// A folder that gets its name when it has all frames. Dropped unfinished, it leaves nothing behind.
 pub(super) struct FrameFolder {
     place: PathBuf,
-    /// Holds the frames until then, beside the place; made with the first frame.
+    /// The temporary folder of the frames, beside `place`; made with the first frame.
     unfinished: Option<unfinished::Folder>,
 }
 
@@ -50,7 +50,7 @@ impl FrameFolder {
         written.map_err(|error| self.relocated(error, &folder))
     }
 
-    /// Makes the unfinished folder, and gives that of the frames.
+    /// Makes the unfinished folder, and returns the folder of the frames.
     fn begin(&mut self) -> Result<PathBuf> {
         let failed =
             |path: &Path, action, source| tileforge_image::Error::File { path: path.to_owned(), action, source };
@@ -64,7 +64,7 @@ impl FrameFolder {
         Ok(frames)
     }
 
-    /// Messages name the folder as it would have been called.
+    /// Replaces the unfinished folder's path in an error by the final path.
     fn relocated(&self, error: Error, from: &Path) -> Error {
         match error {
             Error::Image(tileforge_image::Error::File { path, action, source }) => {

@@ -60,7 +60,7 @@ fn pipeline_text(pipeline: &Pipeline) -> String {
     lines.join("\n")
 }
 
-/// What `engine-builder rebuild` would make the engine of.
+/// The model from which `engine-builder rebuild` would make the engine.
 fn recipe_text(recipe: &Recipe) -> String {
     let origin = recipe.origin.as_ref().map_or(String::new(), |origin| format!(", published at {origin}"));
     format!("made of          {}{origin}", recipe.model)

@@ -156,7 +156,7 @@ fn run(mut cli: Cli) -> CommandResult {
     }
 }
 
-/// What this process runs engines with.
+/// The environment in which this process runs engines.
 fn environment(ort_lib: Option<PathBuf>) -> Result<Environment> {
     let variable = env::var_os("ORT_DYLIB_PATH").map(PathBuf::from);
     let search = Search::first_named([("--ort-lib", ort_lib), ("ORT_DYLIB_PATH", variable)]);
@@ -172,7 +172,7 @@ mod tests {
         Cli::command().debug_assert();
     }
 
-    /// Those of every help and of the documents: people paste them.
+    /// Checks the examples of every help and of the documents, because users paste them.
     #[test]
     fn every_example_parses() {
         terminal::testing::check_examples::<Cli>();

@@ -1,4 +1,4 @@
-//! `runtime pull`: the engine that fits this box, out of a registry.
+//! `runtime pull`: pulls the engine that fits this machine from a registry.
 
 use std::path::PathBuf;
 
@@ -63,7 +63,7 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Environment>) -> CommandResult {
-    // A key that cannot be read is found before anything is downloaded.
+    // The key is read first, so that a bad key fails before any download.
     let key = arguments.signed.key()?;
     let registry = registry::open(&arguments.reference, arguments.plain_http)?;
     let mut variants = Offer::of(&registry, None)?.variants;
@@ -75,7 +75,7 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
         return show(&variants, &ranked, arguments.json);
     }
     let candidate = match (choice::best(&ranked, arguments.exact), &arguments.profile, ranked.first()) {
-        // Whoever names a profile may pull for another box.
+        // A named profile may be for another machine.
         (Err(_), Some(_), Some(first)) if !arguments.exact => first,
         (best, ..) => best?,
     };

@@ -1,4 +1,4 @@
-//! Engines out of a registry: which variant fits, and those that `--engine oci://…` names.
+//! Engines from a registry: chooses the variant that fits, and pulls the engines of `--engine oci://…`.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -16,8 +16,7 @@ use tileforge_terminal::{Progress, engine_folders, report};
 use super::chosen::{Named, Signed};
 use super::failure::{CommandResult, Failure};
 
-/// Puts the directories of engines in the place of references, after it has pulled those that the cache lacks, and in
-/// the place of names.
+/// Replaces references and names by the engines' directories. Pulls the engines that the cache lacks.
 pub(crate) fn bring(named: Named<'_>, environment: impl Fn() -> Result<Environment>) -> CommandResult {
     for path in named.paths {
         *path = match reference(path)? {
@@ -28,8 +27,8 @@ pub(crate) fn bring(named: Named<'_>, environment: impl Fn() -> Result<Environme
     Ok(())
 }
 
-/// The directory of an engine that was named by its path, or by its name where there is no such path. Of several engines
-/// of the name, the one that fits this machine best.
+/// The directory of an engine, named by its path, or by its name if there is no such path. Of several engines of the
+/// name, the one that fits this machine best.
 fn by_name(engine: &Path, signed: &Signed, environment: &impl Fn() -> Result<Environment>) -> Result<PathBuf, Failure> {
     let mut found = NamedEngines::in_folders(engine_folders()).find(engine)?;
     if found.len() == 1 {
@@ -42,7 +41,7 @@ fn by_name(engine: &Path, signed: &Signed, environment: &impl Fn() -> Result<Env
     Ok(directory)
 }
 
-/// The reference that a path is, if it is one.
+/// The path as a reference, if it is one.
 fn reference(path: &Path) -> Result<Option<Reference>, Failure> {
     match path.to_str().filter(|text| text.starts_with(Reference::SCHEME)) {
         Some(text) => text.parse().map(Some).map_err(|error: RegistryError| Failure::Usage(error.to_string())),
@@ -68,7 +67,7 @@ fn cached(reference: &Reference, key: Option<&PublicKey>, environment: &Environm
     Ok(directory)
 }
 
-/// The connection to the registry of a reference, as the user's environment says.
+/// The connection to the registry of a reference, with credentials and authorities from environment variables.
 pub(crate) fn open(reference: &Reference, plain_http: bool) -> Result<Registry, RegistryError> {
     let credentials = Credentials::from_variables(|name| env::var_os(name));
     let authorities = Authorities::from_variables(|name| env::var_os(name));

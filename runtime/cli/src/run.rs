@@ -95,8 +95,8 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
     Ok(())
 }
 
-/// The tensors of a file by name, which have the shapes of one of the engine's graphs. One without a name is that of the
-/// engine's only input.
+/// The tensors of a file by name, checked against the shapes of the engine's graphs. A tensor without a name is for
+/// the engine's only input.
 fn named(path: &Path, manifest: &Manifest) -> Result<BTreeMap<String, Stored>> {
     let contract = &manifest.contract;
     let mut needed = contract.inputs.iter().filter(|input| !matches!(input.meaning, Meaning::Carried { .. }));

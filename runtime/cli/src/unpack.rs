@@ -1,4 +1,4 @@
-//! `runtime unpack`: an engine out of the one file that it was shipped as.
+//! `runtime unpack`: unpacks an engine from its single file.
 
 use std::path::PathBuf;
 

@@ -38,12 +38,12 @@ pub(crate) struct Arguments {
 /// A self-test, and where it ran.
 #[derive(Serialize)]
 struct Verified {
-    /// That which took most nodes.
+    /// The provider of most nodes.
     provider: Option<Provider>,
     assigned: Vec<Assigned>,
     #[serde(flatten)]
     report: selftest::SelfTestReport,
-    /// What the engine was made with and is not here in that release.
+    /// Libraries whose release here differs from the one the engine was made with.
     other_releases: Vec<OtherRelease>,
 }
 

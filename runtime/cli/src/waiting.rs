@@ -1,4 +1,4 @@
-//! A request that is waited for, with a bar of how far it is.
+//! Waits for a request, with a progress bar.
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ use tileforge_runtime::Result;
 use tileforge_runtime::host::Handle;
 use tileforge_terminal::{Progress, Unit};
 
-/// How often the bar is looked after.
+/// How often the progress bar is updated.
 const TICK: Duration = Duration::from_millis(100);
 
-/// The result, with a bar of the stage until it is there.
+/// Waits for the result; shows a progress bar of the stage meanwhile.
 pub(crate) fn wait<T>(handle: &Handle<T>, stage: &str, unit: Unit) -> Result<T> {
     let progress = Progress::new();
     let mut begun = false;

@@ -1,4 +1,4 @@
-//! `runtime warm`: makes what an engine lacks on this machine's GPUs, before the first request.
+//! `runtime warm`: creates the data that an engine needs on this machine's GPUs, before the first request.
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -62,7 +62,7 @@ struct Report {
 pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Environment>) -> CommandResult {
     let bundle = match &arguments.output {
         None => arguments.engine.open_bundle()?,
-        // Checked before the work of minutes.
+        // Checked first, because the work takes minutes.
         Some(output) => {
             outputs::check(&[output], &[&arguments.engine.directory])?;
             Bundle::Engine(arguments.engine.open()?)

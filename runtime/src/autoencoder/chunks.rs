@@ -9,13 +9,14 @@ use crate::error::Error;
 /// A part of a clip that one run takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Chunk {
-    /// Its latent frames. The last chunk may end after the clip, whose last frame is then repeated.
+    /// Its latent frames. The last chunk may end after the clip; the clip's last frame then repeats.
     pub(super) latents: Range<usize>,
     /// Its frames of pixels.
     pub(super) frames: Range<usize>,
 }
 
-/// How a clip is cut: the first chunk as the first graph has it, and all others as the graph for later chunks has it.
+/// How a clip is cut: the first chunk has the length of the first graph, all others the length of the graph for later
+/// chunks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cut {
     /// Latent frames of the first chunk, and how its frames of pixels follow from them.

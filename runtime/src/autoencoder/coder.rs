@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 use crate::host::{Group, Host, Lease, Network, Ticket, Values};
 use crate::tiling::{Tiling, cut};
 
-/// Tiles of a picture that wait for each place in a run.
+/// Tiles of a picture that may wait in the queue for each place in a run.
 const AHEAD: usize = 2;
 
 /// How pictures and clips are coded.
@@ -25,8 +25,8 @@ const AHEAD: usize = 2;
 pub struct CodingOptions {
     /// Where the engines run.
     pub placement: Placement,
-    /// Pixels of the picture by which tiles overlap, where it is larger than the engine's; `None`: a quarter of the
-    /// tile, and an eighth of a clip's.
+    /// Overlap of tiles in pixels of the picture, if the picture is larger than the engine's graphs; `None`: a quarter
+    /// of the tile, for clips an eighth.
     pub overlap: Option<u32>,
 }
 
@@ -43,39 +43,41 @@ pub struct CodingStatistics {
     pub latent_frames: usize,
     /// Size of a tile, in pixels of the picture.
     pub tile: Size,
-    /// Tiles of each chunk. With one tile, the result is that of the whole picture.
+    /// Tiles of each chunk. With one tile, the result equals the result of the whole picture.
     pub tiles: u64,
-    /// Chunks in time, which change nothing.
+    /// Chunks in time. Chunks do not change the result.
     pub chunks: usize,
-    /// The picture was extended to the engine's size or to a multiple of the latent's pixels, and cut again.
+    /// The picture was extended to the engine's size or to a multiple of the latent's pixels, and the result was
+    /// cropped.
     pub padded: bool,
     /// Which providers took the graph's nodes.
     pub assigned: Vec<Assigned>,
     /// Seconds in the network.
     pub run_seconds: f64,
-    /// Seconds altogether.
+    /// Seconds in total.
     pub seconds: f64,
 }
 
-/// One half of an autoencoder on this box.
+/// One half of an autoencoder on this machine.
 pub(super) struct Coder {
     pub(super) interface: Interface,
     pub(super) first: Network,
-    /// What runs the tiles of pictures, by the number of the graph for one: the tiles of all pictures share runs.
+    /// The groups that run the tiles of pictures, by the number of their graph of batch 1. The tiles of all pictures
+    /// share runs.
     groups: BTreeMap<usize, Arc<Group>>,
-    /// For the later chunks of clips.
+    /// The network for the later chunks of clips.
     next: Option<Network>,
     overlap: Option<u32>,
 }
 
-/// What a caller hears of work, and how it stops it.
+/// How a caller follows work and stops it.
 #[derive(Clone, Copy)]
 pub(crate) struct Watch<'w> {
     /// When the work began.
     pub(crate) began: Instant,
     /// The request in the host's queues.
     pub(crate) ticket: &'w Ticket,
-    /// Gets the chunks that are done, and all once that is known.
+    /// Receives the number of chunks that are done, and the total once it is known.
     pub(crate) progress: &'w dyn Fn(u64, Option<u64>),
 }
 
@@ -115,7 +117,7 @@ impl Coder {
         Ok(Self { interface, first, groups, next, overlap: options.overlap })
     }
 
-    /// Pictures and clips that are worked on at the same time. Clips share no runs.
+    /// How many pictures and clips are served at the same time. Clips share no runs.
     pub(super) fn places(&self) -> usize {
         self.first.places(self.groups.values().filter(|_| !self.is_clip()))
     }
@@ -136,8 +138,8 @@ impl Coder {
         self.interface.frames.is_some()
     }
 
-    /// The numbers of the graphs for a latent of this size, and the size of their tile: the same size, the smallest
-    /// that is larger, or the largest.
+    /// The numbers of the graphs for a latent of this size, and the size of their tile: the smallest that holds the
+    /// latent, or else the largest.
     fn graphs_for(&self, latent: Size) -> Result<(usize, Option<usize>, Size)> {
         let length = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
         let sized = |network: &Network| -> Vec<(usize, Size)> {
@@ -194,7 +196,7 @@ impl Coder {
     }
 }
 
-/// Checks that an engine takes what another one keeps of the chunk before.
+/// Checks that the engine for later chunks takes the caches that the first engine outputs.
 fn check_pair(first: &Contract, next: &Contract) -> Result<()> {
     let wrong = |tensor: &str, expected: &str, found: &str| {
         Err(Error::Tensor { tensor: tensor.into(), expected: expected.into(), found: found.into() })
@@ -221,14 +223,14 @@ pub(super) struct Coding<'c> {
     coder: &'c Coder,
     pub(super) cut: Cut,
     ticket: &'c Ticket,
-    /// What runs the tiles of a picture.
+    /// The group that runs the tiles of a picture.
     group: &'c Arc<Group>,
     first: usize,
     next: Option<usize>,
     latent: Size,
     pub(super) tile: Size,
     tiling: Tiling,
-    /// For each tile, what it keeps for its next chunk.
+    /// For each tile, the lease with the caches for its next chunk.
     later: Vec<Lease>,
     run_time: Duration,
 }
@@ -246,9 +248,9 @@ impl Coding<'_> {
         self.coder.first.assigned()
     }
 
-    /// Runs one chunk of the whole picture: `planes` are `[channels, frames, height, width]` of the size that goes in,
-    /// and the result is `[planes, frames, height, width]` of the size that comes out. Chunks come in their order; behind the
-    /// last one, nothing is kept for another.
+    /// Runs one chunk of the whole picture: `planes` are `[channels, frames, height, width]` of the input size, the
+    /// result is `[planes, frames, height, width]` of the output size. Chunks come in order; after the last one, no
+    /// state is kept.
     pub(super) fn run(
         &mut self,
         number: usize,
@@ -289,7 +291,7 @@ impl Coding<'_> {
         Ok(canvas)
     }
 
-    /// Runs a picture, whose tiles need nothing of each other. A part of it goes into the network for each tile.
+    /// Runs a picture, whose tiles are independent: one part of it goes into the network for each tile.
     fn run_picture(&mut self, planes: &[f32], size: Size, part: Size) -> Result<Vec<f32>> {
         let interface = &self.coder.interface;
         let encodes = interface.direction == Direction::Encode;
@@ -314,7 +316,7 @@ impl Coding<'_> {
         Ok(canvas)
     }
 
-    /// What was done, for a picture or clip of this size.
+    /// The statistics of a picture or clip of this size.
     pub(super) fn statistics(
         &self,
         size: Size,

@@ -14,7 +14,7 @@ use crate::host::{Host, Reply, Task};
 use crate::pixels::Pixels;
 use crate::tiling::cut;
 
-/// Gets the frames of a clip in their order, or the one picture.
+/// Receives the frames of a clip in order, or the one picture.
 type Sink = Box<dyn FnMut(Pixels) -> Result<()> + Send>;
 
 /// A latent to decode.
@@ -24,7 +24,7 @@ pub struct DecodeRequest {
 }
 
 impl DecodeRequest {
-    /// A latent that `open` opens when its turn comes, and whose frames `sink` gets, both on another thread.
+    /// A latent that `open` opens when its turn comes. `sink` receives its frames. Both run on another thread.
     pub fn new(
         open: impl FnOnce() -> Result<Latent> + Send + 'static,
         sink: impl FnMut(Pixels) -> Result<()> + Send + 'static,
@@ -49,7 +49,7 @@ impl std::fmt::Debug for Decoder {
 }
 
 impl Decoder {
-    /// A decoder for an engine; for clips that are longer than its chunk, with an engine for later chunks.
+    /// A decoder for an engine. `next` is the engine for later chunks, for clips that are longer than one chunk.
     ///
     /// # Errors
     /// As [`Encoder::new`](super::Encoder::new).
@@ -57,7 +57,7 @@ impl Decoder {
         Coder::new(host, engine, next, Direction::Decode, options).map(Self)
     }
 
-    /// Where its sessions run.
+    /// The devices and providers of its sessions.
     pub fn location(&self) -> Location<'_> {
         self.0.location()
     }
@@ -78,7 +78,7 @@ impl Decoder {
         self.0.close_sessions();
     }
 
-    /// What its encoder must have, too.
+    /// The properties that its encoder must share.
     pub(crate) fn clips(&self) -> Clips {
         self.0.interface.clips()
     }
@@ -88,7 +88,7 @@ impl Decoder {
         self.0.interface.factor
     }
 
-    /// Gives the frames of a latent to `sink`.
+    /// Passes the frames of a latent to `sink`.
     pub(crate) fn decode_latent(
         &self,
         latent: &Latent,
@@ -140,7 +140,7 @@ impl Decoder {
         Ok(coding.statistics(size, frames, latents, chunks.len(), watch.began))
     }
 
-    /// Frame `at` of `frames` in `[channels, frames, height, width]` of the whole size, cut to a size.
+    /// Frame `at` of `frames` in `[channels, frames, height, width]` of the size `whole`, cropped to `size`.
     fn frame(&self, made: &[f32], at: usize, frames: usize, whole: Size, size: Size) -> Result<Pixels> {
         let (area, channels) = (whole.pixels() as usize, self.0.interface.values.channels());
         let mut planes = Vec::with_capacity(channels * area);

@@ -18,10 +18,10 @@ use crate::tiling::cut;
 /// The frames of a clip, or the one picture.
 pub type Frames = Box<dyn Iterator<Item = Result<Pixels>> + Send>;
 
-/// Which latent of the distribution that the encoder gives.
+/// Which latent is taken from the distribution that the encoder outputs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Posterior {
-    /// The mean, which is the likeliest.
+    /// The mean, the most probable latent.
     #[default]
     Mean,
     /// A sample, with the noise that PyTorch draws for a seed.
@@ -57,16 +57,16 @@ impl std::fmt::Debug for Encoder {
 }
 
 impl Encoder {
-    /// An encoder for an engine; for clips that are longer than its chunk, with an engine for later chunks.
+    /// An encoder for an engine. `next` is the engine for later chunks, for clips that are longer than one chunk.
     ///
     /// # Errors
-    /// Those of [`Ladder::new`](tileforge_session::Ladder::new); [`Error::Tensor`]: an engine is no encoder, or the two
-    /// do not belong together.
+    /// As [`Ladder::new`](tileforge_session::Ladder::new); [`Error::Tensor`]: an engine is no encoder, or the two do
+    /// not belong together.
     pub fn new(host: &Host, engine: &Engine, next: Option<&Engine>, options: CodingOptions) -> Result<Self> {
         Coder::new(host, engine, next, Direction::Encode, options).map(Self)
     }
 
-    /// Where its sessions run.
+    /// The devices and providers of its sessions.
     pub fn location(&self) -> Location<'_> {
         self.0.location()
     }
@@ -92,7 +92,7 @@ impl Encoder {
         self.encode_frames(frames, noise, watch)
     }
 
-    /// What its decoder must have, too.
+    /// The properties that its decoder must share.
     pub(crate) fn clips(&self) -> Clips {
         self.0.interface.clips()
     }
@@ -107,7 +107,8 @@ impl Encoder {
         self.0.close_sessions();
     }
 
-    /// The latent of a picture or clip: the mean of its distribution, or a sample of it with one tensor of this noise.
+    /// The latent of a picture or clip: the mean of its distribution, or with `noise` a sample, for which one tensor
+    /// of noise is drawn.
     pub(crate) fn encode_frames(
         &self,
         mut frames: Frames,
@@ -126,7 +127,7 @@ impl Encoder {
         let (mut ahead, mut last) = (Some(first), None::<Vec<f32>>);
         let (mut count, mut number) = (0, 0);
         loop {
-            // A chunk more for each time that frames are left.
+            // Another chunk as long as frames are left.
             let chunk = coding.cut.chunk(number).ok_or_else(|| coding.cut.too_long())?;
             let length = chunk.frames.len();
             let mut planes = vec![0.0; channels * length * whole_area];
@@ -177,7 +178,7 @@ impl Encoder {
         Ok((made, coding.statistics(size, count, latents, number, watch.began)))
     }
 
-    /// The latent that is wanted, from `[2 · channels, frames, height, width]`: means and logarithms of variances.
+    /// The mean or a sample, from `[2 · channels, frames, height, width]`: means and logarithms of variances.
     fn chosen(&self, parameters: &[f32], noise: Option<&mut dyn Noise>) -> Vec<f32> {
         let (means, logarithms) = parameters.split_at(parameters.len() / 2);
         let scaled = |value: f32| (value - self.0.interface.shift) * self.0.interface.scaling;

@@ -1,4 +1,4 @@
-//! The engines of an encoder or a decoder, among the parts of an engine.
+//! Finds the engines of an encoder or a decoder among the parts of an engine.
 
 use tileforge_engine::{Bundle, Engine, Pipeline};
 
@@ -15,8 +15,8 @@ pub struct Half<'b> {
 }
 
 impl<'b> Half<'b> {
-    /// Finds the half in an engine of several parts by what their contracts say. An engine of one network is the half
-    /// itself, whatever it does.
+    /// Finds the half among the parts of an engine by their contracts. An engine of one network counts as the half
+    /// without a check.
     ///
     /// # Errors
     /// [`Error::NoPart`]: no part is such a half, or several are.
@@ -27,7 +27,7 @@ impl<'b> Half<'b> {
         }
     }
 
-    /// The same in an engine that has several parts.
+    /// Finds the half in an engine that has several parts.
     ///
     /// # Errors
     /// As [`Half::of`].

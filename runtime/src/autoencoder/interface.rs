@@ -1,4 +1,4 @@
-//! Which tensors of a contract are what.
+//! The roles of a contract's tensors.
 
 use serde::Serialize;
 use tileforge_contract::{Axis, Contract, Extent, Meaning, TensorSpec};
@@ -7,7 +7,7 @@ use tileforge_image::Size;
 use crate::error::{Error, Result};
 use crate::pixels::PixelValues;
 
-/// What an engine does.
+/// The direction of an autoencoder's engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Direction {
@@ -30,11 +30,11 @@ pub(super) struct Interface {
     pub(super) shift: f32,
     /// Pixels for each latent pixel, along each axis of the picture.
     pub(super) factor: usize,
-    /// For clips: how the number of frames follows from that of latent frames.
+    /// For clips: how the number of frames follows from the number of latent frames.
     pub(super) frames: Option<Extent>,
 }
 
-/// What an autoencoder's engine does; `None` for an engine that is none.
+/// The direction of an autoencoder's engine; `None` for any other engine.
 pub fn direction_of(contract: &Contract) -> Option<Direction> {
     Interface::of(contract).ok().map(|interface| interface.direction)
 }
@@ -53,7 +53,7 @@ pub struct Clips {
 }
 
 impl Clips {
-    /// What a contract says, which may be that of later chunks; `None` for an engine that is no half of an autoencoder.
+    /// Reads a contract, also of an engine for later chunks; `None` for an engine that is no half of an autoencoder.
     pub fn of(contract: &Contract) -> Option<Self> {
         Interface::of(contract).ok().map(|interface| interface.clips())
     }
@@ -140,7 +140,7 @@ impl Interface {
         })
     }
 
-    /// What the other half must have, too.
+    /// The properties that the other half must share.
     pub(super) fn clips(&self) -> Clips {
         let Self { latent_channels, factor, frames, .. } = *self;
         Clips { latent_channels, channels: self.values.channels(), factor, frames }

@@ -27,9 +27,9 @@ pub struct Latent {
     pub size: Size,
     /// `[channels, frames, height, width]`.
     pub values: Vec<f32>,
-    /// Width and height of the pixels that it was made of; `None` if nobody knows.
+    /// Width and height of the pixels that it was made of; `None` if unknown.
     pub pixels: Option<Size>,
-    /// Frames of the clip that it was made of; `None` if nobody knows.
+    /// Frames of the clip that it was made of; `None` if unknown.
     pub clip_frames: Option<usize>,
 }
 
@@ -75,7 +75,7 @@ impl Latent {
         Ok(Self { channels, frames, size, values, pixels, clip_frames })
     }
 
-    /// Writes it, with the size of its pixels, as a file that appears when it is whole.
+    /// Writes the latent, with the size of its pixels. The file appears only when it is complete.
     ///
     /// # Errors
     /// [`Error::File`]: it cannot be written.
@@ -95,7 +95,7 @@ impl Latent {
     }
 }
 
-/// Refuses a file whose tensor is no latent by its type and its number of axes, before it is read.
+/// Refuses a file whose tensor is no latent, by its type and its number of axes, before the elements are read.
 fn check(path: &Path, found: &BTreeMap<String, Description>) -> Result<()> {
     let refused = |problem: String| Err(Error::tensor_file(path, problem));
     let only = found.values().next().filter(|_| found.len() == 1);

@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-/// Colours of the ends and of the steps between them; between two steps, colours are mixed.
+/// Colours of the two ends and of the steps between them; colours between two steps are interpolated.
 type Steps = &'static [[u8; 3]];
 
 /// ColorBrewer's diverging schemes of 11 classes, and grey.
@@ -42,10 +42,10 @@ const MAPS: [(&str, Steps); 3] = [
     ("gray", &[[0, 0, 0], [255, 255, 255]]),
 ];
 
-/// Numbers of a table's colours.
+/// Number of colours in a table.
 const LEVELS: usize = 256;
 
-/// 256 colours, by matplotlib's names: `Spectral`, `RdYlBu` and `gray`, and the same backwards with `_r`.
+/// 256 colours, by matplotlib's names: `Spectral`, `RdYlBu` and `gray`, and reversed with `_r`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ColourMap {
     name: String,
@@ -102,7 +102,7 @@ fn table(steps: Steps) -> Vec<[u8; 3]> {
 }
 
 impl ColourMap {
-    /// The colour of a number; below 0 and above 1, that of the end.
+    /// The colour of a value from 0 to 1; values outside are clamped.
     pub(super) fn colour(&self, value: f32) -> [u8; 3] {
         // Casts saturate.
         let level = (value.clamp(0.0, 1.0) * LEVELS as f32) as usize;

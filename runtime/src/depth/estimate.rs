@@ -1,4 +1,4 @@
-//! What comes out, and its files.
+//! The estimated depth, and its files.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,7 +19,7 @@ use crate::tensor_file::{self, Stored};
 pub enum DepthKind {
     /// Distances in metres; 0 where the network gives none.
     Metres,
-    /// Larger is nearer; scale and shift are those of the picture alone.
+    /// Larger is nearer; scale and shift differ from picture to picture.
     RelativeInverse,
 }
 
@@ -39,8 +39,8 @@ pub struct Estimate {
 pub struct Colouring {
     /// The colours.
     pub map: ColourMap,
-    /// The values of the first and the last colour; `None`: 0.1 and 5 metres, or the least and the largest value of a
-    /// relative estimate.
+    /// The values of the first and the last colour; `None`: 0.1 and 5 metres, or the minimum and maximum of a relative
+    /// estimate.
     pub range: Option<[f32; 2]>,
 }
 
@@ -51,7 +51,7 @@ const METRES: [f32; 2] = [0.1, 5.0];
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DepthFormat {
     /// 16 bits: millimetres, with 0 where there is no depth or more than 65.535 metres; or relative depth from 0
-    /// (farthest) to 65,535 (nearest). Or colours, where they are asked for.
+    /// (farthest) to 65,535 (nearest). Or colours, on request.
     Png,
     /// 32-bit floats in a channel `Z`.
     Exr,
@@ -107,7 +107,7 @@ impl Estimate {
         }
     }
 
-    /// Writes it in the format of the file's ending, or as a coloured PNG. The file appears when it is whole.
+    /// Writes it in the format of the file's ending, or as a coloured PNG. The file appears only when it is complete.
     ///
     /// # Errors
     /// [`Error::Image`], [`Error::File`]: it cannot be written, or colours are asked for in another format than PNG.

@@ -23,9 +23,10 @@ pub struct DepthOptions {
     /// Where the engine runs.
     pub placement: Placement,
     /// The order in which the network gets the channels. `None`: blue, green, red for a network that takes a map, as
-    /// the reference's script has it; otherwise what the contract says.
+    /// in the reference's script; otherwise the contract's order.
     pub channel_order: Option<ChannelOrder>,
-    /// The least length of the picture's shorter side in the network; `None`: that of the engine's graph that fits.
+    /// The least length of the picture's shorter side in the network; `None`: it follows from the engine's graph that
+    /// fits.
     pub input_size: Option<u32>,
 }
 
@@ -41,14 +42,14 @@ pub struct DepthInput {
 type Opener = Box<dyn FnOnce() -> Result<DepthInput> + Send>;
 type Writer = Box<dyn FnOnce(&Estimate) -> Result<()> + Send>;
 
-/// A picture whose depth is asked for.
+/// A request for the depth of a picture.
 pub struct DepthRequest {
     open: Opener,
     write: Writer,
 }
 
 impl DepthRequest {
-    /// A picture that `open` opens when its turn comes, and whose depth `write` gets, both on another thread.
+    /// A picture that `open` opens when its turn comes. `write` receives its depth. Both run on another thread.
     pub fn new(
         open: impl FnOnce() -> Result<DepthInput> + Send + 'static,
         write: impl FnOnce(&Estimate) -> Result<()> + Send + 'static,
@@ -70,9 +71,9 @@ pub struct DepthStatistics {
     pub size: Size,
     /// Size in the network.
     pub network_size: Size,
-    /// The engine has no graph for the picture's proportions, so that they changed.
+    /// The engine has no graph for the picture's proportions, so the picture was stretched.
     pub stretched: bool,
-    /// Size in the network of an engine with a graph for the picture's proportions.
+    /// The size that the network would use if the engine had a graph for the picture's proportions.
     pub proportionate_size: Size,
     /// Pixels for which the network gives no depth.
     pub missing: usize,
@@ -92,7 +93,7 @@ pub struct Estimator {
     interface: Interface,
     /// The sizes that the picture may have in the network, each once.
     sizes: Vec<Size>,
-    /// What runs each of them.
+    /// The group for each of these sizes.
     groups: Vec<Arc<Group>>,
     options: DepthOptions,
 }
@@ -104,10 +105,10 @@ impl std::fmt::Debug for Estimator {
 }
 
 impl Estimator {
-    /// An estimator for an engine, on the best provider that fits this box.
+    /// An estimator for an engine, on the best provider that fits this machine.
     ///
     /// # Errors
-    /// Those of [`Ladder::new`](tileforge_session::Ladder::new); [`Error::Tensor`]: the contract has tensors that an
+    /// As [`Ladder::new`](tileforge_session::Ladder::new); [`Error::Tensor`]: the contract has tensors that an
     /// estimator does not know.
     pub fn new(host: &Host, engine: &Engine, options: DepthOptions) -> Result<Self> {
         let interface = Interface::of(&engine.manifest().contract)?;
@@ -130,17 +131,17 @@ impl Estimator {
         self.interface.map.is_some()
     }
 
-    /// What its values are.
+    /// What the values of its estimates are.
     pub fn kind(&self) -> DepthKind {
         self.interface.kind
     }
 
-    /// Where its sessions run.
+    /// The devices and providers of its sessions.
     pub fn location(&self) -> Location<'_> {
         self.network.location()
     }
 
-    /// Pictures that are worked on at the same time.
+    /// How many pictures run at the same time.
     pub fn streams(&self) -> usize {
         self.network.streams()
     }
@@ -185,7 +186,7 @@ impl Estimator {
         })
     }
 
-    /// What goes into the network, in the contract's order.
+    /// The network's inputs, in the contract's order.
     fn inputs(&self, picture: &Pixels, map: Option<&DepthMap>, size: Size) -> Result<Vec<Values>> {
         let Interface { picture: name, values, map: takes, .. } = &self.interface;
         let order = self.options.channel_order.or(takes.is_some().then_some(ChannelOrder::Bgr));
@@ -227,7 +228,7 @@ impl Estimator {
         check_finite(values, network_size)?;
         let values = match kind {
             DepthKind::Metres => {
-                // One over almost nothing is beyond all numbers: no depth, as in the reference.
+                // The reciprocal of a tiny value overflows to infinity: no depth, as in the reference.
                 let metres = |inverse: f32| Some(1.0 / inverse).filter(|_| inverse > 0.0);
                 let metres = |inverse| metres(inverse).filter(|metres| metres.is_finite()).unwrap_or(0.0);
                 nearest_as_pytorch(values, network_size, size).into_iter().map(metres).collect()

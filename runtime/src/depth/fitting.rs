@@ -3,7 +3,7 @@
 use tileforge_contract::Extent;
 use tileforge_image::Size;
 
-/// The least length of the shorter side in the reference implementations, unless their user says another.
+/// The default of the least length of the shorter side in the reference implementations.
 pub(super) const INPUT_SIZE: u32 = 518;
 
 /// The reference's rule: the picture is scaled so that no side is below `input_size`, and each side is rounded to the
@@ -25,13 +25,13 @@ pub(super) fn network_size(picture: Size, input_size: u32, side: Extent) -> Size
 pub(super) struct Fitted {
     /// Which of the sizes.
     pub(super) index: usize,
-    /// The size is not the reference's for any input size: the picture's proportions change.
+    /// No input size gives this size by the reference's rule, so the picture's proportions change.
     pub(super) stretched: bool,
 }
 
-/// Which of the engine's sizes a picture gets: one that the reference's rule gives for some input size, the nearest to
-/// its default; otherwise the one with the nearest proportions, the largest of these. With `input_size`, only the size
-/// that the rule gives for it.
+/// Chooses one of the engine's sizes for a picture: a size that the reference's rule gives for some input size, with
+/// the input size nearest to the default. If there is none, the size with the nearest proportions; of several, the
+/// largest. With `input_size`, only the size that the rule gives for it.
 pub(super) fn fit(picture: Size, sizes: &[Size], input_size: Option<u32>, side: Extent) -> Option<Fitted> {
     let by_rule = |size: &Size, input_size: u32| network_size(picture, input_size, side) == *size;
     let indexed = || sizes.iter().enumerate();

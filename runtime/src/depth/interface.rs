@@ -1,4 +1,4 @@
-//! Which tensors of a contract are what.
+//! The roles of a contract's tensors.
 
 use tileforge_contract::{Contract, DepthUnit, Extent, Meaning, TensorSpec};
 

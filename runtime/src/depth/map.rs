@@ -20,7 +20,7 @@ pub struct MapOptions {
     /// Values are divided by this to give metres; `None`: by 1000 where they are whole numbers, by 1 where they are
     /// floats.
     pub scale: Option<f32>,
-    /// Larger distances, in metres, count as not measured.
+    /// Distances above this, in metres, count as not measured.
     pub maximum: f32,
 }
 
@@ -40,7 +40,7 @@ pub struct DepthMap {
     pub metres: Vec<f32>,
 }
 
-/// The values of a map's file, and whether they were whole numbers.
+/// The values of a map's file, and whether they were integers.
 struct Values {
     size: Size,
     values: Vec<f32>,
@@ -69,7 +69,7 @@ impl DepthMap {
         Ok(Self { size, metres: values.iter().map(|value| metres(value).unwrap_or(0.0)).collect() })
     }
 
-    /// One over each distance; `missing` where nothing was measured.
+    /// The reciprocal of each distance; `missing` where nothing was measured.
     pub(super) fn inverse(&self, missing: f32) -> Vec<f32> {
         self.metres.iter().map(|metres| if *metres > 0.0 { 1.0 / metres } else { missing }).collect()
     }
@@ -103,7 +103,7 @@ fn from_picture(path: &Path, limits: &Limits) -> Result<Values> {
     Ok(Values { size, values, whole: depth != Depth::Float })
 }
 
-/// The names of the channel that has the distances in EXR files of several channels.
+/// Possible names of the distance channel in EXR files of several channels.
 const EXR_CHANNELS: [&str; 4] = ["Z", "Y", "depth.Z", "Depth"];
 
 fn from_exr(path: &Path, limits: &Limits) -> Result<Values> {
@@ -112,7 +112,7 @@ fn from_exr(path: &Path, limits: &Limits) -> Result<Values> {
         let opened = tileforge_files::open(path).map(BufReader::new);
         opened.map_err(|source| Error::file(path, "open", source))
     };
-    // The header is read first: its size may be more than memory holds.
+    // The header is read first: the size that it claims may exceed the memory.
     let meta = exr::meta::MetaData::read_from_buffered(opened()?, false).map_err(damaged)?;
     let claimed = meta.headers.first().map_or(0, |header| {
         let size = header.layer_size;

@@ -8,8 +8,8 @@
 //! | `map` | [`DepthMap`], a sensor's measurements |
 //! | `estimate`, `colour_map` | [`Estimate`], what comes out, and its files |
 //!
-//! Pictures and maps are converted as the reference implementations convert them, so that their numbers are met:
-//! `infer.py` and `rgbddepth/dpt.py` of <https://github.com/Aedelon/rgbd-depth> for networks that take a map, and
+//! Pictures and maps are converted as in the reference implementations, to reproduce their values: `infer.py` and
+//! `rgbddepth/dpt.py` of <https://github.com/Aedelon/rgbd-depth> for networks that take a map, and
 //! `depth_anything_v2/dpt.py` of <https://github.com/DepthAnything/Depth-Anything-V2> for the others.
 
 mod colour_map;

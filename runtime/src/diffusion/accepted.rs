@@ -1,5 +1,4 @@
-//! A request that was accepted: its files are open, and everything that can be refused before a network runs was
-//! checked.
+//! A validated request with open files: it passed every check that is possible before a network runs.
 
 use tileforge_image::Size;
 
@@ -13,15 +12,15 @@ use super::texts::{TextEncoder, cut_off, pieces};
 use crate::error::Result;
 use crate::random::Noise;
 
-/// A request that was accepted, and how far its scheduler and its random numbers are.
+/// A validated request, with the state of its scheduler and its random numbers.
 pub(super) struct Accepted {
     pub(super) settings: Settings,
     pub(super) kind: GenerateKind,
-    /// Whether the network runs without the text, too.
+    /// Whether the network also runs without the text.
     pub(super) is_guided: bool,
-    /// Of the result, in pixels.
+    /// Size of the result in pixels.
     pub(super) size: Size,
-    /// How the picture that is given gets this size, if it has another one.
+    /// How the given picture is fitted to `size`, if it has another size.
     pub(super) resized: Option<Resized>,
     /// Columns and rows of a latent.
     pub(super) latent_size: Size,
@@ -29,20 +28,20 @@ pub(super) struct Accepted {
     pub(super) pieces: usize,
     /// Tokens of all pieces of a text.
     pub(super) tokens: usize,
-    /// What of the texts no encoder sees.
+    /// The parts of the texts that no encoder sees.
     pub(super) cut_off: Vec<CutOff>,
     pub(super) scheduler: Scheduler,
     /// The scheduler's class.
     pub(super) class: String,
     pub(super) random: Box<dyn Noise>,
-    /// What is shown on the way, and after how many steps each.
+    /// The preview callback, and the number of steps between two calls.
     pub(super) preview: Option<(usize, Preview)>,
-    /// Whether latents become pictures.
+    /// Whether latents are decoded to pictures.
     pub(super) decodes: bool,
 }
 
 impl Accepted {
-    /// Accepts a request to a pipeline of this family with this scheduler. Returns what its steps start from, too.
+    /// Validates a request to a pipeline of this family with this scheduler. Also returns the source of its steps.
     pub(super) fn new(
         request: GenerateRequest,
         networks: &Networks,
@@ -95,8 +94,8 @@ impl Accepted {
     }
 }
 
-/// Refuses what does not go together, or not with this network. `inpaints`: the network only fills masked parts.
-/// `noise`: noise is given.
+/// Refuses inputs that exclude each other or that this network does not take. `inpaints`: the network only fills
+/// masked parts. `noise`: the request gives noise.
 fn check_kind(kind: GenerateKind, settings: &Settings, inpaints: bool, noise: bool) -> Result<(), Error> {
     let problem = match kind {
         GenerateKind::TextToImage | GenerateKind::ImageToImage if inpaints => {
@@ -122,7 +121,7 @@ fn latent_size(size: Size, factor: usize) -> Result<Size, Error> {
     Err(Error::SizeMultiple { found: size, multiple: factor })
 }
 
-/// A scheduler before its first step, and its class: the one that was asked for, else the pipeline's.
+/// A scheduler before its first step, and its class: the requested one, else the pipeline's.
 fn new_scheduler(
     settings: &Settings,
     kind: GenerateKind,
@@ -149,7 +148,7 @@ fn most_pieces(settings: &Settings, encoders: &[TextEncoder]) -> Result<usize> {
     Ok(counts.into_iter().max().unwrap_or(1))
 }
 
-/// What of a request's texts no encoder sees.
+/// The parts of a request's texts that no encoder sees.
 pub(super) fn cut_off_of(settings: &Settings, networks: &Networks) -> Result<Vec<CutOff>> {
     let negative = settings.negative_prompt.as_ref().filter(|_| networks.is_guided(settings));
     let mut all = Vec::new();
@@ -160,7 +159,7 @@ pub(super) fn cut_off_of(settings: &Settings, networks: &Networks) -> Result<Vec
     Ok(all)
 }
 
-/// The size of the result, and how a picture gets it that has another one.
+/// The size of the result, and how a picture of another size is fitted to it.
 fn chosen_size(
     settings: &Settings,
     source: &StartingPoint,
@@ -182,7 +181,7 @@ fn chosen_size(
     Ok((size, resized))
 }
 
-/// The size that is most like a picture's: first in its proportions, then in its pixels.
+/// The known size nearest to a picture's: first by proportions, then by number of pixels.
 fn nearest(known: &[Size], picture: Size) -> Option<Size> {
     let proportions = |size: Size| (f64::from(size.width) / f64::from(size.height)).ln();
     let pixels = |size: Size| (size.pixels() as f64).ln();
@@ -217,7 +216,7 @@ mod tests {
             assert_eq!(chosen(&settings, picture, &known), (expected, crop(picture[0], picture[1])), "{picture:?}");
         }
         assert_eq!(chosen(&settings, [512, 512], &known), (SQUARE, None));
-        // What does not divide into latent pixels is little, and diffusers stretches it.
+        // The sides are few pixels above a multiple of the latent pixel; diffusers stretches this.
         let stretched = Resized { from: Size { width: 519, height: 512 }, fit: Fit::Stretch, asked_for: true };
         assert_eq!(chosen(&settings, [519, 512], &known), (SQUARE, Some(stretched)));
     }

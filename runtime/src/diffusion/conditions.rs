@@ -1,4 +1,4 @@
-//! The values of what the network is conditioned on: texts, and numbers about the picture.
+//! The values of the network's conditions: texts, and numbers about the picture.
 
 use tileforge_engine::{Roles, TextOutput};
 use tileforge_image::Size;
@@ -11,25 +11,25 @@ use super::texts::{Embedded, TextEncoder, embed};
 use crate::error::{Error as RuntimeError, Result};
 use crate::host::{Ticket, Values};
 
-/// How many numbers about the picture a network takes that is asked for a score: SDXL's refiner.
+/// How many numbers about the picture a network with an aesthetic score takes: SDXL's refiner.
 pub(super) const TIME_IDS_WITH_SCORE: usize = 5;
 
-/// What the conditions of a request are made of.
+/// The sources of a request's conditions.
 pub(super) struct Conditions<'c> {
     pub(super) settings: &'c Settings,
     pub(super) interface: &'c Interface,
     pub(super) encoders: &'c [TextEncoder],
     /// Pieces of each text.
     pub(super) pieces: usize,
-    /// Whether there are rows without the prompt, too.
+    /// Whether there are also rows without the prompt.
     pub(super) is_guided: bool,
     /// Without a negative prompt, its embeddings are zeros.
     pub(super) zeros_without_negative: bool,
-    /// Of the result, in pixels.
+    /// Size of the result in pixels.
     pub(super) size: Size,
 }
 
-/// A text, or what stands for the lack of one.
+/// A text, or the zeros in place of an absent one.
 struct Text<'t> {
     embedded: &'t Embedded,
     /// Its states and vectors are zeros.
@@ -38,7 +38,7 @@ struct Text<'t> {
 }
 
 impl Conditions<'_> {
-    /// The rows of the network: all pictures without the prompt, if there is guidance, and then all with it.
+    /// The rows of the network: with guidance, first all pictures without the prompt; then all pictures with it.
     pub(super) fn rows(&self, ticket: &Ticket) -> Result<Vec<Conditioned>> {
         let settings = self.settings;
         let embedded =
@@ -82,15 +82,15 @@ impl Conditions<'_> {
     }
 }
 
-/// SDXL's numbers about the picture: its height and width, where it is cut (nowhere), and either its height and width
-/// again or its score.
+/// SDXL's numbers about the picture: its height and width, the origin of the crop (0, 0), and either its height and
+/// width again or its score.
 fn time_ids(count: usize, size: Size, score: f64) -> Vec<f32> {
     let sides = [size.height as f32, size.width as f32];
     let last = if count == TIME_IDS_WITH_SCORE { vec![score as f32] } else { sides.to_vec() };
     [&sides[..], &[0.0, 0.0], &last].concat()
 }
 
-/// Checks that the text encoders give what the network takes.
+/// Checks that the text encoders have the outputs that the network takes.
 pub(super) fn check_texts(interface: &Interface, roles: &Roles, texts: &[TextEncoder]) -> Result<(), Error> {
     let mismatch = |expected: String, found: String| {
         let part = texts.iter().map(|text| text.part.as_str()).collect::<Vec<_>>().join(", ");

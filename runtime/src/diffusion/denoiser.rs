@@ -1,4 +1,4 @@
-//! The network that takes noise away, and what it is conditioned on.
+//! The denoising network and its conditions.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub(super) type Conditioned = BTreeMap<String, Values>;
 /// A latent's size, and the tokens of its texts.
 type Shape = (Size, usize);
 
-/// The network, and which of its tensors is what.
+/// The network, and the roles of its tensors.
 pub(super) struct Denoiser {
     network: Network,
     pub(super) interface: Interface,
@@ -43,7 +43,7 @@ impl Denoiser {
         self.interface.channels[1] > 0
     }
 
-    /// Where it runs.
+    /// The devices and providers it is placed on.
     pub(super) fn location(&self) -> Location<'_> {
         self.network.location()
     }
@@ -153,7 +153,7 @@ impl Steps<'_> {
         made.into_iter().map(prediction).collect()
     }
 
-    /// How many runs a step takes alone.
+    /// How many runs a step needs if no other request shares them.
     pub(super) fn runs(&self) -> usize {
         self.group.runs(self.conditions.len())
     }

@@ -1,4 +1,4 @@
-//! What can be wrong with a diffusion pipeline, or with what is asked of it.
+//! Errors of a diffusion pipeline, or of a request to it.
 
 use tileforge_image::Size;
 

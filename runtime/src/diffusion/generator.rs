@@ -33,10 +33,10 @@ const SCHEDULER: &str = "scheduler/scheduler_config.json";
 pub struct GeneratorOptions {
     /// Where the parts run.
     pub placement: Placement,
-    /// Pixels by which tiles overlap where a picture is larger than the autoencoder's graphs; `None`: a quarter of the
+    /// Overlap of tiles in pixels, if a picture is larger than the autoencoder's graphs; `None`: a quarter of the
     /// tile.
     pub overlap: Option<u32>,
-    /// The sessions of a part are closed when it is done, so that only one part is in memory at a time.
+    /// Closes the sessions of a part when it is done, so that only one part is in memory at a time.
     pub low_memory: bool,
 }
 
@@ -57,10 +57,10 @@ impl std::fmt::Debug for Generator {
 }
 
 impl Generator {
-    /// A generator for an engine, each part on the best provider that fits this box.
+    /// A generator for an engine, each part on the best provider that fits this machine.
     ///
     /// # Errors
-    /// A part or a file is missing, parts do not fit together, or those of
+    /// A part or a file is missing, parts do not fit together, or the errors of
     /// [`Ladder::new`](tileforge_session::Ladder::new).
     pub fn new(host: &Host, pipeline: &Pipeline, options: GeneratorOptions) -> Result<Self> {
         let roles = pipeline.roles();
@@ -94,7 +94,7 @@ impl Generator {
         }
         let family = match diffusion {
             Some(diffusion) => Family::of_class(&diffusion.class),
-            // Only the network tells it.
+            // An engine that names no class: the network's inputs decide.
             None if numbers.is_some() => Family::StableDiffusionXl,
             None => Family::StableDiffusion,
         };
@@ -108,12 +108,12 @@ impl Generator {
         })
     }
 
-    /// What it does where it is told nothing else.
+    /// The pipeline's default settings.
     pub fn settings(&self, prompt: impl Into<String>, kind: GenerateKind) -> Settings {
         Settings::new(prompt, kind, self.family)
     }
 
-    /// The scheduler's class, where a request asks for no other.
+    /// The class of the default scheduler.
     pub fn scheduler(&self) -> &str {
         self.scheduler.class()
     }
@@ -123,7 +123,7 @@ impl Generator {
         self.networks.sizes()
     }
 
-    /// What of these settings' texts is too long for the text encoders. No session is opened for it.
+    /// The parts of these settings' texts that are too long for the text encoders. Opens no session.
     ///
     /// # Errors
     /// A text cannot be read.
@@ -131,7 +131,8 @@ impl Generator {
         cut_off_of(settings, &self.networks)
     }
 
-    /// Where the network's sessions run, and how long those of all parts took to open so far.
+    /// The devices and providers of the network's sessions, and how long the sessions of all parts took to open so
+    /// far.
     pub fn location(&self) -> Location<'_> {
         let Networks { texts, denoiser, encoder, decoder } = &self.networks;
         let texts = texts.iter().map(|text| text.location().opening).sum::<Duration>();
@@ -146,7 +147,7 @@ impl Generator {
         self.networks.denoiser.inpaints()
     }
 
-    /// Threads of each session on the CPU; `None`: those that ONNX Runtime takes for one session.
+    /// Threads of each session on the CPU; `None`: ONNX Runtime's default for one session.
     pub fn threads(&self) -> Option<usize> {
         self.networks.denoiser.threads()
     }
@@ -195,7 +196,7 @@ impl Generator {
         Ok(Generated { pictures, latents, statistics })
     }
 
-    /// What the network is conditioned on, one row for each of its batch.
+    /// The network's conditions, one for each row of its batch.
     fn encode_prompt(&self, accepted: &Accepted, ticket: &Ticket) -> Result<Vec<Conditioned>> {
         let conditions = Conditions {
             settings: &accepted.settings,
@@ -213,7 +214,7 @@ impl Generator {
         Ok(rows)
     }
 
-    /// What the first step starts from.
+    /// The initial latents of the first step.
     fn prepare_latents(
         &self,
         accepted: &mut Accepted,
@@ -233,7 +234,7 @@ impl Generator {
         Ok(prepared)
     }
 
-    /// Takes the noise away from `prepared.sample`, step by step.
+    /// Denoises `prepared.sample`, step by step.
     fn denoise(
         &self,
         accepted: &mut Accepted,
@@ -279,7 +280,7 @@ impl Generator {
         Ok(Denoised { evaluations, runs, assigned })
     }
 
-    /// Shows the first picture as the network sees it after a step.
+    /// Passes the preview of the first picture, as the network predicts it after a step, to the callback.
     fn show(&self, accepted: &mut Accepted, seen: &[f64], done: usize, reply: &Reply<Generated>) -> Result<()> {
         let Some((_, show)) = &mut accepted.preview else { return Ok(()) };
         let first = self.latents(seen, accepted.size, accepted.latent_size).into_iter().next();
@@ -288,8 +289,8 @@ impl Generator {
         show(done, &picture)
     }
 
-    /// The pictures of latents, with the pixels of `original` outside of its mask, and the tiles that each was decoded
-    /// in.
+    /// The pictures of latents, with the pixels of `original` outside of its mask, and the number of tiles that each
+    /// was decoded in.
     fn decode(
         &self,
         latents: &[Latent],
@@ -327,7 +328,7 @@ impl Generator {
         each.map(latent).collect()
     }
 
-    /// The picture of a latent, and the tiles that it was decoded in.
+    /// The picture of a latent, and the number of tiles that it was decoded in.
     fn decoded(&self, latent: &Latent, reply: &Reply<Generated>) -> Result<(Pixels, u64)> {
         let mut picture = None;
         let watch = Watch { began: Instant::now(), ticket: reply.ticket(), progress: &|_, _| () };
@@ -355,7 +356,7 @@ impl Task for Generator {
     type Output = Generated;
 
     fn places(&self) -> usize {
-        // As many as fill the network's largest run, and one whose texts or picture are being coded.
+        // Enough to fill the network's largest run on each stream, plus one whose texts or picture are being coded.
         self.networks.denoiser.rows() + 1
     }
 

@@ -1,4 +1,4 @@
-//! The prediction of a step, and how those with and without the text become one.
+//! The prediction of a step: combines the predictions with and without the text.
 
 use super::denoiser::Steps;
 use super::settings::Settings;
@@ -7,7 +7,7 @@ use crate::error::Result;
 /// One step of all pictures.
 pub(super) struct Step<'s> {
     pub(super) settings: &'s Settings,
-    /// Whether there are rows without the text, too.
+    /// Whether there are also rows without the text.
     pub(super) is_guided: bool,
     pub(super) timestep: f32,
     /// `[pictures, channels, height, width]`.
@@ -17,7 +17,7 @@ pub(super) struct Step<'s> {
 }
 
 impl Step<'_> {
-    /// The network's prediction for all pictures, guided if that is asked for.
+    /// The network's prediction for all pictures, with guidance if requested.
     pub(super) fn predicted(&self, steps: &Steps<'_>) -> Result<Vec<f32>> {
         let count = self.settings.count;
         let length = self.input.len() / count;
@@ -44,8 +44,8 @@ fn guided(unconditional: &[f32], conditional: &[f32], scale: f32) -> Vec<f32> {
     unconditional.iter().zip(conditional).map(|(without, with)| without + scale * (with - without)).collect()
 }
 
-/// Gives the guided prediction of one picture a share of the deviation that the conditional one has, against
-/// overexposure (section 3.4 of Lin and others 2023, <https://arxiv.org/abs/2305.08891>).
+/// Moves the standard deviation of one picture's guided prediction towards that of the conditional one by `share`,
+/// against overexposure (section 3.4 of Lin and others 2023, <https://arxiv.org/abs/2305.08891>).
 fn rescale(guided: &mut [f32], conditional: &[f32], share: f64) {
     let ratio = deviation(conditional) / deviation(guided);
     let factor = (share * ratio + 1.0 - share) as f32;

@@ -1,9 +1,9 @@
-//! Which tensors of a denoiser are what, by the meanings in its contract.
+//! The roles of a denoiser's tensors, by the meanings in its contract.
 
 use tileforge_contract::{Axis, Contract, DataType, Embedding, Meaning, TensorSpec};
 use tileforge_engine::{Roles, TextOutput};
 
-/// The tensors of a network that takes noise away.
+/// The tensors of a denoising network.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Interface {
     /// In the contract's order.
@@ -29,27 +29,27 @@ pub(super) enum Input {
 pub(super) struct Condition {
     /// The input's name.
     pub(super) input: String,
-    /// Whether its elements are whole numbers.
+    /// Whether its elements are integers.
     pub(super) is_whole: bool,
     pub(super) on: On,
 }
 
-/// What an input is conditioned on.
+/// The condition that an input takes.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum On {
     /// A state for each token, of this width: these outputs of text encoders, side by side.
     States { outputs: Vec<TextOutput>, width: usize },
     /// A vector for the whole text, of this width: these outputs of text encoders, side by side.
     Vector { outputs: Vec<TextOutput>, width: usize },
-    /// Which tokens are the text's.
+    /// The mask of the text's tokens.
     Mask,
-    /// How many tokens are the text's.
+    /// The number of the text's tokens.
     Length,
     /// This many numbers about the picture.
     TimeIds(usize),
     /// The guidance scale.
     Guidance,
-    /// What a control network adds. Pipelines have none, so it is zeros, which change nothing.
+    /// The residuals of a control network. Pipelines have none, so they are zeros, which change nothing.
     Residual,
 }
 
@@ -86,12 +86,12 @@ impl Interface {
             .filter_map(|input| if let Input::Condition(condition) = input { Some(condition) } else { None })
     }
 
-    /// How many numbers about the picture it takes; `None` for those that take none.
+    /// How many numbers about the picture it takes; `None` if it takes none.
     pub(super) fn time_ids(&self) -> Option<usize> {
         self.conditions().find_map(|condition| if let On::TimeIds(count) = condition.on { Some(count) } else { None })
     }
 
-    /// Whether it follows the text in one evaluation, by a guidance scale that it is given.
+    /// Whether it takes the guidance scale as an input, so that one evaluation is enough.
     pub(super) fn takes_guidance(&self) -> bool {
         self.conditions().any(|condition| condition.on == On::Guidance)
     }
@@ -99,7 +99,7 @@ impl Interface {
 
 /// What an input is conditioned on; `None` if it has another meaning.
 fn condition(spec: &TensorSpec, roles: &Roles) -> Option<Condition> {
-    // Without any, the parts do not fit together, and the check of the texts says how.
+    // If there are none, the parts do not fit together; the check of the texts reports how.
     let outputs = || roles.conditions.get(&spec.name).cloned().unwrap_or_default();
     let on = match (&spec.meaning, spec.axes.as_slice()) {
         (Meaning::Embedding { from: Embedding::Context }, [Axis::Batch, Axis::Tokens(_), Axis::Channels(width)]) => {
@@ -210,7 +210,7 @@ mod tests {
         let vector = Meaning::Embedding { from: Embedding::Pooled };
         for other in [
             TensorSpec::new("y", [Axis::Batch], Meaning::Values),
-            // Meanings that are known, with axes that nothing fills.
+            // Known meanings with axes that no condition fills.
             TensorSpec::new("y", [Axis::Batch, Axis::Fixed(2)], Meaning::Guidance { range: [1.0, 2.0] }),
             TensorSpec::new("y", [Axis::Batch, Axis::Fixed(7)], Meaning::TimeIds),
             TensorSpec::new("y", [Axis::Batch, Axis::Channels(5), Axis::Fixed(2)], vector),

@@ -3,20 +3,20 @@
 //! | module | holds |
 //! |---|---|
 //! | [`schedulers`] | from noise to a picture in steps, as diffusers does it |
-//! | [`prompt`] | how much each part of a text counts, as users write it |
+//! | [`prompt`] | prompt weights: how much each part of a text counts |
 //! | [`tokenizer`] | texts to tokens, as transformers does it |
 //! | `generator` | [`Generator`], the task of a [`Service`](crate::host::Service) |
-//! | `settings`, `request` | what is asked, and what it becomes |
-//! | `accepted` | a request whose files are open, and of which nothing can be refused any more before it runs |
-//! | `source` | what a request gives to start from: noise, a latent, a picture, a picture with a mask |
+//! | `settings`, `request` | a request's settings, and its result |
+//! | `accepted` | a validated request with open files |
+//! | `source` | the start of a request: noise, a latent, a picture, or a picture with a mask |
 //! | `texts` | texts to states of the text encoders |
-//! | `conditions` | the values of these states, and of what else the network is conditioned on |
+//! | `conditions` | the values of the network's conditions: these states, and numbers about the picture |
 //! | `networks` | the networks of a pipeline |
 //! | `start` | what the first step starts from: latents and noise |
-//! | `interface` | which of the network's tensors is what |
+//! | `interface` | the roles of the network's tensors |
 //! | `denoiser` | the network in one step |
-//! | `guidance` | the predictions with and without the text become one |
-//! | `quote` | texts of files and people in messages |
+//! | `guidance` | combines the predictions with and without the text |
+//! | `quote` | quotes texts of files and users in messages |
 
 mod accepted;
 mod conditions;

@@ -16,7 +16,7 @@ pub(super) struct Networks {
 }
 
 impl Networks {
-    /// Whether the network runs without the text, too. One that takes the guidance scale needs no second run.
+    /// Whether the network also runs without the text. A network that takes the guidance scale needs no second run.
     pub(super) fn is_guided(&self, settings: &Settings) -> bool {
         settings.guidance > 1.0 && !self.denoiser.interface.takes_guidance()
     }

@@ -1,4 +1,4 @@
-//! How much each part of a text counts, in the form in which most users write it: that of AUTOMATIC1111's web UI.
+//! Prompt weights: how much each part of a text counts, in the syntax of AUTOMATIC1111's web UI.
 //!
 //! | written | counts |
 //! |---|---|
@@ -7,8 +7,8 @@
 //! | `[red]` | 1 ⁄ 1.1 times |
 //! | `\(`, `\)`, `\[`, `\]`, `\\` | the character itself |
 //!
-//! Brackets that are not closed end with the text, and those that were not opened stand for themselves. Reference:
-//! `parse_prompt_attention` of AUTOMATIC1111 1.10. It also drops a lone backslash, which stands for itself here.
+//! Unclosed brackets end with the text. Closing brackets without an opening one are literal. Reference:
+//! `parse_prompt_attention` of AUTOMATIC1111 1.10. It also drops a lone backslash, which is literal here.
 
 use std::ops::Range;
 
@@ -16,9 +16,9 @@ use super::quote::quoted;
 
 /// What round brackets multiply by, and square ones divide by.
 const EMPHASIS: f64 = 1.1;
-/// The largest weight. Beyond, pictures have been noise for long.
+/// The largest weight. Pictures are noise far below it.
 const MOST_WEIGHT: f64 = 100.0;
-/// The most brackets of one kind that are open together: with more, every weight is too large or too small.
+/// The most nested brackets of one kind: with more, every weight is too large or too small.
 const MOST_DEPTH: usize = 64;
 /// Tags that name weights of other files.
 const TAGS: [&str; 3] = ["lora", "lyco", "hypernet"];
@@ -30,7 +30,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A weight that is no number, or too large.
+    /// A weight that is not a number, or out of range.
     #[error("the weight of {found:?} is no number from −{MOST_WEIGHT} to {MOST_WEIGHT}")]
     Weight {
         /// The part of the text.
@@ -64,7 +64,7 @@ pub enum Error {
 pub struct Part {
     /// The text, without brackets.
     pub text: String,
-    /// 1 is as much as without brackets.
+    /// Its weight; 1 without brackets.
     pub weight: f64,
 }
 
@@ -74,7 +74,7 @@ impl Part {
     }
 }
 
-/// A text with its brackets as a part of it.
+/// A text with literal brackets: one part of weight 1.
 pub fn literal(text: &str) -> Vec<Part> {
     vec![Part::new(text, 1.0)]
 }
@@ -82,8 +82,8 @@ pub fn literal(text: &str) -> Vec<Part> {
 /// The parts of a text. Neighbours of the same weight are one part, so a text without brackets is one part of weight 1.
 ///
 /// # Errors
-/// A weight beyond ±100, more than 64 open brackets, or something that other programs know and that is not supported
-/// here: texts that change between the steps (`[red:blue:0.5]`, `[red|blue]`) and tags of files (`<lora:name:1>`).
+/// A weight beyond ±100, more than 64 open brackets, or syntax of other programs that is not supported here: texts
+/// that change between the steps (`[red:blue:0.5]`, `[red|blue]`) and tags of files (`<lora:name:1>`).
 pub fn parse(text: &str) -> Result<Vec<Part>> {
     refuse_tags(text)?;
     let mut parser = Parser { text, parts: Vec::new(), round: Vec::new(), square: Vec::new() };
@@ -111,7 +111,7 @@ struct Parser<'t> {
 }
 
 impl<'t> Parser<'t> {
-    /// Takes what begins with this character, and returns the text behind it.
+    /// Parses the element that begins with this character, and returns the text after it.
     fn take(&mut self, character: char, rest: &'t str) -> Result<&'t str> {
         let at = self.text.len() - rest.len();
         let behind = &rest[character.len_utf8()..];
@@ -150,7 +150,7 @@ impl<'t> Parser<'t> {
     }
 
     fn push(&mut self, text: &str) {
-        // A bracket that is open begins with a part of its own.
+        // The text after an opening bracket starts a new part.
         let begins = [&self.round, &self.square]
             .iter()
             .any(|open| open.last().is_some_and(|open| open.part == self.parts.len()));
@@ -211,7 +211,7 @@ impl<'t> Parser<'t> {
     }
 }
 
-/// A weight with its bracket, as in `: 1.4)`: the number, and how long all of it is.
+/// A weight with its bracket, as in `: 1.4)`: the number, and the length of the whole.
 fn weight(text: &str) -> Option<(&str, usize)> {
     let behind = text.strip_prefix(':')?;
     let number = behind.trim_start();

@@ -1,4 +1,4 @@
-//! Texts of files and people in messages.
+//! Quotes texts of files and users in messages.
 
 /// As much of a text as a message shows.
 pub(super) fn quoted(text: &str) -> String {

@@ -1,4 +1,4 @@
-//! A request to a pipeline, and what it becomes.
+//! A request to a pipeline, and its result.
 
 use serde::Serialize;
 use tileforge_image::Size;
@@ -14,14 +14,14 @@ use crate::pixels::Pixels;
 pub enum Start {
     /// A picture.
     Picture(Pixels),
-    /// A latent, as another network left it or an encoder made it.
+    /// A latent, from another network or from an encoder.
     Latent(Latent),
 }
 
 type Deferred<T> = Box<dyn FnOnce() -> Result<T> + Send>;
 pub(super) type Preview = Box<dyn FnMut(usize, &Pixels) -> Result<()> + Send>;
 
-/// What is asked of a pipeline. What is given by functions is opened when the request's turn comes, on another thread.
+/// A request to a pipeline. Its functions are called when its turn comes, on another thread.
 pub struct GenerateRequest {
     pub(super) settings: Settings,
     pub(super) start: Option<Deferred<Start>>,
@@ -49,31 +49,31 @@ impl GenerateRequest {
         Self { start: Some(Box::new(open)), ..self }
     }
 
-    /// Makes the white part of a mask of the picture's size anew, and nothing else.
+    /// Regenerates only the white part of a mask. The mask has the picture's size.
     #[must_use]
     pub fn with_mask(self, open: impl FnOnce() -> Result<Pixels> + Send + 'static) -> Self {
         Self { mask: Some(Box::new(open)), ..self }
     }
 
-    /// Starts from this noise, of deviation 1, instead of noise that is drawn.
+    /// Starts from this noise, of deviation 1, instead of drawn noise.
     #[must_use]
     pub fn with_noise(self, open: impl FnOnce() -> Result<Latent> + Send + 'static) -> Self {
         Self { noise: Some(Box::new(open)), ..self }
     }
 
-    /// Gives what is there of the first picture to `show` after every so many steps, with the steps that are done.
+    /// Calls `show` after every `every` steps with the number of finished steps and a preview of the first picture.
     #[must_use]
     pub fn with_preview(self, every: usize, show: impl FnMut(usize, &Pixels) -> Result<()> + Send + 'static) -> Self {
         Self { preview: Some((every.max(1), Box::new(show))), ..self }
     }
 
-    /// Gives the latents alone.
+    /// Returns only the latents.
     #[must_use]
     pub fn without_pictures(self) -> Self {
         Self { decodes: false, ..self }
     }
 
-    /// What is asked for.
+    /// The kind of the request.
     pub fn kind(&self) -> GenerateKind {
         match (&self.start, &self.mask) {
             (None, None) => GenerateKind::TextToImage,
@@ -83,7 +83,7 @@ impl GenerateRequest {
     }
 }
 
-/// What a request became.
+/// The result of a request.
 #[derive(Clone, Debug)]
 pub struct Generated {
     /// The pictures; none if only latents were asked for.
@@ -105,13 +105,13 @@ pub struct GenerateStatistics {
     pub latent_size: Size,
     /// The scheduler's class.
     pub scheduler: String,
-    /// Evaluations of the network for each picture, without those of the guidance.
+    /// Evaluations of the network for each picture; the second evaluation for guidance does not count.
     pub evaluations: usize,
     /// Runs of the network in each evaluation.
     pub runs: usize,
     /// The parts of the texts that were too long for the text encoders.
     pub cut_off: Vec<CutOff>,
-    /// How the picture that was given got this size, if it had another one.
+    /// How the given picture was fitted to this size, if it had another one.
     pub resized: Option<Resized>,
     /// Tiles that each picture was decoded in.
     pub tiles: u64,
@@ -126,7 +126,7 @@ pub struct GenerateStatistics {
 pub struct CutOff {
     /// Which text.
     pub of: Text,
-    /// What of it no encoder sees.
+    /// The part that no encoder sees.
     pub rest: String,
 }
 
@@ -156,7 +156,7 @@ pub struct Resized {
     pub from: Size,
     /// How it was fitted.
     pub fit: Fit,
-    /// The request names the size, or it is the picture's own but for what does not divide into latent pixels.
+    /// The request names the size, or it is the picture's own size, rounded down to whole latent pixels.
     pub asked_for: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What is asked of a pipeline.
+//! The settings of a request to a pipeline.
 
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -16,7 +16,7 @@ pub enum GenerateKind {
     TextToImage,
     /// From a picture with noise in it.
     ImageToImage,
-    /// From a picture of which a masked part is made anew.
+    /// From a picture; a masked part of it is regenerated.
     Inpainting,
 }
 
@@ -74,13 +74,13 @@ impl RandomNumbers {
     }
 }
 
-/// How a picture becomes one of another size.
+/// How a picture is fitted to another size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Fit {
-    /// All of it, with other proportions: diffusers' `resize_mode="default"`.
+    /// The whole picture, stretched: diffusers' `resize_mode="default"`.
     Stretch,
-    /// Its middle, with its own proportions.
+    /// The middle of the picture, with unchanged proportions.
     Crop,
 }
 
@@ -103,9 +103,9 @@ fn without_weights() -> bool {
 /// The version of [`Settings`] that this release writes.
 const VERSION: u32 = 1;
 
-/// Which version of [`Settings`] the values are of. They are always of the newest one: what an older release has
-/// written is read as it meant it, and what a newer one has written is refused, because this release might make another
-/// picture of it. Settings without a version are of releases that wrote none.
+/// The version of [`Settings`]; in memory always the newest. Settings from an older release are read with their old
+/// meaning. Settings from a newer release are refused, because this release might make another picture of them.
+/// Settings without a version come from releases that wrote none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SettingsVersion;
 
@@ -127,68 +127,68 @@ impl<'de> Deserialize<'de> for SettingsVersion {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
-    /// What the other values mean.
+    /// The version, which decides the meaning of the other values.
     #[serde(default)]
     pub version: SettingsVersion,
     /// What is to be seen.
     pub prompt: String,
-    /// What is not to be seen. `None` is not always the same as an empty text: SDXL's pipelines take zeros then.
+    /// What is not to be seen. `None` can differ from an empty text: SDXL's pipelines then use zeros.
     pub negative_prompt: Option<String>,
     /// Steps from pure noise to the picture.
     pub steps: usize,
-    /// How much the text counts. Up to 1, the network runs without the negative prompt. Networks that take this number
-    /// as an input always do.
+    /// The guidance scale: how much the text counts. With a scale up to 1, the network runs without the negative
+    /// prompt. Networks that take the scale as an input always run without it.
     pub guidance: f64,
-    /// How much of the guided prediction's deviation becomes that of the conditional one, 0 to 1.
+    /// How far the guided prediction's deviation moves to the conditional one's, 0 to 1.
     pub guidance_rescale: f64,
-    /// How far a picture is changed, 0 to 1; of no effect without a picture.
+    /// How much a picture is changed, 0 to 1; has no effect without a picture.
     pub strength: f64,
     /// Noise that DDIM and TCD add in each step, 0 to 1.
     pub eta: f64,
-    /// Of the random numbers.
+    /// The seed of the random numbers.
     pub seed: u64,
-    /// Who draws the random numbers.
+    /// The generator of the random numbers.
     pub random_numbers: RandomNumbers,
-    /// Width and height. `None`: those of the picture, or the nearest that the engine makes; without a picture, the
+    /// Width and height. `None`: the picture's size, or the nearest size that the engine makes; without a picture, the
     /// engine's largest.
     pub size: Option<Size>,
-    /// How a picture of another size is fitted. `None`: stretched to `size`, as in diffusers; cropped to a size that
-    /// the engine has in place of the picture's.
+    /// How a picture of another size is fitted. `None`: stretched if `size` is set, as in diffusers; cropped if the
+    /// engine's nearest size replaces the picture's.
     pub fit: Option<Fit>,
     /// How many pictures are made together, from one seed.
     pub count: usize,
     /// The scheduler's class in diffusers, or a sampler's name in other programs, such as `euler_a`; `None`: the
     /// engine's.
     pub scheduler: Option<String>,
-    /// Texts that are too long are taken in pieces, instead of being cut off.
+    /// Long texts are encoded in pieces instead of being cut off.
     pub long_prompt: bool,
-    /// Brackets are a part of the texts, as in diffusers, and no weights ([`prompt`](super::prompt)). Pictures of
-    /// releases that had no weights do not say it, and were made so.
+    /// Brackets are literal, as in diffusers, and not weights ([`prompt`](super::prompt)). Settings from releases
+    /// without weights lack this value; it is then true.
     #[serde(default = "without_weights")]
     pub literal_prompt: bool,
-    /// Where another network goes on, 0 to 1 (`denoising_end` of SDXL's base).
+    /// Where another network continues, 0 to 1 (`denoising_end` of SDXL's base).
     pub end: f64,
     /// Where another network stopped, 0 to 1 (`denoising_start` of SDXL's refiner).
     pub start: Option<f64>,
-    /// The score of the picture that SDXL's refiner is asked for.
+    /// The aesthetic score that SDXL's refiner aims at.
     pub aesthetic_score: f64,
-    /// The score of what it is to stay away from.
+    /// The aesthetic score that it avoids.
     pub negative_aesthetic_score: f64,
-    /// The picture outside of the mask is that which was given, pixel for pixel.
+    /// The result outside of the mask equals the given picture, pixel for pixel.
     pub keep_unmasked: bool,
 }
 
-/// Steps where nothing else is asked for, as in diffusers.
+/// The default number of steps, as in diffusers.
 const STEPS: usize = 50;
 /// The same for latent consistency models.
 const STEPS_OF_CONSISTENCY: usize = 4;
 /// As in diffusers.
 const SCORES: [f64; 2] = [6.0, 2.5];
-/// More pictures than anybody waits for.
+/// The most pictures of one request.
 const MOST_PICTURES: usize = 1024;
 
 impl Settings {
-    /// What diffusers' pipelines of a family do where they are told nothing else.
+    /// The default settings of diffusers' pipelines of a family.
     pub fn new(prompt: impl Into<String>, kind: GenerateKind, family: Family) -> Self {
         let (steps, guidance, strength) = match (family, kind) {
             (Family::StableDiffusion, GenerateKind::TextToImage) => (STEPS, 7.5, 1.0),
@@ -230,7 +230,7 @@ impl Settings {
         Reading { long: self.long_prompt, literal: self.literal_prompt }
     }
 
-    /// Checks the numbers that no scheduler checks. A request is checked before it is served, too.
+    /// Checks the numbers that no scheduler checks. Every request is also checked before it is served.
     ///
     /// # Errors
     /// [`Error::Range`]
@@ -274,7 +274,7 @@ mod tests {
         let settings = Settings::new("a fox", GenerateKind::TextToImage, Family::StableDiffusion);
         assert!(serde_json::to_string(&settings).unwrap().starts_with("{\"version\":1,"));
         assert_eq!(changed(|_| ()).unwrap(), settings);
-        // Releases that wrote no version, and before them, those that knew no weights of words.
+        // Settings from releases that wrote no version, and from earlier releases without prompt weights.
         let old = changed(|values| drop(values.remove("version"))).unwrap();
         assert_eq!(old, settings);
         let oldest = changed(|values| values.retain(|name, _| !["version", "literal_prompt"].contains(&name.as_str())));

@@ -1,4 +1,4 @@
-//! What a request gives to start from, opened and checked.
+//! The start of a request, opened and checked.
 
 use tileforge_image::Size;
 
@@ -10,13 +10,13 @@ use crate::pixels::Pixels;
 
 /// What the steps start from.
 pub(super) enum StartingPoint {
-    /// Noise of deviation 1; `None`: it is drawn.
+    /// Noise of deviation 1; `None`: the noise is drawn.
     Noise(Option<Latent>),
     /// A picture, to which noise is added.
     Picture(Pixels),
-    /// The same of a latent, or one with noise in it, as another network left it.
+    /// A latent, to which noise is added, or which already has noise from another network.
     Latent(Latent),
-    /// A picture, and a mask of its size, which is white where the picture is made anew.
+    /// A picture, and a mask of its size; the white part is regenerated.
     Masked { picture: Pixels, mask: Pixels },
 }
 
@@ -36,7 +36,7 @@ impl StartingPoint {
         }
     }
 
-    /// The size of the result, in pixels, where the request names none. `factor` is that of the autoencoder.
+    /// The size of the result in pixels, if the request names none. `factor` is the autoencoder's.
     pub(super) fn size(&self, factor: usize) -> Option<Size> {
         match self {
             Self::Noise(latent) => latent.as_ref().map(|latent| pixels_of(latent.size, factor)),
@@ -57,7 +57,7 @@ impl StartingPoint {
         }
     }
 
-    /// Checks that the networks can start from it. Their latents have this many channels and this size.
+    /// Checks that the networks can start from it: their latents have this many channels and this size.
     pub(super) fn check(
         &self,
         settings: &Settings,
@@ -83,7 +83,7 @@ impl StartingPoint {
     }
 }
 
-/// Checks that a latent is one that the network takes: that of a picture, with this many channels and this size.
+/// Checks that the network takes a latent: a picture's, with this many channels and this size.
 pub(super) fn check_latent(what: &'static str, latent: &Latent, channels: usize, size: Size) -> Result<(), Error> {
     let text = |channels: usize, size: Size, frames: Option<usize>| {
         let frames = frames.map_or(String::new(), |frames| format!(" and {frames} frames"));
@@ -137,7 +137,7 @@ mod tests {
         assert_eq!(StartingPoint::Noise(None).size(FACTOR), None);
         assert_eq!(StartingPoint::Noise(Some(latent(4, EIGHT))).size(FACTOR), Some(Size { width: 64, height: 64 }));
         assert_eq!(StartingPoint::Latent(latent(4, EIGHT)).size(FACTOR), Some(Size { width: 64, height: 64 }));
-        // What does not divide into latent pixels is left out, as in diffusers.
+        // The remainder beyond whole latent pixels is left out, as in diffusers.
         assert_eq!(StartingPoint::Picture(picture(81, 70)).size(FACTOR), Some(Size { width: 80, height: 64 }));
     }
 

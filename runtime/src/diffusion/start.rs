@@ -1,5 +1,5 @@
-//! What the first step starts from, made of what a request gives. Random numbers are drawn in the order of diffusers'
-//! pipelines: of the picture's latent, of the noise, of the masked picture's latent.
+//! Prepares the latents of the first step from a request's source. Random numbers are drawn in the order of diffusers'
+//! pipelines: for the picture's latent, the noise, the masked picture's latent.
 
 use std::time::Instant;
 
@@ -14,16 +14,16 @@ use crate::error::{Error as RuntimeError, Result};
 use crate::host::Ticket;
 use crate::pixels::{Pixels, nearest_as_pytorch};
 
-/// The grey that masked pixels become: 0 between −1 and 1.
+/// The grey of masked pixels: 0 in the range from −1 to 1.
 const MASKED: f32 = 0.5;
 
-/// What the first step starts from.
+/// The inputs of the first step.
 pub(super) struct Prepared {
     /// `[pictures, channels, height, width]`.
     pub(super) sample: Vec<f64>,
-    /// Where the picture is known, for networks that do not take a mask.
+    /// The known part of the picture, for networks that do not take a mask.
     pub(super) known: Option<Known>,
-    /// The mask and the masked picture's latent, which go into the network behind each sample.
+    /// The mask and the masked picture's latent, appended to each sample as input channels.
     pub(super) extra: Vec<f32>,
     /// The picture and its mask in the size of the result.
     pub(super) original: Option<Original>,
@@ -39,14 +39,14 @@ impl Prepared {
 pub(super) struct Known {
     /// `[channels, height, width]`.
     latent: Vec<f64>,
-    /// `[height, width]`: 1 where the picture is made anew.
+    /// `[height, width]`: 1 where the picture is regenerated.
     mask: Vec<f32>,
     /// `[pictures, channels, height, width]`.
     noise: Vec<f32>,
 }
 
 impl Known {
-    /// Puts the known part, with as much noise as the sample has, into the sample.
+    /// Writes the known part into the sample, with the sample's noise level.
     pub(super) fn restore(&self, scheduler: &Scheduler, sample: &mut [f64]) -> Result<(), Error> {
         let pictures = sample.chunks_exact_mut(self.latent.len()).zip(self.noise.chunks_exact(self.latent.len()));
         for (sample, noise) in pictures {
@@ -59,7 +59,7 @@ impl Known {
     }
 }
 
-/// A picture, of which a part is made anew.
+/// A picture of which a part is regenerated.
 pub(super) struct Original {
     picture: Pixels,
     /// `[height, width]`.
@@ -67,7 +67,7 @@ pub(super) struct Original {
 }
 
 impl Original {
-    /// Puts the picture's pixels outside of the mask into another picture of its size.
+    /// Copies the picture's pixels outside of the mask into another picture of its size.
     pub(super) fn restore(&self, picture: &mut Pixels) {
         let channels = picture.channels;
         let original = self.picture.with_channels(channels);
@@ -128,7 +128,7 @@ impl Preparation<'_> {
     }
 
     fn image_to_image(mut self, latent: Vec<f64>) -> Result<Prepared> {
-        // What another network left has its noise already.
+        // A latent from another network already has its noise.
         let sample = if self.accepted.settings.start.is_some() {
             latent.repeat(self.accepted.settings.count)
         } else {
@@ -156,7 +156,7 @@ impl Preparation<'_> {
                 pixel.fill(MASKED);
             }
         }
-        // diffusers draws this latent's numbers for networks that do not take it, too.
+        // diffusers draws this latent's numbers also for networks that do not take it.
         let masked = self.encoded(masked)?;
         let small = nearest_as_pytorch(&mask, self.accepted.size, self.accepted.latent_size);
         let extra = if takes_mask {

@@ -1,4 +1,4 @@
-//! Texts to what conditions the network.
+//! Encodes texts to the conditions of the network.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,19 +16,19 @@ use crate::host::{Group, Host, Network, Ticket, Values};
 /// More than any text encoder takes; CLIP's take 77.
 const MOST_TOKENS: usize = 1 << 16;
 
-/// What the encoders make of a text together.
+/// The outputs of all encoders for a text.
 #[derive(Debug)]
 pub(super) struct Embedded {
     /// The values of each output for each piece.
     outputs: BTreeMap<TextOutput, Vec<Vec<f32>>>,
-    /// Tokens of each piece with its start and its end, by the encoder for which they are the most.
+    /// Tokens of each piece with its start and its end; the maximum over the encoders.
     lengths: Vec<usize>,
     /// Tokens of a whole row.
     tokens: usize,
 }
 
 impl Embedded {
-    /// A state for each token, pieces one after the other: these outputs side by side.
+    /// A state for each token, piece after piece: the given outputs concatenated along the width.
     pub(super) fn states(&self, outputs: &[TextOutput]) -> Option<Vec<f32>> {
         let outputs = outputs.iter().map(|output| self.outputs.get(output)).collect::<Option<Vec<_>>>()?;
         let mut states = Vec::new();
@@ -44,18 +44,18 @@ impl Embedded {
         Some(states)
     }
 
-    /// The vector of the whole text, which is that of the first piece: these outputs side by side.
+    /// The vector of the whole text, which is the first piece's: the given outputs concatenated.
     pub(super) fn vector(&self, outputs: &[TextOutput]) -> Option<Vec<f32>> {
         let first = |output: &TextOutput| self.outputs.get(output)?.first().map(Vec::as_slice);
         Some(outputs.iter().map(first).collect::<Option<Vec<_>>>()?.concat())
     }
 
-    /// 1 for each token of the text with its start and its end, 0 for what fills each piece up.
+    /// 1 for each token of the text with its start and its end, 0 for each padding token.
     pub(super) fn mask(&self) -> Vec<f32> {
         self.lengths.iter().flat_map(|length| mask(*length, self.tokens)).collect()
     }
 
-    /// Tokens of all pieces, without what fills them up.
+    /// Tokens of all pieces, without padding.
     pub(super) fn length(&self) -> usize {
         self.lengths.iter().sum()
     }
@@ -89,7 +89,7 @@ pub(super) struct TextEncoder {
     tokens: usize,
     /// In the contract's order.
     inputs: Vec<Input>,
-    /// Those that the denoiser is conditioned on, in the order in which the network gives them.
+    /// The outputs that the denoiser is conditioned on, in the network's order.
     outputs: Vec<Output>,
 }
 
@@ -165,8 +165,8 @@ impl TextEncoder {
         self.network.close_sessions();
     }
 
-    /// The width of an output; `None` if it has no such output, or a vector of the whole text in place of a state for
-    /// each token.
+    /// The width of an output; `None` if there is no such output, or if it has a vector of the whole text where
+    /// `each_token` asks for a state for each token, or the reverse.
     pub(super) fn width_of(&self, output: &str, each_token: bool) -> Option<usize> {
         let found = self.outputs.iter().find(|known| known.name == output && known.each_token == each_token);
         found.map(|output| output.width)
@@ -177,7 +177,7 @@ impl TextEncoder {
         self.tokens
     }
 
-    /// The token rows of a text: one, cut off where it is too long, or as many as it needs.
+    /// The token rows of a text: one row, cut off if the text is too long, or as many as it needs.
     fn rows(&self, text: &str, reading: Reading) -> Result<(Vec<Row>, Option<String>), Error> {
         let failed = |source| Error::Text(source);
         self.tokenizer.check_length(text).map_err(failed)?;
@@ -185,8 +185,8 @@ impl TextEncoder {
         self.tokenizer.rows(&parts, self.tokens, reading.long).map_err(failed)
     }
 
-    /// Runs the encoder on rows of tokens: for each row, the values of each output. Weights change the states, but not
-    /// the vector of the whole text.
+    /// Runs the encoder on rows of tokens. Returns the values of each output for each row. Weights change the states,
+    /// but not the vector of the whole text.
     fn run(&self, ticket: &Ticket, rows: &[Row]) -> Result<Vec<Vec<Vec<f32>>>> {
         let sample = |row: &Row| {
             let input = |input: &Input| match *input {
@@ -217,13 +217,13 @@ impl TextEncoder {
 /// How a text is read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reading {
-    /// A text that is too long is taken in pieces, instead of being cut off.
+    /// A long text is encoded in pieces instead of being cut off.
     pub(super) long: bool,
-    /// Brackets are a part of the text.
+    /// Brackets are literal.
     pub(super) literal: bool,
 }
 
-/// Multiplies each state by its token's weight, and then all by the number that gives them the mean that they had:
+/// Multiplies each state by its token's weight, then scales all states so that their mean is as before:
 /// AUTOMATIC1111's "Original" emphasis.
 fn emphasise(states: &mut [f32], weights: &[f32], width: usize) -> Result<(), prompt::Error> {
     let mean = |states: &[f32]| states.iter().copied().map(f64::from).sum::<f64>() / states.len() as f64;
@@ -236,7 +236,7 @@ fn emphasise(states: &mut [f32], weights: &[f32], width: usize) -> Result<(), pr
     if states.iter().all(|value| value.is_finite()) { Ok(()) } else { Err(prompt::Error::Cancelled) }
 }
 
-/// How many pieces a text needs, and none of it is cut off; 1 where long texts are cut off.
+/// How many pieces a text needs if nothing is cut off; 1 if long texts are cut off.
 pub(super) fn pieces(encoders: &[TextEncoder], text: &str, reading: Reading) -> Result<usize> {
     let counts = encoders.iter().map(|encoder| Ok(encoder.rows(text, reading)?.0.len()));
     counts.collect::<Result<Vec<_>>>().map(|counts| counts.into_iter().max().unwrap_or(1))
@@ -252,7 +252,7 @@ pub(super) fn cut_off(encoders: &[TextEncoder], text: &str, reading: Reading) ->
     Ok(None)
 }
 
-/// What the encoders make of a text together, in this many pieces. A text with fewer pieces gets empty ones behind it.
+/// Encodes a text with all encoders, in `pieces` pieces. A shorter text is filled up with empty pieces.
 pub(super) fn embed(
     encoders: &[TextEncoder],
     ticket: &Ticket,

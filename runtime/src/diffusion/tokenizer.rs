@@ -32,7 +32,7 @@ const MOST_FILE_BYTES: usize = 8 << 20;
 const FILES: [&str; 5] =
     ["vocab.json", "merges.txt", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"];
 
-/// A tokenizer, with the tokens that stand before, after and behind every text.
+/// A tokenizer, with the start, end and padding tokens of every text.
 #[derive(Debug)]
 pub struct Tokenizer {
     inner: tokenizers::Tokenizer,
@@ -61,12 +61,12 @@ pub(super) struct Row {
     pub(super) weights: Option<Vec<f32>>,
 }
 
-/// 1 for each of so many tokens, 0 for what fills the row up.
+/// 1 for each of `length` tokens, 0 for the padding of the row.
 pub(super) fn mask(length: usize, row: usize) -> impl Iterator<Item = f32> {
     (0..row).map(move |place| if place < length { 1.0 } else { 0.0 })
 }
 
-/// `tokenizer_config.json` and `special_tokens_map.json`. Anything else that they say does not change tokens.
+/// `tokenizer_config.json` and `special_tokens_map.json`. Their other values do not change tokens.
 #[derive(Debug, Default, Deserialize)]
 struct Special {
     bos_token: Option<SpecialToken>,
@@ -123,11 +123,11 @@ struct Roles {
 }
 
 impl Tokenizer {
-    /// A tokenizer from the files of its folder: `vocab.json` and `merges.txt`, or `tokenizer.json`; and, if they are
-    /// there, `special_tokens_map.json` and `tokenizer_config.json`. `file` gives the contents of the file of a name.
+    /// A tokenizer from the files of its folder: `vocab.json` and `merges.txt`, or `tokenizer.json`; and, if present,
+    /// `special_tokens_map.json` and `tokenizer_config.json`. `file` returns the contents of a file by its name.
     ///
     /// # Errors
-    /// A file is missing, is none of a tokenizer, or lacks a token that every text needs.
+    /// A file is missing, does not describe a tokenizer, or lacks a token that every text needs.
     pub fn new<'f>(file: impl Fn(&str) -> Option<&'f [u8]>) -> Result<Self> {
         for name in FILES {
             if let Some(found) = file(name).map(<[u8]>::len).filter(|found| *found > MOST_FILE_BYTES) {
@@ -149,7 +149,7 @@ impl Tokenizer {
                 return Err(Error::NoToken { token: token.content().into(), role });
             }
         }
-        // What tokenizer.json says of such a token counts more.
+        // The definition in tokenizer.json takes precedence.
         let there: Vec<String> = inner.get_added_tokens_decoder().into_values().map(|token| token.content).collect();
         let missing = special.into_iter().filter(|token| !there.iter().any(|content| content == token.content()));
         let added = inner.add_special_tokens(missing.map(SpecialToken::added).collect::<Vec<_>>());
@@ -159,15 +159,15 @@ impl Tokenizer {
         Ok(Self { inner, start, end, padding })
     }
 
-    /// How many tokens there are.
+    /// The size of the vocabulary, with added tokens.
     pub fn vocabulary(&self) -> usize {
         self.inner.get_vocab_size(true)
     }
 
-    /// The tokens of a text as one text encoder of `length` tokens takes them. What is too much is cut off.
+    /// The tokens of a text for a text encoder of `length` tokens. A longer text is cut off.
     ///
     /// # Errors
-    /// The text is too long to be read at all.
+    /// The text exceeds the limit of bytes.
     pub fn tokens(&self, text: &str, length: usize) -> Result<Tokens> {
         let mut ids = self.ids(text)?;
         let room = length.saturating_sub(2);
@@ -215,12 +215,12 @@ impl Tokenizer {
         Ok((if rows.is_empty() { vec![row(&[])] } else { rows }, None))
     }
 
-    /// Refuses a text that is too long to be read at all.
+    /// Refuses a text that exceeds the limit of bytes.
     pub(super) fn check_length(&self, text: &str) -> Result<()> {
         if text.len() > MOST_BYTES { Err(Error::TooLong { found: text.len() }) } else { Ok(()) }
     }
 
-    /// The tokens of a text and nothing else.
+    /// The tokens of a text, without start, end and padding.
     fn ids(&self, text: &str) -> Result<Vec<u32>> {
         self.check_length(text)?;
         let encoding = self.inner.encode_fast(text, false).map_err(|error| Error::Text(error.to_string()))?;
@@ -246,7 +246,7 @@ fn of_two_files(vocabulary: &[u8], merges: &[u8]) -> Result<Definition> {
     let refused = |file| move |problem: String| Error::File { file, problem };
     let vocabulary = serde_json::from_slice(vocabulary).map_err(|error| refused("vocab.json")(error.to_string()))?;
     let merges = std::str::from_utf8(merges).map_err(|error| refused("merges.txt")(error.to_string()))?;
-    // The first line says the version of the format.
+    // The first line states the version of the format.
     let lines = merges.lines().enumerate().filter(|(number, line)| {
         let about = *number == 0 && line.starts_with("#version");
         !about && !line.is_empty()
@@ -262,7 +262,7 @@ fn of_two_files(vocabulary: &[u8], merges: &[u8]) -> Result<Definition> {
     })
 }
 
-/// Which tokens are special. Newer configurations list all of them; before, the map counted.
+/// Finds the special tokens. Newer configurations list all of them; older files have them in the map.
 fn roles<'f>(file: &impl Fn(&str) -> Option<&'f [u8]>) -> Result<Roles> {
     let read = |name: &'static str| -> Result<Special> {
         let parsed = file(name).map(serde_json::from_slice).transpose();

@@ -1,4 +1,4 @@
-//! Long requests, of which few are open at the same time.
+//! Limits how many long requests are open at the same time.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,13 +8,13 @@ use super::queue::Priority;
 use super::sync::{Condvar, Mutex};
 use crate::error::{Error, Result};
 
-/// How long somebody waits before looking whether to stop.
+/// How long a request waits before it checks again whether to stop.
 const PATIENCE: Duration = Duration::from_millis(50);
 
 /// How many long requests are served at the same time: one that runs, and one that is prepared meanwhile.
 const LONG_MAXIMUM: usize = 2;
 
-/// The long requests that are open, by the order in which their turns came.
+/// The long requests that are open or wait to be, by the order of their turns.
 #[derive(Default)]
 pub(super) struct LongOnes {
     open: Mutex<BTreeMap<u64, Priority>>,
@@ -33,8 +33,8 @@ impl Aside {
         Self { long: long.clone(), number, priority }
     }
 
-    /// Waits for long requests of no lower priority that began before, never for those that began later: they may need
-    /// what this one makes.
+    /// Waits while too many long requests of the same or higher priority with earlier turns are open. It never waits
+    /// for later requests: they may need the result of this one.
     pub(super) fn begin(&self, is_over: impl Fn() -> bool) -> Result<Long> {
         let mut open = self.long.open.lock();
         open.insert(self.number, self.priority);

@@ -12,7 +12,7 @@ use super::sync::Mutex;
 use super::sync::atomic::{AtomicBool, Ordering};
 use crate::error::Result;
 
-/// Seconds that a sample is charged for before its engine has run. Little, because who was charged for too much waits.
+/// Seconds that a sample is charged before its engine has run. Low, because a flow that is charged too much waits.
 const COST_BEFORE: f64 = 1e-3;
 
 /// An engine's graphs, what opens their sessions, and how much of it runs at the same time.
@@ -22,12 +22,12 @@ pub(super) struct Core {
     pub(super) contract: Contract,
     /// The smallest first.
     pub(super) graphs: Vec<(Graph, Sizes)>,
-    /// Whether its graphs are rewritten as usual.
+    /// Whether ONNX Runtime optimises its graphs at the usual level.
     is_usual: bool,
     limits: Mutex<Limits>,
-    /// Of the session that was opened last.
+    /// The node assignments of the session that was opened last.
     assigned: Mutex<Vec<Assigned>>,
-    /// Nobody needs its sessions any more.
+    /// Its sessions are no longer needed.
     pub(super) retired: AtomicBool,
 }
 
@@ -35,9 +35,9 @@ struct Limits {
     /// Samples in a run.
     batch: Limit,
     streams: Limit,
-    /// Streams that run it now.
+    /// Streams that run the engine now.
     running: usize,
-    /// Of one sample, on average; `None` before the first run.
+    /// Average seconds of one sample; `None` before the first run.
     seconds: Option<f64>,
 }
 
@@ -48,7 +48,7 @@ impl Core {
         let sized = |graph: &Graph| Ok((graph.clone(), graph.sizes(&contract)?));
         let mut graphs = engine.manifest().graphs.iter().map(sized).collect::<Result<Vec<_>>>()?;
         graphs.sort_by_key(|(_, sizes)| (sizes.height * sizes.width, sizes.frames, sizes.batch));
-        // The promise about batches was tested for graphs that are rewritten as usual.
+        // That batches change no byte was tested only at the usual optimisation level.
         let is_usual = placement.session.optimisation == OptimisationLevel::All;
         let ladder = Ladder::new(environment, engine, placement)?;
         let most = graphs.iter().map(|(_, sizes)| sizes.batch).max().unwrap_or(1);
@@ -66,8 +66,8 @@ impl Core {
         })
     }
 
-    /// Whether the bytes of a sample's results are the same whatever runs with it: on ONNX Runtime's CPU kernels, but for
-    /// clips, whose kernels round otherwise in other places of a batch, as OpenVINO's do for many networks.
+    /// Whether a sample's results have the same bytes in every batch. True on ONNX Runtime's CPU kernels, except for
+    /// clips: their kernels round differently at other positions of a batch, as OpenVINO's do for many networks.
     pub(super) fn is_exact(&self) -> bool {
         self.is_usual
             && self.ladder.provider() == Provider::Cpu
@@ -120,19 +120,19 @@ impl Core {
         stream < limits.streams.now() && limits.running < limits.streams.now()
     }
 
-    /// A stream runs it until this is dropped.
+    /// Counts a stream as running the engine until the guard is dropped.
     pub(super) fn running(&self) -> Running<'_> {
         let mut limits = self.limits.lock();
         limits.running += 1;
         Running { core: self, streams: limits.streams.now() }
     }
 
-    /// What one of its samples is charged for: seconds, as its runs have taken so far.
+    /// Seconds that one sample is charged: the average of the engine's runs so far.
     pub(super) fn cost(&self) -> f64 {
         self.limits.lock().seconds.unwrap_or(COST_BEFORE)
     }
 
-    /// Runs of so many samples have taken this long.
+    /// Records how long a run of so many samples took.
     pub(super) fn took(&self, samples: usize, took: Duration) {
         let mut limits = self.limits.lock();
         let each = took.as_secs_f64() / samples.max(1) as f64;
@@ -140,7 +140,7 @@ impl Core {
         limits.seconds = Some(average.max(1e-6));
     }
 
-    /// A run of as much as is allowed has succeeded.
+    /// Records a successful run. Counts towards the batch limit only if the run had as many samples as allowed.
     pub(super) fn succeeded(&self, samples: usize) {
         let mut limits = self.limits.lock();
         if samples >= limits.batch.now()
@@ -153,7 +153,7 @@ impl Core {
         }
     }
 
-    /// Memory did not hold a run. Runs have at most so many samples from now on.
+    /// Memory did not hold a run. Later runs have at most `to` samples.
     pub(super) fn shrink_batch(&self, to: usize) {
         let mut limits = self.limits.lock();
         if to < limits.batch.now() {
@@ -162,10 +162,10 @@ impl Core {
         }
     }
 
-    /// Memory did not hold a run beside those of other streams, of which there were `of`. False if there are no others.
+    /// Memory did not hold a run while `of` streams were allowed. False if the number of streams cannot shrink.
     pub(super) fn halve_streams(&self, of: usize) -> bool {
         let mut limits = self.limits.lock();
-        // Another stream may have done so meanwhile.
+        // Another stream may have halved it meanwhile.
         if limits.streams.now() == of && of > 1 {
             limits.streams.shrink(of / 2);
             tracing::warn!("out of memory: goes on with {} of {of} streams", of / 2);

@@ -1,4 +1,4 @@
-//! A request, as the host counts it.
+//! Counts a request in the host's metrics.
 
 use std::mem::replace;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use super::shared::Shared;
 
-/// A request, from where it is accepted to where it is answered or dropped.
+/// A request's entry in the metrics, from its acceptance to its answer or drop.
 pub(super) struct Counted {
     shared: Arc<Shared>,
     task: &'static str,

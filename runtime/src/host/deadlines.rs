@@ -1,4 +1,4 @@
-//! What happens at its time: one thread for all deadlines of a host.
+//! Deadlines: one thread calls functions at their times, for all requests of a host.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 
 type Then = Box<dyn FnOnce() + Send>;
 
-/// What happens at its time.
+/// The deadlines of a host.
 #[derive(Default)]
 pub(super) struct Deadlines(Arc<Shared>);
 
@@ -26,14 +26,14 @@ struct State {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Something that happens at its time, unless this is dropped before.
+/// A function that is called at its time, unless this is dropped before.
 pub(super) struct Deadline {
     shared: Arc<Shared>,
     key: (Instant, u64),
 }
 
 impl Deadlines {
-    /// Calls `then` at a time, on a thread that others wait for.
+    /// Calls `then` at a time, on the shared thread: it must return soon, because the other deadlines wait for it.
     pub(super) fn add(&self, at: Instant, then: impl FnOnce() + Send + 'static) -> Result<Deadline> {
         let mut state = self.0.state.lock();
         if state.thread.is_none() {

@@ -1,4 +1,4 @@
-//! Graphs that differ in the number of their samples alone, and how samples run on them.
+//! Graphs that differ only in the number of samples, and how samples run on them.
 
 use std::sync::Arc;
 
@@ -11,11 +11,11 @@ use super::queue::Key;
 use super::values::Values;
 use crate::error::{Error, Result};
 
-/// Graphs of an engine that differ in the number of their samples alone: what may run together on them.
+/// Graphs of an engine that differ only in the number of samples. Samples of one group may run together.
 pub(crate) struct Group {
     pub(super) core: Arc<Core>,
     id: u64,
-    /// Numbers of graphs with their batch, the smallest first; never empty.
+    /// The graphs, the smallest batch first; never empty.
     variants: Vec<Variant>,
     pub(super) inputs: Vec<Row>,
     pub(super) outputs: Vec<Row>,
@@ -32,9 +32,9 @@ pub(super) struct Variant {
 pub(super) struct Row {
     pub(super) name: String,
     data_type: DataType,
-    /// Without the axis of samples, unless all samples share it.
+    /// The shape without the batch axis; the whole shape if the tensor is shared.
     shape: Vec<usize>,
-    /// All samples of a run have the same.
+    /// Whether all samples of a run share this tensor.
     shared: bool,
 }
 
@@ -47,7 +47,7 @@ impl Row {
         Some(Self { name: spec.name.clone(), data_type: spec.data_type, shape, shared })
     }
 
-    /// Numbers of one sample.
+    /// The number of elements of one sample.
     fn len(&self) -> usize {
         self.shape.iter().product()
     }
@@ -56,7 +56,7 @@ impl Row {
         if self.shared { self.shape.clone() } else { [&[batch], self.shape.as_slice()].concat() }
     }
 
-    /// One sample's numbers of a buffer.
+    /// Reads the values of sample `at` from a buffer.
     fn read(&self, from: &Buffer, at: usize) -> Result<Values> {
         fn part<T: Clone>(values: &[T], at: usize, length: usize) -> Result<Vec<T>> {
             values.get(at..at + length).map(<[T]>::to_vec).ok_or_else(|| Error::internal("group"))
@@ -79,8 +79,8 @@ pub(super) struct Tensors {
 }
 
 impl Group {
-    /// The graphs that take what `record` takes, at most `most` samples at once; all have more: the smallest one. Of
-    /// the outputs, `wanted` are read.
+    /// The graphs that take the inputs of `record` with at most `most` samples; if all have more, the smallest graph.
+    /// Only outputs that `wanted` accepts are read.
     pub(super) fn new(
         id: u64,
         core: &Arc<Core>,
@@ -122,13 +122,13 @@ impl Group {
         Ok(Self { core: core.clone(), id, variants, inputs, outputs })
     }
 
-    /// What a sample may run with.
+    /// The key of a sample: samples with equal keys may run together.
     pub(super) fn key(&self, inputs: &[Values]) -> Key {
         let shared = self.inputs.iter().zip(inputs).filter(|(row, _)| row.shared);
         Key { group: self.id, shared: shared.flat_map(|(_, values)| values.bytes()).collect() }
     }
 
-    /// Refuses a sample of other lengths.
+    /// Refuses a sample whose inputs have the wrong number or lengths.
     pub(super) fn check(&self, inputs: &[Values]) -> Result<()> {
         let fits = |(row, values): (&Row, &Values)| values.fit(row.len());
         let all = inputs.len() == self.inputs.len() && self.inputs.iter().zip(inputs).all(fits);
@@ -140,13 +140,13 @@ impl Group {
         self.outputs.iter().map(|row| row.name.as_str()).collect()
     }
 
-    /// The file name of the graph that runs first of so many samples.
+    /// The file name of the graph of the first run for so many samples.
     pub(crate) fn file_for(&self, samples: usize) -> String {
         let graph = self.largest(samples.min(self.core.batch())).graph;
         self.core.graphs.get(graph).map(|(graph, _)| graph.file.clone()).unwrap_or_default()
     }
 
-    /// Samples in its largest run.
+    /// Samples in the group's largest run.
     pub(crate) fn batch(&self) -> usize {
         self.variants.last().map_or(1, |variant| variant.batch)
     }
@@ -156,7 +156,7 @@ impl Group {
         self.largest(self.core.batch()).batch
     }
 
-    /// The graph for most samples, of which there are at most so many; if all have more, the smallest.
+    /// The graph with the largest batch that is at most `most`; if all are larger, the smallest.
     pub(super) fn largest(&self, most: usize) -> Variant {
         let fits = self.variants.iter().rev().find(|variant| variant.batch <= most);
         fits.or(self.variants.first()).copied().unwrap_or(Variant { graph: 0, batch: 1 })
@@ -167,27 +167,27 @@ impl Group {
         self.variants.iter().rev().map(|variant| variant.batch).find(|smaller| *smaller < batch)
     }
 
-    /// Samples in its smallest run.
+    /// Samples in the group's smallest run.
     pub(super) fn least(&self) -> usize {
         self.variants.first().map_or(1, |variant| variant.batch)
     }
 
-    /// Whether a graph is one of it.
+    /// Whether the group has this graph.
     pub(super) fn has(&self, graph: usize) -> bool {
         self.variants.iter().any(|variant| variant.graph == graph)
     }
 
-    /// Whether a graph of it runs more samples than this.
+    /// Whether the group has this graph, with a batch larger than `batch`.
     pub(super) fn is_larger(&self, graph: usize, batch: usize) -> bool {
         self.variants.iter().any(|variant| variant.graph == graph && variant.batch > batch)
     }
 
-    /// How many runs so many samples take alone.
+    /// How many runs `count` samples need if no others join them.
     pub(crate) fn runs(&self, count: usize) -> usize {
         self.runs_of(count, self.core.batch()).len()
     }
 
-    /// The runs of so many samples, with at most `most` in each: as large as there are graphs for.
+    /// Splits `count` samples into the largest possible runs, with at most `most` samples in each.
     pub(super) fn runs_of(&self, mut count: usize, most: usize) -> Vec<(Variant, usize)> {
         let mut runs = Vec::new();
         while count > 0 {
@@ -199,7 +199,7 @@ impl Group {
         runs
     }
 
-    /// The tensors of a run: the same as of the run before, if that was of this group and batch.
+    /// The tensors of a run: `kept` if it has this group and batch, else new ones.
     pub(super) fn tensors(&self, session: &Session, batch: usize, kept: Option<Tensors>) -> Result<Tensors> {
         if let Some(kept) = kept.filter(|kept| (kept.group, kept.batch) == (self.id, batch)) {
             return Ok(kept);
@@ -211,7 +211,7 @@ impl Group {
         Ok(Tensors { group: self.id, batch, inputs: make(&self.inputs)?, outputs: make(&self.outputs)? })
     }
 
-    /// Writes samples to the inputs. What stands for no sample is zeros.
+    /// Writes samples to the inputs. Fills the unused places of the batch with zeros.
     pub(super) fn write<'v>(&self, tensors: &mut Tensors, samples: impl Iterator<Item = &'v [Values]>) -> Result<()> {
         let mut count = 0;
         for (place, sample) in samples.enumerate() {

@@ -1,4 +1,4 @@
-//! The two ends of a request: that of the caller, and that of the task.
+//! The two ends of a request: the caller's and the task's.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -19,16 +19,16 @@ use crate::error::{Error, Result};
 pub struct Progress {
     /// Parts that are done: tiles, steps, frames.
     pub done: u64,
-    /// All parts; `None` until the request's turn comes, or where nobody knows.
+    /// All parts; `None` until the request's turn comes, or if the number is unknown.
     pub total: Option<u64>,
 }
 
 struct Shared<O> {
-    /// Of this request alone, and below the caller's, which may be that of other requests, too.
+    /// This request's own flag: a child of the caller's flag, which other requests may share.
     cancel: Cancel,
     state: Mutex<State<O>>,
     finished: Condvar,
-    /// Answers when the flag is set.
+    /// Finishes the request when the flag is set.
     notice: OnceLock<Notice>,
     place: Box<dyn Fn() -> Option<usize> + Send + Sync>,
 }
@@ -36,12 +36,12 @@ struct Shared<O> {
 struct State<O> {
     progress: Progress,
     finished: bool,
-    /// Until somebody takes it.
+    /// Until it is taken.
     result: Option<Result<O>>,
     waker: Option<Waker>,
 }
 
-/// Makes the two ends of a request. `place` says how many requests are in front of it while it waits.
+/// Makes the two ends of a request. `place` returns how many requests are ahead of it while it waits.
 pub(super) fn pair<O: Send + 'static>(
     task: &'static str,
     given: &Cancel,
@@ -84,8 +84,8 @@ impl<O> Shared<O> {
     }
 }
 
-/// A submitted request: wait for it, or await it as a [`Future`], whichever runtime polls it. Dropping it changes
-/// nothing: the request goes on.
+/// A submitted request: wait for it, or await it as a [`Future`] on any async runtime. Dropping the handle does not
+/// end the request.
 pub struct Handle<O>(Arc<Shared<O>>);
 
 impl<O> std::fmt::Debug for Handle<O> {
@@ -95,18 +95,18 @@ impl<O> std::fmt::Debug for Handle<O> {
 }
 
 impl<O> Handle<O> {
-    /// Ends the request, and no other one, with [`Error::Cancelled`], unless it is finished. The answer is there at
-    /// once; what runs for it ends after the node that is being computed, and unfinished outputs are removed then.
+    /// Ends this request alone with [`Error::Cancelled`], unless it is finished. The result is available at once. A
+    /// run in progress ends after the current node, and unfinished outputs are removed then.
     pub fn cancel(&self) {
         self.0.cancel.cancel();
     }
 
-    /// How far it has come.
+    /// The request's progress.
     pub fn progress(&self) -> Progress {
         self.0.state.lock().progress
     }
 
-    /// How many requests are in front of it; `None` once its turn has come.
+    /// How many requests are ahead of it; `None` once its turn has come.
     pub fn place(&self) -> Option<usize> {
         (self.0.place)()
     }
@@ -133,7 +133,7 @@ impl<O> Handle<O> {
         }
     }
 
-    /// Waits for the result no longer than this; `None` if there is none by then, or if it was taken before.
+    /// Waits for the result for at most `patience`; `None` if there is none by then, or if it was already taken.
     pub fn wait_for(&self, patience: Duration) -> Option<Result<O>> {
         let until = Instant::now() + patience;
         let mut state = self.0.state.lock();
@@ -158,7 +158,7 @@ impl<O> Future for Handle<O> {
     }
 }
 
-/// Where a request will be answered, before its turn.
+/// Answers a request; also before its turn.
 pub(super) struct Promise<O> {
     shared: Arc<Shared<O>>,
     task: &'static str,
@@ -173,14 +173,14 @@ impl<O> Promise<O> {
         self.shared.finish(result)
     }
 
-    /// Whether nobody needs anything more of the request.
+    /// Whether the request needs no more work: it is cancelled or finished.
     pub(super) fn is_over(&self) -> bool {
         self.shared.cancel.is_cancelled() || self.shared.state.lock().finished
     }
 }
 
 impl<O: Send + 'static> Promise<O> {
-    /// What ends the request with an error when its time is over.
+    /// A function that ends the request with [`Error::Deadline`] if it is unfinished.
     pub(super) fn expiry(&self) -> impl FnOnce() + Send + 'static {
         let shared = Arc::downgrade(&self.shared);
         move || {
@@ -194,7 +194,7 @@ impl<O: Send + 'static> Promise<O> {
 }
 
 impl<O> Drop for Promise<O> {
-    /// A request that was lost has an error, too.
+    /// A dropped request also gets an answer: an error.
     fn drop(&mut self) {
         self.finish(Err(if thread::panicking() { Error::internal(self.task) } else { Error::Closed }));
     }
@@ -215,12 +215,12 @@ impl<O> std::fmt::Debug for Reply<O> {
 }
 
 impl<O> Reply<O> {
-    /// Whether nobody needs anything more of the request: it is cancelled, or its time is over.
+    /// Whether the request needs no more work: it is cancelled, or its deadline has passed.
     pub fn is_over(&self) -> bool {
         self.promise.is_over()
     }
 
-    /// What ends the request's runs when the caller wants it no more.
+    /// The flag that ends the request's runs.
     pub fn cancel(&self) -> &Cancel {
         self.promise.cancel()
     }
@@ -228,12 +228,12 @@ impl<O> Reply<O> {
     /// Whether to go on with the request.
     ///
     /// # Errors
-    /// [`Error::Cancelled`]: nobody wants it any more.
+    /// [`Error::Cancelled`]: the request is over.
     pub fn go_on(&self) -> Result<()> {
         if self.is_over() { Err(Error::Cancelled) } else { Ok(()) }
     }
 
-    /// Tells how far the request has come. `total` is `None` where nobody knows it.
+    /// Reports the request's progress. `total` is `None` if it is unknown.
     pub fn progress(&self, done: u64, total: impl Into<Option<u64>>) {
         self.promise.shared.state.lock().progress = Progress { done, total: total.into() };
     }
@@ -243,8 +243,8 @@ impl<O> Reply<O> {
         &self.ticket
     }
 
-    /// Says that the request is a long one, and waits while as many long ones as may be open at the same time began
-    /// before it. It is a long one as long as what is returned lives.
+    /// Declares the request a long one, and waits while the allowed number of earlier long requests is open. The
+    /// request counts as long until the returned guard is dropped.
     pub(crate) fn step_aside(&self) -> Result<Long> {
         self.aside.begin(|| self.is_over())
     }

@@ -15,15 +15,15 @@ pub struct HostOptions {
     /// Bytes of this machine's memory that sessions may take; `None`: as much as the system gives within the limits of
     /// the process's control groups.
     pub memory: Option<u64>,
-    /// Bytes of GPUs' memory that sessions may take, by the GPU's number. Without a number: as much as the driver says
-    /// is free when a session opens, for which idle ones close.
+    /// Bytes of GPUs' memory that sessions may take, by the GPU's number. For a GPU that is not listed: as much as the
+    /// driver reports free when a session opens; idle sessions close to make room.
     pub gpu_memory: Vec<(u32, u64)>,
 }
 
 /// The devices of a process, with their memory, for any number of engines and callers. Clones share it.
 ///
-/// Sessions of all engines on it share the budgets: those that were used least recently close to make room. It has one
-/// queue for each device, and starts a thread for each stream there. It lives as long as a clone of it, or an engine
+/// Sessions of all engines on a host share its budgets: the least recently used idle ones close to make room. A host
+/// has one queue for each device, and one thread for each stream. It lives as long as any clone of it, or any engine
 /// that was opened on it.
 #[derive(Clone)]
 pub struct Host(Arc<Owner>);
@@ -48,12 +48,12 @@ impl Host {
         Self(Arc::new(Owner { shared, deadlines: Deadlines::default() }))
     }
 
-    /// What its sessions run on.
+    /// The environment of its sessions.
     pub fn environment(&self) -> &Environment {
         &self.0.shared.environment
     }
 
-    /// What it has done, and what it does now.
+    /// What the host has done, and what it does now.
     pub fn metrics(&self) -> Metrics {
         let (open, opening) = self.0.shared.sessions.summary();
         let state = self.0.shared.lock();

@@ -1,6 +1,6 @@
-//! The service in many orders of its threads: `scripts/interleavings.sh`.
+//! Tests the service under many orders of its threads: `scripts/interleavings.sh`.
 //!
-//! What a test's scheduler runs are locks, waits and threads of the host. A flag ([`Cancel`]) changes in one step.
+//! A test's scheduler controls the locks, waits and threads of the host. A flag ([`Cancel`]) changes in one step.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
@@ -13,7 +13,7 @@ use super::sync::thread;
 use super::*;
 use crate::error::{Error, Result};
 
-/// Orders that each test tries of each kind: any ones, and such with few changes of the thread, where rare faults are
+/// Orders that each test tries of each kind: random orders, and orders with few thread switches, where rare faults are
 /// found sooner (<https://www.microsoft.com/en-us/research/publication/a-randomized-scheduler-with-probabilistic-guarantees-of-finding-bugs/>).
 const ORDERS: usize = 2000;
 const CHANGES: usize = 3;
@@ -48,7 +48,7 @@ impl Task for Doubling {
 }
 
 fn host() -> Host {
-    // Its library is loaded once, with the system's threads.
+    // ONNX Runtime is loaded once, with the system's threads.
     static ENVIRONMENT: OnceLock<Environment> = OnceLock::new();
     let load = || Environment::new(onnxruntime::load(&Search::AroundExecutable).unwrap());
     Host::new(ENVIRONMENT.get_or_init(load), HostOptions::default())

@@ -12,17 +12,17 @@ use super::pool::Memory;
 pub struct Metrics {
     /// Samples, such as tiles, that wait for a device now.
     pub queued: usize,
-    /// Runs that are going on now.
+    /// Runs in progress.
     pub running: usize,
-    /// Runs that have ended, by the number of samples in them.
+    /// Successful runs, by the number of samples in them.
     pub runs: BTreeMap<usize, u64>,
     /// Runs that have failed.
     pub failed: u64,
-    /// Seconds that samples waited for a device, all together.
+    /// Seconds that samples waited for a device, in total.
     pub waiting_seconds: f64,
-    /// Seconds within networks, over all streams.
+    /// Seconds that networks ran, over all streams.
     pub run_seconds: f64,
-    /// Seconds in which sessions were opened.
+    /// Seconds spent opening sessions.
     pub opening_seconds: f64,
     /// The requests of each task, by its name.
     pub requests: BTreeMap<&'static str, Requests>,
@@ -33,26 +33,26 @@ pub struct Metrics {
 /// Requests of one task.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Requests {
-    /// Those that wait for their turn now.
+    /// Requests that wait for their turn now.
     pub waiting: usize,
-    /// Those whose turn has come, and whose work has not ended.
+    /// Requests whose turn has come, and whose work has not ended.
     pub serving: usize,
-    /// Those whose work has ended, also with an error.
+    /// Requests whose work has ended, successfully or with an error.
     pub served: u64,
-    /// Seconds that requests waited for their turn, all together.
+    /// Seconds that requests waited for their turn, in total.
     pub waiting_seconds: f64,
-    /// Seconds from the turn to the end of the work, all together: preparing, waiting for a device, running, finishing.
+    /// Seconds from the turn to the end of the work, in total: preparing, waiting for a device, running, finishing.
     pub serving_seconds: f64,
 }
 
 /// Sessions of one memory.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Sessions {
-    /// Where they are.
+    /// The memory.
     pub memory: Memory,
-    /// How many are open.
+    /// Open sessions.
     pub open: usize,
-    /// Bytes that they take at least.
+    /// Bytes that they take, a lower bound.
     pub bytes: u64,
 }
 

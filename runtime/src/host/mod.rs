@@ -1,20 +1,20 @@
-//! One process, many callers: devices, their memory, one queue for each, and requests.
+//! One process, many callers: devices with their memory, a queue for each device, and requests.
 //!
 //! | module | holds |
 //! |---|---|
 //! | `host` | [`Host`]: devices with budgets of memory |
 //! | `service` | [`Service`]: a [`Task`] with its queue of requests, each under [`Terms`] |
-//! | `handle`, `aside` | [`Handle`] and [`Reply`], the two ends of a request; few long ones are open at the same time |
-//! | `network` | an engine on the host, as tasks use it: samples to run, sessions to oneself, leases |
-//! | `group` | graphs that differ in the number of samples alone: what runs together |
+//! | `handle`, `aside` | [`Handle`] and [`Reply`], the two ends of a request; few long ones are open at once |
+//! | `network` | an engine on the host, as tasks use it: runs of samples, exclusive sessions, leases |
+//! | `group` | graphs that differ only in the number of samples: which samples run together |
 //! | `core` | an engine as its streams see it, and how much of it runs at the same time |
 //! | `ticket`, `work`, `values` | a request in the queues, and what waits there |
-//! | `queue`, `pool`, `recovery` | which work is next, which sessions are open, and less after memory did not suffice: all three pure |
+//! | `queue`, `pool`, `recovery` | the next work, the open sessions, and limits that shrink: all pure |
 //! | `sessions` | the sessions that are open |
 //! | `shared`, `worker` | what the threads share, and the thread of a stream |
 //! | `sync` | locks and threads, of the system or of a test |
-//! | `deadlines` | what happens at its time |
-//! | `counted`, `metrics` | a request as it is counted, and what was counted |
+//! | `deadlines` | functions that are called at their times |
+//! | `counted`, `metrics` | counts requests and runs |
 
 mod aside;
 mod core;

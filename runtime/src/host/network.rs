@@ -55,24 +55,24 @@ impl Network {
         &self.core.graphs
     }
 
-    /// Where it runs.
+    /// The devices and providers it is placed on.
     pub(crate) fn location(&self) -> Location<'_> {
         self.core.ladder.location()
     }
 
-    /// Sessions that run at the same time, where memory holds them.
+    /// Sessions that run at the same time if memory holds them.
     pub(crate) fn streams(&self) -> usize {
         self.core.ladder.streams()
     }
 
-    /// Requests of one sample that are worked on at the same time: as many as fill the largest run of these groups on
-    /// each stream, and one that is prepared meanwhile.
+    /// How many requests of one sample are served at the same time: enough to fill the largest run of these groups on
+    /// each stream, plus one that is being prepared.
     pub(crate) fn places<'g>(&self, groups: impl IntoIterator<Item = &'g Arc<Group>>) -> usize {
         let batch = groups.into_iter().map(|group| group.batch()).max().unwrap_or(1);
         self.streams() * batch + 1
     }
 
-    /// Threads of each session on the CPU; `None`: those that ONNX Runtime takes for one session.
+    /// Threads of each session on the CPU; `None`: ONNX Runtime's default for one session.
     pub(crate) fn threads(&self) -> Option<usize> {
         self.core.ladder.threads()
     }
@@ -92,7 +92,7 @@ impl Network {
         self.core.assigned()
     }
 
-    /// The graph that takes inputs of these shapes: one of fixed sizes, else the smallest of any size.
+    /// The graph that takes inputs of these shapes: one of exactly these sizes, else the smallest that takes any size.
     pub(crate) fn graph_for(&self, inputs: &Shapes) -> Result<usize> {
         let fixed = self.graphs().iter().position(|(graph, _)| graph.inputs == *inputs);
         let any_size =
@@ -100,19 +100,19 @@ impl Network {
         fixed.or_else(any_size).ok_or_else(|| self.no_graph(shapes_text(inputs)))
     }
 
-    /// That no graph takes what is wanted, with the shapes of those that there are.
+    /// The error that no graph takes the wanted shapes; it lists the shapes of the existing graphs.
     pub(crate) fn no_graph(&self, wanted: String) -> Error {
         Error::NoSuchShapes { wanted, known: self.graphs().iter().map(|(graph, _)| graph.inputs_text()).collect() }
     }
 
-    /// The graphs that differ from one of [`Network::graphs`] in the number of samples alone. Of the outputs, `wanted`
-    /// are read.
+    /// The graphs that differ from one of [`Network::graphs`] only in the number of samples. Only outputs that
+    /// `wanted` accepts are read.
     pub(crate) fn group(&self, graph: usize, wanted: impl Fn(&TensorSpec) -> bool) -> Result<Arc<Group>> {
         let (record, _) = self.graphs().get(graph).ok_or_else(|| Error::internal("network"))?;
         self.group_of(record, usize::MAX, wanted)
     }
 
-    /// The graphs that take what a record says, with at most so many samples in a run.
+    /// The graphs that take the inputs of `record`, with at most `most` samples in a run.
     pub(crate) fn group_of(
         &self,
         record: &Graph,
@@ -122,7 +122,7 @@ impl Network {
         Ok(Arc::new(Group::new(self.shared().id(), &self.core, record, most, wanted)?))
     }
 
-    /// Adds a sample to the queue; the answer comes with this number.
+    /// Adds a sample to the queue; its answer carries `number`.
     pub(crate) fn submit(
         &self,
         ticket: &Ticket,
@@ -134,15 +134,15 @@ impl Network {
         ticket.submit(self.place, group, vec![(number, inputs)], answer)
     }
 
-    /// Says that more samples of a group will come soon, so that those that are there wait for them, until what is
-    /// returned is dropped.
+    /// Announces that more samples of a group will come soon, so that queued samples wait for them. Holds until the
+    /// returned guard is dropped.
     pub(crate) fn announce<'t>(&self, ticket: &'t Ticket, group: &Group) -> Announced<'t> {
         let (place, key) = (self.place, group.key(&[]));
         ticket.announce(place, &key, true);
         Announced { ticket, place, key }
     }
 
-    /// Runs samples, and waits for all of them. Gives what was made of each, in their order.
+    /// Runs samples, waits for all of them, and returns their results in order.
     pub(crate) fn run(&self, ticket: &Ticket, group: &Arc<Group>, samples: Vec<Vec<Values>>) -> Result<Vec<Made>> {
         let (answer, answers) = unbounded();
         let count = samples.len();
@@ -156,13 +156,13 @@ impl Network {
         made.into_iter().map(|made| made.ok_or_else(|| Error::internal("stream"))).collect()
     }
 
-    /// Opens the session that runs most samples of a group, with their tensors, as far as memory holds them.
+    /// Opens the session with the group's largest batch that memory holds, and allocates its tensors.
     pub(crate) fn ready(&self, ticket: &Ticket, group: &Arc<Group>) -> Result<()> {
         self.turn(ticket, Some(Wanted::Most(group.clone()))).map(drop)
     }
 
-    /// Does something with a session of a graph, in its turn; again where memory did not suffice, and other sessions
-    /// could be closed.
+    /// Calls `work` with a session of a graph when its turn comes. Calls it again after it ran out of memory, if other
+    /// sessions could be closed.
     pub(crate) fn call<T>(
         &self,
         ticket: &Ticket,
@@ -176,8 +176,8 @@ impl Network {
         room.retry(|| work(session))
     }
 
-    /// Binds the tensors of a graph, for runs that keep something for the next one. The session's memory counts as used
-    /// as long as they are bound.
+    /// Binds the tensors of a graph, for runs that carry state to the next run. The session's memory counts as used as
+    /// long as they are bound.
     pub(crate) fn lease(&self, ticket: &Ticket, graph: usize) -> Result<Lease> {
         let mut grant = self.turn(ticket, Some(Wanted::Graph(graph)))?;
         let lending = grant.lending.as_mut().ok_or_else(|| Error::internal("network"))?;
@@ -186,7 +186,7 @@ impl Network {
         let bound = room.retry(|| Ok(session.bind_contract(self.contract())?))?;
         let pin = Pin::new(room);
         let named = |spec: &TensorSpec| Some((spec.name.clone(), session.buffer(&spec.name).ok()?));
-        // What is kept stays on the device.
+        // Carried state stays on the device.
         let own = |spec: &&TensorSpec| !matches!(spec.meaning, Meaning::Carried { .. } | Meaning::Cache);
         let specs = self.contract().inputs.iter().chain(&self.contract().outputs).filter(own);
         let buffers = specs.filter_map(named).collect();
@@ -214,7 +214,7 @@ impl Drop for Network {
     }
 }
 
-/// More samples will come soon, until this is dropped.
+/// The announcement of more samples, until it is dropped.
 pub(crate) struct Announced<'t> {
     ticket: &'t Ticket,
     place: usize,
@@ -227,7 +227,7 @@ impl Drop for Announced<'_> {
     }
 }
 
-/// Waits for a stream to oneself.
+/// Waits for exclusive use of a stream.
 fn turn(ticket: &Ticket, place: usize, core: &Arc<Core>, session: Option<Wanted>, id: u64) -> Result<Grant> {
     let (granted, grants) = bounded(1);
     let key = Key { group: id, shared: Vec::new() };
@@ -240,10 +240,10 @@ pub(crate) fn shapes_text(shapes: &Shapes) -> String {
     shapes.iter().map(|(name, shape)| format!("{name} {shape:?}")).collect::<Vec<_>>().join(", ")
 }
 
-/// Tensors that are bound to a graph, for runs that keep something for the next one.
+/// Tensors that are bound to a graph, for runs that carry state to the next run.
 pub(crate) struct Lease {
     bound: Bound,
-    /// Through which values come and go.
+    /// The host-side buffers of the inputs and outputs that are not carried, by name.
     buffers: std::collections::BTreeMap<String, Buffer>,
     pin: Pin,
     place: usize,
@@ -251,17 +251,18 @@ pub(crate) struct Lease {
 }
 
 impl Lease {
-    /// Where a tensor's values come and go.
+    /// The buffer of an input or output.
     pub(crate) fn buffer(&mut self, name: &str) -> Result<&mut Buffer> {
         self.buffers.get_mut(name).ok_or_else(|| Error::internal("lease"))
     }
 
-    /// Takes over what another lease of the same network has kept.
+    /// Takes over the carried state of another lease of the same network.
     pub(crate) fn receive(&mut self, from: &Self) -> Result<()> {
         Ok(self.bound.receive(&from.bound)?)
     }
 
-    /// Runs the graph, in its turn, with what is in the buffers of its inputs, and fills those of its outputs.
+    /// Runs the graph when its turn comes: reads the input buffers, fills the output buffers. Returns the time of the
+    /// run.
     pub(crate) fn run(&mut self, ticket: &Ticket) -> Result<Duration> {
         let Self { bound, buffers, pin: Pin { room }, place, id } = self;
         let _grant = turn(ticket, *place, &room.core, None, *id)?;
@@ -275,7 +276,7 @@ impl Lease {
             }
         }
         let began = std::time::Instant::now();
-        // What is kept for the next run changes only where a run succeeds.
+        // A failed run does not change the carried state, so that it can run again.
         room.retry(|| Ok(bound.run(ticket.cancel())?))?;
         let took = began.elapsed();
         for name in &outputs {
@@ -295,13 +296,13 @@ struct Room {
 }
 
 impl Room {
-    /// Does something; again where memory did not suffice, and idle sessions beside this one could be closed.
+    /// Calls `work`, and again after it ran out of memory if idle sessions beside this one could be closed.
     fn retry<T>(&self, work: impl FnMut() -> Result<T>) -> Result<T> {
         retry(work, || self.sessions.close_beside(&self.core, self.key))
     }
 }
 
-/// Does something, again as long as memory does not suffice and more of it can be had.
+/// Calls `work` again as long as it runs out of memory and `make_room` frees some.
 fn retry<T>(mut work: impl FnMut() -> Result<T>, mut make_room: impl FnMut() -> bool) -> Result<T> {
     loop {
         match work() {
@@ -336,7 +337,7 @@ mod tests {
     #[test]
     fn what_memory_does_not_hold_is_done_again_while_more_can_be_had() {
         let full = || Error::Session(tileforge_session::Error::OutOfMemory { shape: vec![9], reason: "full".into() });
-        // Attempts, of which the last ones succeed, and how often room can be made.
+        // Fails `failures` times before it succeeds; room can be made `rooms` times.
         let attempts = |failures: usize, rooms: usize, other: bool| {
             let (mut tried, mut made) = (0, 0);
             let work = || {

@@ -1,4 +1,4 @@
-//! Which sessions are open, and which close to make room: pure, without sessions.
+//! Decides which sessions are open, and which close to make room: pure, without the sessions themselves.
 
 use std::collections::BTreeMap;
 
@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Memory {
-    /// That of this machine.
+    /// The memory of this machine.
     Machine,
-    /// That of the GPU of this number.
+    /// The memory of the GPU with this number.
     Gpu(u32),
 }
 
@@ -20,16 +20,16 @@ pub(super) struct SessionKey {
     pub(super) stream: usize,
 }
 
-/// What becomes of a session that is wanted.
+/// Whether a wanted session is open or may open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Found {
-    /// It is open, and in the caller's hands now.
+    /// It is open, and now lent to the caller.
     Open,
     /// It may open, after these have closed. Its memory is counted from now on.
     MayOpen(Vec<SessionKey>),
-    /// Others that are in use have to be given back first.
+    /// It is in use, or sessions in use must be returned first.
     InUse,
-    /// It does not fit beside what cannot close.
+    /// It does not fit beside the sessions that cannot close.
     NeverFits {
         /// Bytes of the budget.
         budget: u64,
@@ -49,19 +49,19 @@ struct Entry {
 #[derive(Default)]
 pub(super) struct Pool {
     entries: BTreeMap<SessionKey, Entry>,
-    /// Where sessions may take no more than this.
+    /// Most bytes that sessions may take of a memory; without an entry: no limit.
     budgets: BTreeMap<Memory, u64>,
     clock: u64,
 }
 
 impl Pool {
-    /// Sessions take at most so many bytes of a memory.
+    /// Limits the bytes that sessions take of a memory.
     pub(super) fn limit(&mut self, memory: Memory, bytes: u64) {
         self.budgets.insert(memory, bytes);
     }
 
-    /// Finds or admits a session that takes so many bytes of a memory. `free` is asked for a new session where there
-    /// is no budget: bytes that the system can still give, if it says so.
+    /// Finds or admits a session that takes `bytes` of a memory. For a new session in a memory without a budget, calls
+    /// `free` for the bytes that the system can still give, if it reports them.
     pub(super) fn take(
         &mut self,
         key: SessionKey,
@@ -95,7 +95,7 @@ impl Pool {
                 over = over.saturating_sub(entry.bytes);
                 closing.push(*key);
             }
-            // What the system says to be free is an estimate; the attempt will tell.
+            // The system's figure of free memory is only an estimate, so without a budget the attempt is made anyway.
             if over > 0 && self.budgets.contains_key(&memory) {
                 let running = |entry: &&Entry| entry.memory == memory && entry.in_use && entry.pins == 0;
                 let returns: u64 = self.entries.values().filter(running).map(|entry| entry.bytes).sum();
@@ -107,8 +107,8 @@ impl Pool {
         Found::MayOpen(closing)
     }
 
-    /// A session was opened in this memory, which need not be the one that it was admitted to: its graph may have stepped
-    /// down.
+    /// Records the memory in which a session was opened. It may differ from the memory that admitted it: its graph may
+    /// have stepped down to another provider.
     pub(super) fn place(&mut self, key: SessionKey, memory: Memory) {
         if let Some(entry) = self.entries.get_mut(&key) {
             entry.memory = memory;
@@ -127,14 +127,14 @@ impl Pool {
         self.entries.remove(&key);
     }
 
-    /// Bound tensors keep a session's graph loaded, or do no longer.
+    /// Records that bound tensors keep a session's graph loaded, or no longer do.
     pub(super) fn pin(&mut self, key: SessionKey, pinned: bool) {
         if let Some(entry) = self.entries.get_mut(&key) {
             entry.pins = if pinned { entry.pins + 1 } else { entry.pins.saturating_sub(1) };
         }
     }
 
-    /// Takes out those that are idle and are as wanted, to be closed.
+    /// Removes the idle sessions that `wanted` selects, and returns them to be closed.
     pub(super) fn take_idle(&mut self, wanted: impl Fn(&SessionKey, Memory) -> bool) -> Vec<SessionKey> {
         let idle = self.entries.iter().filter(|(key, entry)| entry.is_idle() && wanted(key, entry.memory));
         let keys: Vec<SessionKey> = idle.map(|(key, _)| *key).collect();
@@ -142,12 +142,12 @@ impl Pool {
         keys
     }
 
-    /// Bytes of the sessions that are open.
+    /// Bytes of the open sessions of a memory.
     pub(super) fn used(&self, memory: Memory) -> u64 {
         self.entries.values().filter(|entry| entry.memory == memory).map(|entry| entry.bytes).sum()
     }
 
-    /// Sessions that are open, and their bytes, for each memory.
+    /// The open sessions and their bytes, for each memory.
     pub(super) fn summary(&self) -> BTreeMap<Memory, (usize, u64)> {
         let mut all: BTreeMap<Memory, (usize, u64)> = BTreeMap::new();
         for entry in self.entries.values() {

@@ -1,56 +1,56 @@
-//! Which work is next: pure, without threads, clocks or devices.
+//! Chooses the next work: pure, without threads, clocks or devices.
 //!
 //! Work comes in flows, one for each request. Flows of higher priority go first. Among equals, the device is shared by
-//! start-time fair queuing (Goyal, Vin and Cheng 1996): each flow is charged for what it got, and the one that got least
-//! is next, so that a picture of a thousand tiles does not stand in front of one with a single tile. The flows of one
-//! caller share what one caller gets.
+//! start-time fair queuing (Goyal, Vin and Cheng 1996): each flow is charged for the time it got, and the flow that
+//! got least is next. So a picture of a thousand tiles does not block a picture of one tile. The flows of one caller
+//! share that caller's part.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
-/// How long work waits for more that others have announced.
+/// How long work waits for work that other flows have announced.
 pub(super) const GRACE: Duration = Duration::from_millis(20);
 
 /// Which requests are served first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Priority {
-    /// When there is nothing else to do.
+    /// Served when nothing else waits.
     Background,
-    /// As everybody.
+    /// The default.
     #[default]
     Normal,
-    /// Before all others.
+    /// Served before all others.
     Urgent,
 }
 
-/// A request's work in one queue.
+/// Identifies a request's work in one queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct FlowId(u64);
 
-/// What may run together: samples of one group of graphs, with the same values in the inputs that they share.
+/// Items with equal keys may run together: samples of one group of graphs, with the same values in the shared inputs.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Key {
     pub(super) group: u64,
     pub(super) shared: Vec<u8>,
 }
 
-/// What is to be done, once.
+/// One piece of work.
 pub(super) struct Item<T> {
     pub(super) key: Key,
     /// Whether work of other flows may run with it.
     pub(super) joins: bool,
-    /// What it is charged for, in any unit of time.
+    /// The time it is charged, in any unit.
     pub(super) cost: f64,
     pub(super) since: Instant,
     pub(super) work: T,
 }
 
-/// Work that runs together, and the flow of each.
+/// Items that run together, each with its flow.
 pub(super) type Taken<T> = Vec<(FlowId, Item<T>)>;
 
 /// What is next.
 pub(super) enum Next<T> {
-    /// This, all of one key; never empty.
+    /// These items, all of one key; never empty.
     Work(Taken<T>),
     /// Nothing before this moment, or before more work comes.
     NotBefore(Instant),
@@ -64,14 +64,14 @@ struct Flow<T> {
     /// When its next item starts, in virtual time.
     start: f64,
     items: VecDeque<Item<T>>,
-    /// Keys of which more will come.
+    /// Keys for which more items will come.
     announced: BTreeSet<Key>,
 }
 
 /// The work that waits for one device.
 pub(super) struct Queue<T> {
     flows: BTreeMap<FlowId, Flow<T>>,
-    /// The start of what was taken last.
+    /// The largest start of any item taken so far.
     virtual_time: f64,
     next: u64,
 }
@@ -92,28 +92,28 @@ impl<T> Queue<T> {
         id
     }
 
-    /// Ends a request. Returns its work that was not taken.
+    /// Ends a request. Returns its remaining work.
     pub(super) fn close(&mut self, id: FlowId) -> Vec<Item<T>> {
         self.flows.remove(&id).map(|flow| flow.items.into()).unwrap_or_default()
     }
 
-    /// Takes all of a request's work out, which goes on to exist.
+    /// Removes all of a request's work; the request stays open.
     pub(super) fn clear(&mut self, id: FlowId) -> Vec<Item<T>> {
         self.flows.get_mut(&id).map(|flow| std::mem::take(&mut flow.items).into()).unwrap_or_default()
     }
 
-    /// Adds work. Gives it back if the request has ended.
+    /// Adds work. Returns it as the error if the request has ended.
     pub(super) fn push(&mut self, id: FlowId, item: Item<T>) -> Result<(), Item<T>> {
         let Some(flow) = self.flows.get_mut(&id) else { return Err(item) };
         if flow.items.is_empty() {
-            // Who had nothing to do saves no time for later.
+            // An idle flow earns no credit for later.
             flow.start = flow.start.max(self.virtual_time);
         }
         flow.items.push_back(item);
         Ok(())
     }
 
-    /// Puts work back that was taken, in front of all others.
+    /// Puts taken work back at the front of its flows. Returns the items whose request has ended.
     pub(super) fn put_back(&mut self, taken: Taken<T>) -> Vec<Item<T>> {
         let mut lost = Vec::new();
         for (id, item) in taken.into_iter().rev() {
@@ -128,7 +128,7 @@ impl<T> Queue<T> {
         lost
     }
 
-    /// Says whether more work of a key will come soon: what may run with it waits a little.
+    /// Announces, or revokes, that more work of a key will come soon: items of that key wait for it.
     pub(super) fn announce(&mut self, id: FlowId, key: &Key, comes: bool) {
         let Some(flow) = self.flows.get_mut(&id) else { return };
         if comes {
@@ -148,7 +148,8 @@ impl<T> Queue<T> {
         self.flows.values().all(|flow| flow.items.is_empty())
     }
 
-    /// What is next at a time. `room` says how many items of such work run together; `None`: such work cannot run now.
+    /// Takes the next work at the time `now`. `room` gives how many such items may run together; `None`: it cannot run
+    /// now.
     pub(super) fn take(&mut self, now: Instant, room: impl Fn(&Item<T>) -> Option<usize>) -> Next<T> {
         let mut order: Vec<FlowId> =
             self.flows.iter().filter(|(_, flow)| !flow.items.is_empty()).map(|(id, _)| *id).collect();
@@ -166,7 +167,7 @@ impl<T> Queue<T> {
             if joins && !seen.insert(key.clone()) {
                 continue;
             }
-            // Those that may run together, the one with the least start first.
+            // The number of a flow's items that may run with the head.
             let of_key = |id: &FlowId| {
                 let flow = self.flows.get(id)?;
                 let count = flow.items.iter().filter(|item| item.key == key && item.joins == joins).count();
@@ -174,8 +175,8 @@ impl<T> Queue<T> {
             };
             let count: usize = order.iter().filter_map(of_key).sum();
             if count < most && self.is_announced(&key, joins, *first) {
-                // Who has announced more waits for it as long as it takes: its runs are the fewest, and always the
-                // same. Others wait a little.
+                // A flow that has announced more waits for it without limit: its runs are the fewest possible, and
+                // always the same. Other flows wait for `GRACE`.
                 let ready = self.oldest_without_more(&key, joins).map(|since| since + GRACE);
                 if ready.is_none_or(|ready| now < ready) {
                     until = [until, ready].into_iter().flatten().min();
@@ -200,13 +201,13 @@ impl<T> Queue<T> {
         flows.any(|(_, flow)| flow.announced.contains(key))
     }
 
-    /// When the oldest item of a key was added whose flow has not announced more of it, where flows join.
+    /// When the oldest joining item of a key was added, among flows that have not announced more of that key.
     fn oldest_without_more(&self, key: &Key, joins: bool) -> Option<Instant> {
         let flows = self.flows.values().filter(|flow| joins && !flow.announced.contains(key));
         flows.flat_map(|flow| &flow.items).filter(|item| item.joins && item.key == *key).map(|item| item.since).min()
     }
 
-    /// Takes up to `most` items of a key, each from the flow that got least so far.
+    /// Takes up to `most` items of a key, each from the flow that got least so far; the first from `first`.
     fn gather(&mut self, key: &Key, joins: bool, first: FlowId, most: usize) -> Taken<T> {
         let mut callers: BTreeMap<u64, f64> = BTreeMap::new();
         self.flows.values().filter(|flow| !flow.items.is_empty()).for_each(|flow| {
@@ -217,7 +218,7 @@ impl<T> Queue<T> {
             let fits = |item: &Item<T>| item.key == *key && item.joins == joins;
             let candidates = self.flows.iter().filter(|(id, flow)| {
                 let of_first = **id == first;
-                // The one that was chosen goes first.
+                // The chosen flow goes first.
                 (if taken.is_empty() { of_first } else { joins || of_first }) && flow.items.iter().any(fits)
             });
             let least = candidates.min_by(|(_, one), (_, other)| {
@@ -263,7 +264,7 @@ mod tests {
             }
         }
 
-        /// What is taken, in batches of at most `most`, until there is nothing.
+        /// Takes all items, in batches of at most `most`.
         fn all(&mut self, most: usize) -> Vec<Vec<u32>> {
             let mut batches = Vec::new();
             while let Next::Work(taken) = self.queue.take(self.now, |_| Some(most)) {
@@ -340,7 +341,7 @@ mod tests {
             desk.push_as(other, 1, joins, [2]);
             match desk.queue.take(desk.now, |_| Some(3)) {
                 Next::NotBefore(until) => assert!(joins && until == desk.now + GRACE),
-                // Of another request, which has announced nothing.
+                // The work of the other request, which has announced nothing.
                 Next::Work(taken) => assert!(!joins && taken.len() == 1),
                 Next::Nothing => panic!("it is forgotten"),
             }

@@ -1,6 +1,6 @@
-//! How much runs at the same time: less after memory did not suffice, and more again after it did for a while.
+//! How much runs at the same time: less after a run did not fit into memory, more again after enough good runs.
 
-/// Good runs before more is tried again, at first.
+/// The initial number of good runs before more is tried again.
 const PATIENCE: u64 = 100;
 
 /// A number that shrinks and recovers.
@@ -22,7 +22,8 @@ impl Limit {
         self.now
     }
 
-    /// Memory did not suffice for more than this. Each time, it takes longer until more is tried.
+    /// Lowers the limit to `to` after memory did not suffice. Each time, more good runs are needed before more is
+    /// tried.
     pub(crate) fn shrink(&mut self, to: usize) {
         if to < self.now && (self.now < self.most || self.patience > PATIENCE) {
             self.patience = self.patience.saturating_mul(2);
@@ -32,8 +33,7 @@ impl Limit {
         }
     }
 
-    /// Memory sufficed for as much as is allowed. Gives what is allowed from now on, if that is more: up to twice as
-    /// much.
+    /// Records a good run at the limit. Returns the new limit if it grows: up to twice the old one.
     pub(crate) fn succeed(&mut self) -> Option<usize> {
         if self.now >= self.most {
             return None;
@@ -42,7 +42,7 @@ impl Limit {
         if self.good < self.patience {
             return None;
         }
-        // The next failure comes from trying this.
+        // Doubled already now: the next failure will come from this larger limit.
         self.patience = self.patience.saturating_mul(2);
         (self.good, self.now) = (0, self.now.saturating_mul(2).min(self.most));
         Some(self.now)

@@ -19,29 +19,30 @@ use super::sync::{Condvar, Mutex, MutexGuard};
 use super::ticket::Ticket;
 use crate::error::{Error, Result};
 
-/// How long somebody waits before looking whether to stop.
+/// How long a caller waits for room before it checks again whether to stop.
 const PATIENCE: Duration = Duration::from_millis(50);
 
-/// What a service serves: requests that need nothing of each other.
+/// What a service serves: independent requests.
 ///
-/// A task says four things of its requests. What it does before and after its network it does in [`Task::serve`], on a
-/// thread of the service; what may run together, and how, it says by the groups of graphs to which it submits samples.
-/// Those run on the host's threads, with the samples of other requests.
+/// [`Task::serve`] does the work before and after the network, on a thread of the service. It submits samples to
+/// groups of graphs; the group decides which samples may run together. Samples run on the host's threads, with the
+/// samples of other requests.
 pub trait Task: Send + Sync + 'static {
     /// The task's name, for threads and errors.
     const NAME: &'static str;
-    /// What is asked for. Requests wait in the queue, so they should be small: open files when the turn comes.
+    /// The request. Requests wait in the queue, so they should be small: open files only in [`Task::serve`].
     type Request: Send + 'static;
-    /// What a request becomes.
+    /// The result of a request.
     type Output: Send + 'static;
 
-    /// Requests that are served at the same time: as many as fill the device while others are prepared and finished.
+    /// How many requests are served at the same time: enough to fill the device while others are prepared and
+    /// finished.
     fn places(&self) -> usize;
 
     /// Serves one request.
     ///
     /// # Errors
-    /// Those of the request.
+    /// Why the request failed.
     fn serve(&self, request: Self::Request, reply: &Reply<Self::Output>) -> Result<Self::Output>;
 }
 
@@ -50,16 +51,17 @@ pub trait Task: Send + Sync + 'static {
 pub struct Terms {
     /// Which requests are served first.
     pub priority: Priority,
-    /// When the request ends with [`Error::Deadline`], unless it is finished.
+    /// The time at which an unfinished request ends with [`Error::Deadline`].
     pub deadline: Option<Instant>,
-    /// Who asks: any number. Callers share the device in equal parts, however many requests each of them has.
+    /// The caller's identity: any number. Callers share the device in equal parts, however many requests each of them
+    /// has.
     pub caller: u64,
-    /// Samples may run together with those of other requests where that changes the last digits of the results, such as
-    /// on GPUs. Where it changes no byte they always may.
+    /// Samples may run together with samples of other requests even where that changes the last digits of the results,
+    /// as on GPUs. Where it changes no byte, they may always.
     pub allows_rounding: bool,
-    /// The request is refused with [`Error::QueueFull`] where it would have to wait for room in the queue.
+    /// The request is refused with [`Error::QueueFull`] instead of waiting for room in the queue.
     pub refuses_to_wait: bool,
-    /// Ends the request.
+    /// The flag that ends the request.
     pub cancel: Cancel,
 }
 
@@ -71,7 +73,8 @@ impl From<&Cancel> for Terms {
 
 /// A task with its queue of requests.
 ///
-/// A request that fails, is cancelled or panics ends itself alone. Dropping the service is [`Service::shutdown`].
+/// A request that fails, is cancelled or panics does not affect the others. Dropping the service does the same as
+/// [`Service::shutdown`].
 pub struct Service<T: Task> {
     /// `None` once it is shut down.
     inner: Option<Arc<Inner<T>>>,
@@ -82,9 +85,9 @@ struct Inner<T: Task> {
     task: T,
     capacity: usize,
     state: Mutex<State<T>>,
-    /// A request was submitted, or no more will be.
+    /// A request was submitted, or the service was closed.
     news: Condvar,
-    /// A request's turn has come.
+    /// A request's turn came, or a thread became idle.
     room: Condvar,
     long: Arc<LongOnes>,
 }
@@ -96,9 +99,9 @@ struct State<T: Task> {
     next_id: u64,
     /// Requests whose turn has come so far.
     begun: u64,
-    /// How many turns callers have had, of those that had more than others.
+    /// How many turns a caller has had, for callers that had more than `round`.
     turns: BTreeMap<u64, u64>,
-    /// How many turns the caller had had whose turn came last.
+    /// The highest number of turns that a caller had had when its turn came.
     round: u64,
     /// Threads that serve a request now.
     serving: usize,
@@ -106,13 +109,13 @@ struct State<T: Task> {
 }
 
 impl<T: Task> State<T> {
-    /// How many threads could take a request. One that has just been started is among them before it runs.
+    /// How many threads could take a request. A thread counts from its start, before it runs.
     fn idle(&self) -> usize {
         self.threads.len() - self.serving
     }
 
-    /// For each request that waits, what decides when its turn comes, the least first: its priority; which of its
-    /// caller's turns that is, so that no caller stands in front of the others with a hundred requests; and its number.
+    /// The sort key of each waiting request; the least is served first. It holds the priority; the number of the
+    /// caller's turn, so that a caller with a hundred requests does not block the others; and the request's number.
     fn order(&self) -> Vec<(Reverse<Priority>, u64, u64)> {
         let mut turns = self.turns.clone();
         let of = |waiting: &Waiting<T>| {
@@ -124,11 +127,11 @@ impl<T: Task> State<T> {
         self.waiting.iter().map(of).collect()
     }
 
-    /// A caller's turn has come.
+    /// Counts a turn of a caller.
     fn take_turn(&mut self, caller: u64) {
         self.round = self.turns.get(&caller).copied().unwrap_or_default().max(self.round);
         self.turns.insert(caller, self.round + 1);
-        // Who had no more turns than others begins as everybody.
+        // Callers at or below `round` need no entry: `order` starts them at `round`.
         let round = self.round;
         self.turns.retain(|_, turns| *turns > round);
     }
@@ -176,7 +179,7 @@ impl<T: Task> Service<T> {
     }
 
     fn inner(&self) -> &Arc<Inner<T>> {
-        // Taken by `shutdown` and `drop` alone, behind which nobody has the service any more.
+        // Only `shutdown` and `drop` take it, and both consume the service.
         #[allow(clippy::expect_used)]
         self.inner.as_ref().expect("the service is there until it is dropped")
     }
@@ -186,12 +189,12 @@ impl<T: Task> Service<T> {
         &self.inner().task
     }
 
-    /// Submits a request; waits while the queue is full, unless `terms` refuse to. Their flag ends the wait and the
-    /// request.
+    /// Submits a request; waits while the queue is full, unless `terms` refuse to. The flag of `terms` ends the wait
+    /// and the request.
     ///
     /// # Errors
-    /// [`Error::QueueFull`] where `terms` refuse to wait; [`Error::Cancelled`] or [`Error::Deadline`] while it waits; [`Error::Closed`] after [`Service::close`];
-    /// [`Error::Thread`]: the system gives no thread.
+    /// [`Error::QueueFull`] where `terms` refuse to wait; [`Error::Cancelled`] or [`Error::Deadline`] while it waits;
+    /// [`Error::Closed`] after [`Service::close`]; [`Error::Thread`]: the system cannot start a thread.
     pub fn submit(&self, request: T::Request, terms: impl Into<Terms>) -> Result<Handle<T::Output>> {
         self.add(request, terms.into())
     }
@@ -207,14 +210,14 @@ impl<T: Task> Service<T> {
     fn add(&self, request: T::Request, terms: Terms) -> Result<Handle<T::Output>> {
         let inner = self.inner();
         let mut state = inner.state.lock();
-        // Requests that wait while somebody could serve them are on their way already.
+        // Idle threads are about to take waiting requests, so these do not count against the capacity.
         while state.waiting.len() >= inner.capacity + state.idle() {
-            // Those that nobody wants any more make room.
+            // Cancelled and expired requests make room.
             let waiting = std::mem::take(&mut state.waiting);
             let (over, waiting): (Vec<_>, Vec<_>) = waiting.into_iter().partition(|waiting| waiting.promise.is_over());
             state.waiting = waiting;
             if !over.is_empty() {
-                // What they hold may take a while to go.
+                // Dropping them may take a while, so it happens without the lock.
                 MutexGuard::unlocked(&mut state, || drop(over));
                 continue;
             }
@@ -240,7 +243,7 @@ impl<T: Task> Service<T> {
             let thread = thread::Builder::new().name(T::NAME.into()).spawn(move || serving.serve_all());
             match thread {
                 Ok(thread) => state.threads.push(thread),
-                // Others are there, and serve it later.
+                // An existing thread serves it later.
                 Err(_) if !state.threads.is_empty() => {}
                 Err(source) => return Err(Error::Thread { name: T::NAME, source }),
             }
@@ -271,7 +274,7 @@ impl<T: Task> Service<T> {
             inner.close();
             let threads = std::mem::take(&mut inner.state.lock().threads);
             for thread in threads {
-                // A panic was told to those whose request it was.
+                // The caller of the request has received the panic as an error.
                 let _ = thread.join();
             }
         }
@@ -291,7 +294,7 @@ impl<T: Task> Inner<T> {
         self.room.notify_all();
     }
 
-    /// How many requests are in front of one that waits.
+    /// How many requests are ahead of a waiting one; `None` if it does not wait.
     fn place_of(&self, id: u64) -> Option<usize> {
         let state = self.state.lock();
         let order = state.order();
@@ -299,7 +302,7 @@ impl<T: Task> Inner<T> {
         Some(order.iter().filter(|other| *other < own).count())
     }
 
-    /// Waits for the next request. With its number among those whose turn has come.
+    /// Waits for the next request. Returns it with its number in the order of turns.
     fn next(&self) -> Option<(u64, Waiting<T>)> {
         let mut state = self.state.lock();
         loop {
@@ -331,13 +334,13 @@ impl<T: Task> Inner<T> {
 
     fn serve(&self, number: u64, waiting: Waiting<T>) {
         let Waiting { request, promise, terms, deadline, counted, .. } = waiting;
-        // It is counted before the answer, so that a caller with an answer finds it in the metrics.
+        // Metrics are updated before the answer, so that a caller with an answer sees the request in them.
         if promise.is_over() {
             drop(counted);
             promise.finish(Err(Error::Cancelled));
             return;
         }
-        // The thread of the deadlines may come later than the turn, on a busy machine.
+        // On a busy machine, the deadline thread may run later than the request's turn.
         if terms.deadline.is_some_and(|deadline| deadline <= Instant::now()) {
             drop(counted);
             promise.finish(Err(Error::Deadline));
@@ -347,7 +350,7 @@ impl<T: Task> Inner<T> {
         let ticket = Ticket::new(self.host.shared(), priority, caller, allows_rounding, promise.cancel());
         let aside = Aside::new(&self.long, number, priority);
         let reply = Reply { promise, ticket, aside, _deadline: deadline };
-        // Behind the reply, so that it is dropped first where the task panics.
+        // Declared after `reply`, so that it is dropped first if the task panics.
         let counted = counted.begin();
         let result = self.task.serve(request, &reply);
         drop(counted);

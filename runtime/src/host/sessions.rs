@@ -13,10 +13,10 @@ use super::pool::{Found, Memory, Pool, SessionKey};
 use super::sync::{Condvar, Mutex, thread};
 use crate::error::{Error, Result};
 
-/// How long somebody waits before looking again.
+/// How long a stream waits for a session before it checks again.
 const PATIENCE: Duration = Duration::from_millis(50);
 
-/// Bytes of a memory that are free now, if the system says so.
+/// Free bytes of a memory, if the system reports them.
 fn free(memory: Memory) -> Option<u64> {
     match memory {
         Memory::Machine => available_memory(),
@@ -35,7 +35,7 @@ struct State {
     pool: Pool,
     /// Sessions that are idle.
     idle: BTreeMap<SessionKey, Lent>,
-    /// The time in which sessions were opened.
+    /// The total time spent opening sessions.
     opening: Duration,
 }
 
@@ -46,7 +46,7 @@ pub(super) struct Lent {
 }
 
 impl OpenSessions {
-    /// Sessions take at most so many bytes of each memory.
+    /// Creates an empty set. `budgets` limits the bytes that sessions take of each memory.
     pub(super) fn new(budgets: impl IntoIterator<Item = (Memory, u64)>) -> Self {
         let mut pool = Pool::default();
         budgets.into_iter().for_each(|(memory, bytes)| pool.limit(memory, bytes));
@@ -56,22 +56,21 @@ impl OpenSessions {
         }
     }
 
-    /// Sessions that are open, and their bytes, for each memory; and the time in which sessions were opened so far.
+    /// The open sessions and their bytes, for each memory, and the total time spent opening sessions.
     pub(super) fn summary(&self) -> (BTreeMap<Memory, (usize, u64)>, Duration) {
         let state = self.state.lock();
         (state.pool.summary(), state.opening)
     }
 
-    /// A session of a graph for a stream: an open one, or one that is opened now, for which others that are idle may
-    /// close.
+    /// Lends a session of a graph to a stream: an open one, or a new one. Idle sessions may close to make room for it.
     ///
     /// # Errors
-    /// [`Error::OverBudget`]: the budget does not hold it beside what is bound. Those of opening a session.
+    /// [`Error::OverBudget`]: the budget does not hold it beside the bound sessions. Otherwise, why it did not open.
     pub(super) fn lend(self: &Arc<Self>, core: &Arc<Core>, graph: usize, stream: usize) -> Result<Lending> {
         let key = SessionKey { engine: core.id, graph, stream };
         let memory = core.memory(graph, stream);
         let bytes = core.bytes(graph, memory);
-        // They close when the lock is free again: closing takes a while.
+        // These are dropped after the lock is released: closing takes a while.
         let mut closing: Vec<Lent> = Vec::new();
         {
             let mut state = self.state.lock();
@@ -112,7 +111,7 @@ impl OpenSessions {
         Ok(place)
     }
 
-    /// Closes idle sessions that are as wanted. Says whether there were any.
+    /// Closes the idle sessions that `wanted` selects. Returns whether there were any.
     pub(super) fn close_idle(&self, wanted: impl Fn(&SessionKey, Memory) -> bool) -> bool {
         let closing: Vec<Lent> = {
             let mut state = self.state.lock();
@@ -122,8 +121,8 @@ impl OpenSessions {
         !closing.is_empty()
     }
 
-    /// Closes idle sessions that take the memory which a session of this engine takes or would take, and are not that
-    /// one. Says whether there were any.
+    /// Closes the idle sessions in the memory of the session `key`, except that session. Returns whether there were
+    /// any.
     pub(super) fn close_beside(&self, core: &Core, key: SessionKey) -> bool {
         let memory = core.memory(key.graph, key.stream);
         self.close_idle(|other, place| place == memory && *other != key)
@@ -136,7 +135,7 @@ impl OpenSessions {
     }
 }
 
-/// A session in somebody's hands, until this is dropped.
+/// A session that is lent to a caller, until it is dropped.
 pub(super) struct Lending {
     sessions: Arc<OpenSessions>,
     core: Arc<Core>,
@@ -155,7 +154,7 @@ impl Drop for Lending {
     fn drop(&mut self) {
         let mut state = self.sessions.state.lock();
         let unwanted = match self.lent.take() {
-            // What a panic left is not used again.
+            // A session is not reused after a panic.
             Some(lent) if !self.core.is_retired() && !thread::panicking() => {
                 state.pool.give_back(self.key);
                 state.idle.insert(self.key, lent)

@@ -23,7 +23,7 @@ pub(super) struct Shared {
 }
 
 pub(super) struct State {
-    /// No more work comes.
+    /// The host is closed: no more work comes.
     pub(super) closed: bool,
     pub(super) places: Vec<Place>,
     pub(super) counters: Counters,
@@ -35,7 +35,7 @@ pub(super) struct Place {
     /// Empty: the CPU.
     gpus: Vec<u32>,
     pub(super) queue: Queue<Work>,
-    /// Work came, or may run now that could not before.
+    /// Work came, or waiting work may run now.
     pub(super) news: Arc<Condvar>,
     streams: usize,
 }
@@ -52,7 +52,7 @@ impl Shared {
         }
     }
 
-    /// A number that nothing else of this host has.
+    /// A number that is unique in this host.
     pub(super) fn id(&self) -> u64 {
         self.next_id.fetch_add(1, Ordering::Relaxed)
     }
@@ -61,8 +61,8 @@ impl Shared {
         self.state.lock()
     }
 
-    /// The place for engines on these GPUs, or on the CPU, with a thread for each of so many streams, which does `work`
-    /// with the numbers of the place and the stream.
+    /// The place for engines on these GPUs, or on the CPU if there are none. Starts threads up to `streams`; each
+    /// calls `work` with the numbers of the place and the stream.
     pub(super) fn place(
         self: &Arc<Self>,
         gpus: &[u32],
@@ -94,7 +94,7 @@ impl Shared {
         }
     }
 
-    /// Ends all threads, once they have nothing to do.
+    /// Closes the host, and waits until all threads have ended their current work.
     pub(super) fn close(&self) {
         let threads = {
             let mut state = self.lock();
@@ -105,7 +105,7 @@ impl Shared {
             std::mem::take(&mut state.threads)
         };
         for thread in threads.into_iter().filter(|thread| thread.thread().id() != thread::current().id()) {
-            // A panic was told to those whose work it was.
+            // The callers whose work it was have received the panic as an error.
             let _ = thread.join();
         }
     }

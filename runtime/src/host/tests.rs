@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 
 /// Doubles numbers, as many at the same time as it has places.
 struct Doubling {
-    /// Before each request, where a test wants to hold it.
+    /// Holds each request, if a test wants that.
     gate: Option<Arc<Barrier>>,
     places: usize,
     /// The order in which requests' turns came.
@@ -89,7 +89,7 @@ fn a_full_queue_refuses_or_waits_and_tells_the_place() {
     assert_eq!(first.progress(), Progress { done: 0, total: None });
     assert_eq!((first.place(), second.place()), (None, Some(0)));
 
-    // Whoever waits for room can be stopped.
+    // A caller that waits for room can be stopped.
     let stop = Cancel::new();
     thread::scope(|scope| {
         let waiting = scope.spawn(|| service.submit(3, &stop).err());
@@ -182,7 +182,7 @@ fn a_deadline_ends_a_request_that_still_waits_and_makes_room() {
 #[test]
 fn what_is_over_before_its_turn_is_not_served() {
     let service = service(4);
-    // Not once: the thread of the deadlines is faster most times.
+    // Many times, because the deadline thread is usually faster.
     for number in 0..1000 {
         let over = Terms { deadline: Some(Instant::now()), ..Terms::default() };
         let result = service.submit(number, over).unwrap().wait();
@@ -204,12 +204,12 @@ fn a_cancelled_request_ends_alone_and_at_once() {
     assert!(matches!(second.wait(), Err(Error::Cancelled)));
     both.cancel();
     assert!(matches!((first.wait(), third.wait()), (Err(Error::Cancelled), Err(Error::Cancelled))));
-    // Nobody has passed the gate yet.
+    // No request has passed the gate yet.
     assert!(asked.elapsed() < Duration::from_secs(5));
     gate.wait();
     gate.wait();
     assert_eq!(other.wait().unwrap(), 8);
-    // What nobody wants is not served.
+    // Cancelled requests are not served.
     assert_eq!(*service.task().served.lock(), [1, 4]);
 }
 
@@ -291,7 +291,7 @@ fn shutting_down_finishes_what_was_accepted() {
     assert_eq!(handles.map(|handle| handle.wait_for(Duration::ZERO).unwrap().unwrap()), [2, 4, 6]);
 }
 
-/// What a runtime of futures does, for one of them.
+/// What an async runtime does, for one future.
 struct Woken(Mutex<bool>, Condvar);
 
 impl Wake for Woken {
@@ -351,6 +351,6 @@ fn long_requests_wait_for_those_before_them() {
     let service = Service::new(&host(), Long { open: Arc::default(), most: most.clone() }, 12);
     let handles: Vec<_> = (0..12).map(|_| service.submit((), Terms::default()).unwrap()).collect();
     handles.into_iter().for_each(|handle| handle.wait().unwrap());
-    // Those that were let in before an earlier one said that it is long are beyond.
+    // More than two can be open: a later request may begin before an earlier one declares itself long.
     assert!((1..=4).contains(&most.load(Ordering::SeqCst)), "{most:?}");
 }

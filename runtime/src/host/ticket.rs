@@ -15,7 +15,8 @@ use super::values::Values;
 use super::work::{Answer, Sample, Work};
 use crate::error::{Error, Result};
 
-/// A request in the queues of a host. What waits for it leaves them when the request is cancelled, or this is dropped.
+/// A request in the queues of a host. Its waiting work leaves the queues when the request is cancelled or the ticket
+/// is dropped.
 pub(crate) struct Ticket {
     flows: Arc<Flows>,
     allows_rounding: bool,
@@ -53,8 +54,8 @@ impl Ticket {
         &self.cancel
     }
 
-    /// Adds samples to the queue of a place, all at once, so that what runs together does not depend on how fast they
-    /// come. The answers come with these numbers.
+    /// Adds samples to the queue of a place, all at once, so that batches do not depend on how fast samples come. Each
+    /// answer carries the sample's number.
     pub(super) fn submit(
         &self,
         place: usize,
@@ -73,7 +74,8 @@ impl Ticket {
         self.push(place, items)
     }
 
-    /// Adds work to the queue of a place: what it may run with, whether it joins that of others, and what it is.
+    /// Adds work to the queue of a place. Each item has its key, whether it may run with other requests' work, and the
+    /// work.
     pub(super) fn push(&self, place: usize, items: Vec<(Key, bool, Work)>) -> Result<()> {
         let id = self.flow(place);
         {
@@ -87,14 +89,14 @@ impl Ticket {
             }
             own.news.notify_all();
         }
-        // A flag that was set meanwhile found nothing.
+        // If the flag was set before the push, its listener did not see this work.
         if self.cancel.is_cancelled() {
             self.flows.clear();
         }
         Ok(())
     }
 
-    /// Says whether more samples of a group will come soon.
+    /// Announces, or revokes, that more samples of a group will come soon.
     pub(super) fn announce(&self, place: usize, key: &Key, comes: bool) {
         let id = self.flow(place);
         let mut state = self.flows.shared.lock();
@@ -127,7 +129,7 @@ impl Drop for Ticket {
 }
 
 impl Flows {
-    /// Takes what waits out of the queues. The request goes on to exist.
+    /// Removes the waiting work from the queues; the request stays open.
     fn clear(&self) {
         self.end(false);
     }

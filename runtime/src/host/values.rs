@@ -16,12 +16,12 @@ pub(crate) enum Values {
 }
 
 impl Values {
-    /// Numbers as whole ones or as they are.
+    /// The values as `I64` if `is_whole`, else as `F32`.
     pub(crate) fn of(values: Vec<f32>, is_whole: bool) -> Self {
         if is_whole { Self::I64(values.into_iter().map(|value| value as i64).collect()) } else { Self::F32(values) }
     }
 
-    /// Whether they are so many.
+    /// Whether there are `length` values.
     pub(super) fn fit(&self, length: usize) -> bool {
         match self {
             Self::F32(values) => values.len() == length,
@@ -31,12 +31,12 @@ impl Values {
         }
     }
 
-    /// The numbers of a tensor of 32-bit floats.
+    /// The values of a tensor of 32-bit floats.
     pub(crate) fn into_f32(self) -> Result<Vec<f32>> {
         if let Self::F32(values) = self { Ok(values) } else { Err(Error::internal("values")) }
     }
 
-    /// Their bytes, to compare them by.
+    /// The values' bytes, for comparison.
     pub(super) fn bytes(&self) -> Vec<u8> {
         match self {
             Self::F32(values) => values.iter().flat_map(|value| value.to_ne_bytes()).collect(),
@@ -46,7 +46,7 @@ impl Values {
         }
     }
 
-    /// Copies them to a part of a buffer, which takes so many.
+    /// Copies the values to a buffer, from element `at` on. `length` is the number of elements that `Zeros` fills.
     pub(super) fn write(&self, to: &mut Buffer, at: usize, length: usize) -> Result<()> {
         fn place<T>(to: &mut [T], at: usize, length: usize) -> Result<&mut [T]> {
             to.get_mut(at..at + length).ok_or_else(|| Error::internal("values"))

@@ -1,4 +1,4 @@
-//! What waits for a device, and what comes back.
+//! The work that waits for a device, and its answers.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -12,11 +12,11 @@ use super::sessions::Lending;
 use super::values::Values;
 use crate::error::{Error, Result};
 
-/// What became of a sample.
+/// The answer to a submitted sample.
 pub(crate) struct Answer {
     /// The number that it was submitted with.
     pub(crate) number: u64,
-    /// What it was made of.
+    /// The sample's inputs.
     pub(crate) inputs: Vec<Values>,
     pub(crate) made: Result<Made>,
 }
@@ -36,7 +36,7 @@ pub(super) struct Sample {
     pub(super) group: Arc<Group>,
     pub(super) number: u64,
     pub(super) inputs: Vec<Values>,
-    /// Ends the run, if it runs alone or with samples of the same flag.
+    /// The request's flag. A run ends once the flags of all its samples are set.
     pub(super) cancel: Cancel,
     pub(super) answer: Sender<Answer>,
 }
@@ -44,12 +44,12 @@ pub(super) struct Sample {
 impl Sample {
     pub(super) fn answer(self, made: Result<Made>) {
         let Self { number, inputs, answer, .. } = self;
-        // Who asked may be gone.
+        // The caller may have dropped the receiver.
         let _ = answer.send(Answer { number, inputs, made });
     }
 }
 
-/// A stream that somebody wants to themselves for a moment, with a session or without.
+/// A caller's wish for exclusive use of a stream for a moment, with a session or without.
 pub(super) struct Turn {
     pub(super) core: Arc<Core>,
     pub(super) session: Option<Wanted>,
@@ -58,13 +58,13 @@ pub(super) struct Turn {
 
 /// The session that a turn needs.
 pub(super) enum Wanted {
-    /// That of a graph.
+    /// The session of a graph.
     Graph(usize),
-    /// The one that runs most samples of a group, as far as memory holds it.
+    /// The session with the group's largest batch that memory holds.
     Most(Arc<Group>),
 }
 
-/// A stream that is somebody's own until this is dropped.
+/// Exclusive use of a stream, until it is dropped.
 pub(super) struct Grant {
     pub(super) lending: Option<Lending>,
     /// The stream waits until this is closed.
@@ -89,7 +89,7 @@ impl Work {
     pub(super) fn refuse(self, error: Error) {
         match self {
             Self::Sample(sample) => sample.answer(Err(error)),
-            // Who asked may be gone.
+            // The caller may have dropped the receiver.
             Self::Turn(turn) => drop(turn.granted.send(Err(error))),
         }
     }

@@ -1,4 +1,4 @@
-//! The thread of a stream: it takes what is next, and runs it.
+//! The thread of a stream: takes the next work, and runs it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -16,28 +16,28 @@ use super::shared::Shared;
 use super::work::{Grant, Made, Sample, Turn, Wanted, Work};
 use crate::error::{Error, Result};
 
-/// How long a stream waits before it looks whether others have given their memory back.
+/// How long a stream waits before it checks again whether an engine lets it run.
 const PATIENCE: Duration = Duration::from_millis(50);
 
-/// Runs what comes to a place until the host closes.
+/// Runs the work of a place until the host closes.
 pub(super) fn work(shared: &Arc<Shared>, place: usize, stream: usize) {
     let mut number = 0;
     while let Some(taken) = next(shared, place, stream) {
         let Some((_, first)) = taken.first() else { continue };
         let core = first.work.core().clone();
         let worker = Worker { shared, core: &core, place, stream };
-        // A panic is told by the answers that are dropped with it.
+        // A panic drops the answers' senders, which reports it to the receivers.
         let ran = catch_unwind(AssertUnwindSafe(|| worker.run(taken, &mut number)));
         shared.lock().counters.running -= 1;
         if ran.is_err() {
             tracing::error!("a stream panicked, and goes on with what is next");
         }
-        // What could not run beside it may run now.
+        // Work that could not run beside this run may run now.
         shared.wake(place);
     }
 }
 
-/// What is next; `None` once the host is closed.
+/// Waits for the next work; `None` once the host is closed.
 fn next(shared: &Shared, place: usize, stream: usize) -> Option<Taken<Work>> {
     let mut state = shared.lock();
     loop {
@@ -54,7 +54,7 @@ fn next(shared: &Shared, place: usize, stream: usize) -> Option<Taken<Work>> {
                 return Some(taken);
             }
             Next::NotBefore(until) => drop(news.wait_until(&mut state, until)),
-            // Streams of an engine may go on again after a while.
+            // The work may become runnable when an engine allows more streams again.
             Next::Nothing if !own.queue.is_empty() => drop(news.wait_for(&mut state, PATIENCE)),
             Next::Nothing => news.wait(&mut state),
         }
@@ -80,7 +80,7 @@ struct Worker<'w> {
     stream: usize,
 }
 
-/// A sample that was taken, and what it needs to go back.
+/// A taken item, and the flow to put it back to.
 type Given = (FlowId, Item<Work>);
 
 impl Worker<'_> {
@@ -104,7 +104,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Runs samples of one group. Gives the error of a run that failed, with the samples that have no answer yet.
+    /// Runs samples of one group. Returns the error of a failed run; `taken` then holds the samples without an answer.
     fn run_all(&self, taken: &mut Taken<Work>) -> Option<Error> {
         loop {
             let running = self.core.running();
@@ -124,7 +124,7 @@ impl Worker<'_> {
             let tried = group.allowed().min(taken.len().max(group.least()));
             if let Some(smaller) = group.smaller_than(tried) {
                 self.core.shrink_batch(smaller);
-                // What memory did not hold shall not take any.
+                // Sessions of larger batches, which memory did not hold, must not keep memory.
                 let core = self.core;
                 self.shared.sessions.close_idle(|key, _| {
                     key.engine == core.id && key.stream == self.stream && group.is_larger(key.graph, smaller)
@@ -140,7 +140,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Gives samples back to the queue: a stream that may go on takes them.
+    /// Puts samples back into the queue, for a stream that may still run.
     fn put_back(&self, taken: &mut Taken<Work>) {
         let lost = {
             let mut state = self.shared.lock();
@@ -150,7 +150,8 @@ impl Worker<'_> {
         lost.into_iter().for_each(|item| item.work.refuse(Error::Cancelled));
     }
 
-    /// Answers samples whose run failed. Those of several requests run again by themselves: only those fail that must.
+    /// Answers samples whose run failed. If they belong to several requests, each request's samples run again alone,
+    /// so that only the faulty request fails.
     fn run_apart(&self, mut taken: Taken<Work>, error: Error) {
         let several = taken.first().is_some_and(|(first, _)| taken.iter().any(|(flow, _)| flow != first));
         self.shared.lock().counters.failed += 1;
@@ -170,7 +171,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Runs samples in runs of the sizes that there are graphs for, and answers those of each run.
+    /// Splits samples into runs of the batch sizes that graphs exist for, and answers the samples of each run.
     fn run_pieces(&self, taken: &mut Taken<Work>) -> Result<()> {
         let Some(group) = taken.first().and_then(|(_, item)| of(item)).map(|sample| sample.group.clone()) else {
             return Ok(());
@@ -209,7 +210,7 @@ impl Worker<'_> {
         Ok(made)
     }
 
-    /// Waits until whoever wanted the stream is done with it.
+    /// Lends the stream to the caller, and waits until the caller is done.
     fn give_turn(&self, turn: Turn) {
         let _running = self.core.running();
         let Turn { session, granted, .. } = turn;
@@ -221,12 +222,12 @@ impl Worker<'_> {
             None => None,
         };
         let (until, done) = bounded::<()>(0);
-        // Who asked may be gone, and then nobody holds the other end.
+        // The caller may have dropped the receiver. Then the grant is dropped here, which closes `done`.
         let _ = granted.send(Ok(Grant { lending, _until: until }));
         let _ = done.recv();
     }
 
-    /// A session that somebody wants; where memory does not hold it, after others were closed.
+    /// Opens the wanted session; closes other idle sessions if memory does not hold it.
     fn session_for(&self, wanted: &Wanted) -> Result<Lending> {
         loop {
             let (graph, batch) = match wanted {
@@ -267,7 +268,8 @@ fn of(item: &Item<Work>) -> Option<&Sample> {
     if let Work::Sample(sample) = &item.work { Some(sample) } else { None }
 }
 
-/// What ends a run: the flag of its request; of several requests, all of theirs together. With what listens to them.
+/// The flag that cancels a run: its request's flag; for several requests, a flag that is set once all of theirs are.
+/// Also returns the listeners that set it.
 fn cancel_of(samples: &[&Sample]) -> (Cancel, Vec<Notice>) {
     let mut flags: Vec<Cancel> = Vec::new();
     for sample in samples {

@@ -28,7 +28,7 @@ pub struct InpaintInput {
     pub picture: Box<dyn RowSource>,
     /// The mask, of the same size: white where the picture is filled in.
     pub mask: Box<dyn RowSource>,
-    /// What is refused of both, because they are held whole.
+    /// The limits of both files, because both are held whole in memory.
     pub limits: Limits,
 }
 
@@ -48,8 +48,8 @@ pub struct InpaintRequest {
 }
 
 impl InpaintRequest {
-    /// A picture that `open` opens when its turn comes, and whose result goes where `create` says, for a picture of
-    /// this header. Both run on another thread.
+    /// A picture that `open` opens when its turn comes. `create` makes the sink of the result from its header. Both
+    /// run on another thread.
     pub fn new(
         open: impl FnOnce() -> Result<InpaintInput> + Send + 'static,
         create: impl FnOnce(&Header) -> Result<Box<dyn RowSink>> + Send + 'static,
@@ -69,9 +69,9 @@ impl std::fmt::Debug for InpaintRequest {
 pub struct InpaintStatistics {
     /// Size of the picture, and of the result.
     pub size: Size,
-    /// Pixels that were made anew.
+    /// Pixels that were regenerated.
     pub filled: usize,
-    /// The part of the picture that the network saw; `None` if the mask covers nothing.
+    /// The part of the picture that the network received; `None` if the mask covers nothing.
     pub area: Option<Area>,
     /// The size of that part in the network.
     pub shown_size: Option<Size>,
@@ -94,7 +94,7 @@ pub struct Inpainter {
     values: PixelValues,
     /// The sizes of the engine's graphs, each once.
     sizes: Vec<Size>,
-    /// What runs each of them.
+    /// The group for each of these sizes.
     groups: Vec<Arc<Group>>,
 }
 
@@ -105,10 +105,10 @@ impl std::fmt::Debug for Inpainter {
 }
 
 impl Inpainter {
-    /// An inpainter for an engine, on the best provider that fits this box.
+    /// An inpainter for an engine, on the best provider that fits this machine.
     ///
     /// # Errors
-    /// Those of [`Ladder::new`](tileforge_session::Ladder::new); [`Error::Contract`]: it is an engine of another task.
+    /// As [`Ladder::new`](tileforge_session::Ladder::new); [`Error::Contract`]: the engine is for another task.
     pub fn new(host: &Host, engine: &Engine, options: InpaintOptions) -> Result<Self> {
         let contract = &engine.manifest().contract;
         let interface = Inpaint::of(contract)?;
@@ -127,12 +127,12 @@ impl Inpainter {
         Ok(Self { network, interface, values, sizes, groups })
     }
 
-    /// Where its sessions run.
+    /// The devices and providers of its sessions.
     pub fn location(&self) -> Location<'_> {
         self.network.location()
     }
 
-    /// Pictures that are worked on at the same time.
+    /// How many pictures run at the same time.
     pub fn streams(&self) -> usize {
         self.network.streams()
     }
@@ -172,7 +172,7 @@ impl Inpainter {
         })
     }
 
-    /// What the network makes of a part of the picture, in its size, and the seconds that the network took.
+    /// The network's result for a part of the picture, in the part's size, and the seconds that the network took.
     fn run(&self, ticket: &Ticket, picture: &Pixels, hole: &Hole, place: Place) -> Result<(Pixels, f64)> {
         let Place { graph, area, shown } = place;
         let size = self.sizes[graph];

@@ -6,7 +6,7 @@
 //! | `place` | which part of a picture the network sees, and in which size |
 //! | `picture` | the picture as its file has it, with other pixels in the hole |
 //!
-//! All pixels outside the mask stay what they are in the file: the network's are put into the hole alone.
+//! All pixels outside the mask stay as in the file: the network's pixels go only into the hole.
 
 mod inpainter;
 mod picture;

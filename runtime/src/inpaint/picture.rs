@@ -1,4 +1,4 @@
-//! A picture as its file has it, and the hole that a mask makes in it.
+//! A picture with its stored samples, and the hole that a mask makes in it.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use super::place::Area;
 use crate::error::Result;
 use crate::pixels::{Decoding, Pixels, push_sample};
 
-/// A picture in memory, twice: its samples as they are stored, and as numbers.
+/// A picture in memory, twice: its stored samples, and its samples as floats.
 pub(super) struct Picture {
     header: Header,
     /// Rows as the header describes them.
@@ -48,13 +48,13 @@ impl Picture {
         Ok(Self { header, rows: kept.rows, pixels })
     }
 
-    /// What a file of the result says about it.
+    /// The header of the result's file.
     pub(super) fn header(&self) -> &Header {
         &self.header
     }
 
-    /// Writes the picture with the pixels of `made` in the hole; `made` shows `area` of it. Where the sink has samples
-    /// of the picture's own depth, all others are the bytes that were read. Alpha stays everywhere.
+    /// Writes the picture with the pixels of `made` in the hole; `made` shows `area` of it. If the sink has the
+    /// picture's depth, all samples outside the hole keep the bytes that were read. Alpha never changes.
     ///
     /// # Errors
     /// [`Error::Image`](crate::Error::Image): it cannot be written.
@@ -98,7 +98,7 @@ impl Picture {
     }
 }
 
-/// The pixels that are made anew.
+/// The pixels to regenerate.
 pub(super) struct Hole {
     size: Size,
     /// `[height, width]`.
@@ -106,7 +106,7 @@ pub(super) struct Hole {
 }
 
 impl Hole {
-    /// Where a mask is at least as light as half of white.
+    /// The pixels where a mask is at least 0.5.
     pub(super) fn new(mask: &Pixels) -> Self {
         let grey = mask.with_channels(1);
         Self { size: mask.size, filled: grey.samples.iter().map(|value| *value >= 0.5).collect() }
@@ -121,7 +121,7 @@ impl Hole {
         self.filled.iter().filter(|filled| **filled).count()
     }
 
-    /// The smallest area that holds all of it; `None` if it is empty.
+    /// The smallest area that contains the hole; `None` if it is empty.
     pub(super) fn bounds(&self) -> Option<Area> {
         let width = self.size.width.max(1) as usize;
         let rows: Vec<&[bool]> = self.filled.chunks_exact(width).collect();
@@ -137,8 +137,8 @@ impl Hole {
         Some(Area { left: place(left), top: place(top), size })
     }
 
-    /// The hole in a part of the picture that is shown in another size: 1 where it is, 0 elsewhere. A pixel of the
-    /// smaller picture is in the hole if anything of the hole is within the kernel that it is resized by.
+    /// The hole in a part of the picture, resized to `to`: 1 inside, 0 outside. A pixel of the resized picture is in
+    /// the hole if its resize kernel touches the hole.
     pub(super) fn shown(&self, area: Area, to: Size) -> Vec<f32> {
         let Area { left, top, size } = area;
         let row = |y: usize| {
@@ -159,8 +159,8 @@ impl Hole {
     }
 }
 
-/// The pixels along an axis that each pixel of a smaller picture is made of by a bicubic kernel: two of the smaller
-/// pixels on each side of its centre.
+/// The range of source pixels along an axis for each pixel of a smaller picture, by a bicubic kernel: two of the
+/// smaller pixels on each side of its centre.
 fn reads(from: u32, to: u32) -> Vec<std::ops::Range<usize>> {
     let scale = f64::from(from) / f64::from(to.max(1));
     let reach = 2.0 * scale.max(1.0);

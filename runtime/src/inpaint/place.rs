@@ -1,9 +1,9 @@
-//! Which part of a picture the network sees, and in which size.
+//! Chooses the part of a picture that the network receives, and its size there.
 
 use serde::Serialize;
 use tileforge_image::Size;
 
-/// Pixels of the picture around the hole that the network sees, at least.
+/// The least number of pixels around the hole that the network receives.
 const CONTEXT: u32 = 64;
 
 /// A part of a picture.
@@ -17,20 +17,21 @@ pub struct Area {
     pub size: Size,
 }
 
-/// How the network sees a part of a picture.
+/// A part of a picture, and how it goes into the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
-    /// The graph, by its place in the list of sizes.
+    /// The graph, as an index into the list of sizes.
     pub(super) graph: usize,
     pub(super) area: Area,
-    /// The size that the part has in the graph, from its top left corner on. The rest mirrors it.
+    /// The size of the part in the graph, at the top left corner. The rest is mirrored.
     pub(super) shown: Size,
 }
 
 /// The place for a hole in a picture, among graphs of these sizes; `None` if there are none.
 ///
-/// Where a graph holds the whole picture, it is shown whole. Otherwise a part around the hole is shown that is as
-/// large as the smallest graph that holds the hole with its surroundings. Where none does, the part is shown smaller.
+/// If a graph holds the whole picture, the network receives all of it. Otherwise it receives a part around the hole,
+/// as large as the smallest graph that holds the hole with its surroundings. If no graph does, the part is scaled
+/// down.
 pub(super) fn place(picture: Size, hole: Area, sizes: &[Size]) -> Option<Place> {
     let holding = |wanted: Size| {
         let holds = |(_, size): &(usize, &Size)| size.width >= wanted.width && size.height >= wanted.height;
@@ -48,13 +49,13 @@ pub(super) fn place(picture: Size, hole: Area, sizes: &[Size]) -> Option<Place> 
         let area = around(picture, hole, *size);
         return Some(Place { graph, area, shown: area.size });
     }
-    // The graph in which the part is largest.
+    // Chooses the graph in which the part is largest.
     let ratio = |size: &Size| {
         let ratio = |length: u32, of: u32| f64::from(length) / f64::from(of.max(1));
         ratio(size.width, wanted.width).min(ratio(size.height, wanted.height))
     };
     let (graph, size) = sizes.iter().enumerate().max_by(|(_, one), (_, other)| ratio(one).total_cmp(&ratio(other)))?;
-    // It has the graph's proportions, as far as the picture goes.
+    // The part has the graph's proportions, limited by the picture's edges.
     let factor = ratio(size);
     let unscaled = |length: u32| (f64::from(length) / factor).floor() as u32;
     let (width, height) = (unscaled(size.width).max(wanted.width), unscaled(size.height).max(wanted.height));
@@ -64,8 +65,7 @@ pub(super) fn place(picture: Size, hole: Area, sizes: &[Size]) -> Option<Place> 
     Some(Place { graph, area, shown })
 }
 
-/// The part of this size, or of the picture's where that is smaller, that has the hole in its middle or as near to it
-/// as the picture's edges allow.
+/// The part of this size, at most the picture's, with the hole as near to its middle as the picture's edges allow.
 fn around(picture: Size, hole: Area, size: Size) -> Area {
     let along = |start: u32, length: u32, wanted: u32, whole: u32| {
         let wanted = wanted.min(whole);

@@ -1,4 +1,4 @@
-//! Pixels of pictures as values of tensors, and back, by the meaning that the contract gives them.
+//! Converts pixels of pictures to values of tensors and back, by the contract's meaning.
 
 mod resample;
 mod samples;
@@ -26,7 +26,7 @@ impl Pixels {
     /// Reads a picture to its end. Alpha is left out.
     ///
     /// # Errors
-    /// [`Error::Image`] for a picture that is damaged, or that takes more memory than `limits` allow.
+    /// [`Error::Image`] for a picture that is damaged, or that needs more memory than `limits` allow.
     pub fn read(source: &mut dyn RowSource, limits: &Limits) -> Result<Self> {
         let Header { size, colour, depth, .. } = *source.header();
         let channels = colour.colour_channels();
@@ -100,7 +100,7 @@ impl Pixels {
         Self { size, channels: self.channels, samples }
     }
 
-    /// The picture with black at its right and at its bottom, in a size that holds it.
+    /// The picture padded with black at its right and bottom to `size`.
     pub(crate) fn extended(&self, size: Size) -> Self {
         let (own, row) = (self.size.width as usize * self.channels, size.width as usize * self.channels);
         let mut samples = vec![0.0; row * size.height as usize];
@@ -110,7 +110,7 @@ impl Pixels {
         Self { size, channels: self.channels, samples }
     }
 
-    /// What a file of this picture says about it.
+    /// The header of a file of this picture.
     pub fn header(&self, depth: Depth) -> Header {
         let colour = if self.channels == 1 { Colour::Grey } else { Colour::Rgb };
         Header::new(self.size, colour, depth)
@@ -141,7 +141,7 @@ pub(crate) fn push_sample(row: &mut Vec<u8>, value: f32, depth: Depth) {
     }
 }
 
-/// How a tensor has pixels.
+/// How a tensor represents pixels.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct PixelValues {
     range: [f32; 2],
@@ -150,7 +150,7 @@ pub(crate) struct PixelValues {
 }
 
 impl PixelValues {
-    /// What the contract says about a tensor; `None` if it has no pixels.
+    /// Reads the contract's meaning of a tensor; `None` if it has no pixels.
     pub(crate) fn of(tensor: &TensorSpec) -> Option<Self> {
         match &tensor.meaning {
             Meaning::Pixels { range, normalisation, order, .. } => {
@@ -160,7 +160,7 @@ impl PixelValues {
         }
     }
 
-    /// The same with the channels in another order. Means and deviations stay with their places in the tensor.
+    /// The same with the channels in another order. Means and deviations keep their places in the tensor.
     pub(crate) fn in_order(self, order: ChannelOrder) -> Self {
         Self { order, ..self }
     }
@@ -174,7 +174,7 @@ impl PixelValues {
         if self.order == ChannelOrder::Bgr { 2 - place } else { place }
     }
 
-    /// Factor and summand from a sample of 0 … 1 to the tensor's value at this place.
+    /// Factor and offset that map a sample of 0 … 1 to the tensor's value in this channel.
     fn line(&self, place: usize) -> [f32; 2] {
         let [low, high] = self.range;
         match self.normalisation {
@@ -197,7 +197,7 @@ impl PixelValues {
         }
     }
 
-    /// The picture that `planes`, `[channels, height, width]`, have; not clamped.
+    /// The picture of `planes`, `[channels, height, width]`; not clamped.
     ///
     /// # Errors
     /// [`Error::Image`] for values that are not finite.

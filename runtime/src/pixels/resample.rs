@@ -1,4 +1,4 @@
-//! Pictures and maps in other sizes, to the bit as the libraries of reference implementations do it.
+//! Resizes pictures and maps, bit for bit as the libraries of the reference implementations.
 
 use fast_image_resize::images::{TypedImage, TypedImageRef};
 use fast_image_resize::pixels::{F32, F32x3, U8, U8x3};
@@ -23,7 +23,7 @@ impl Pixels {
             };
             columns.iter().flat_map(|tap| (0..channels).map(move |channel| value(tap, channel))).collect()
         };
-        // Rows are needed again by the next three rows.
+        // Rows are kept, because the next three rows need them again.
         let mut kept: std::collections::BTreeMap<usize, Vec<f64>> = std::collections::BTreeMap::new();
         let mut samples = Vec::with_capacity(to.width as usize * to.height as usize * channels);
         for tap in &rows {
@@ -62,7 +62,7 @@ impl Pixels {
         Ok(Self { size: to, channels: self.channels, samples })
     }
 
-    /// The picture in another size: bicubic (Catmull-Rom). To shrink, the kernel is widened, so that nothing aliases.
+    /// The picture in another size: bicubic (Catmull-Rom). For smaller sizes, the kernel is widened against aliasing.
     ///
     /// # Errors
     /// [`Error::Image`](crate::Error::Image) if one of the sizes is zero or too large.
@@ -81,8 +81,8 @@ impl Pixels {
     }
 }
 
-/// Pixels in another size by Lanczos' kernel, rounded and limited after the rows and again after the columns, as Pillow
-/// does it. The crate begins with the columns otherwise.
+/// Pixels in another size by Lanczos' kernel, rounded and clamped after the rows and again after the columns, as in
+/// Pillow. In one call, the crate would begin with the columns.
 fn rows_then_columns<P: PixelTrait>(pixels: &[P], from: Size, to: Size) -> Result<Vec<P>> {
     let between = Size { width: to.width, height: from.height };
     convolved(&convolved(pixels, from, between, FilterType::Lanczos3)?, between, to, FilterType::Lanczos3)
@@ -99,10 +99,10 @@ fn convolved<P: PixelTrait>(pixels: &[P], from: Size, to: Size, filter: FilterTy
     Ok(target.pixels().to_vec())
 }
 
-/// The pixels along one axis that a pixel is made of, with their weights.
+/// The source pixels of a pixel along one axis, with their weights.
 type Tap = [(usize, f32); 4];
 
-/// Those of each pixel, with the edge repeated.
+/// The taps of each pixel, with the edge repeated.
 fn taps(from: u32, to: u32) -> Vec<Tap> {
     let scale = 1.0 / (f64::from(to) / f64::from(from));
     let last = i64::from(from) - 1;
@@ -122,7 +122,7 @@ fn taps(from: u32, to: u32) -> Vec<Tap> {
     (0..to).map(of).collect()
 }
 
-/// A map in another size, where each value is that of one pixel.
+/// A map in another size, where each value is copied from one pixel.
 fn nearest(values: &[f32], from: Size, to: Size, index: impl Fn(u32, u32, u32) -> usize) -> Vec<f32> {
     let columns: Vec<usize> = (0..to.width).map(|x| index(x, from.width, to.width)).collect();
     let rows = (0..to.height).map(|y| index(y, from.height, to.height));

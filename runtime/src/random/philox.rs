@@ -24,7 +24,7 @@ pub struct Philox {
 
 impl Philox {
     /// A generator with this seed, for tensors that have no more elements than the GPU has threads (196,608 on an RTX
-    /// 4090). This is what stable-diffusion.cpp and the web UI of AUTOMATIC1111 draw for tensors of any size.
+    /// 4090). stable-diffusion.cpp and the web UI of AUTOMATIC1111 draw tensors of any size like this.
     pub fn new(seed: u64) -> Self {
         Self { key: [seed as u32, (seed >> 32) as u32], counter: 0, threads: u64::MAX }
     }
@@ -81,7 +81,7 @@ fn box_muller(x: u32, y: u32) -> (f32, f32) {
     const ANGLE: f32 = SCALE * std::f32::consts::TAU;
     let u = f64::from((x as f32).mul_add(SCALE, SCALE / 2.0));
     let v = f64::from((y as f32).mul_add(ANGLE, ANGLE / 2.0));
-    // u can be rounded to 1 and a little more.
+    // Rounding can make u slightly larger than 1.
     let radius = (-2.0 * u.ln()).max(0.0).sqrt();
     ((radius * v.sin()) as f32, (radius * v.cos()) as f32)
 }

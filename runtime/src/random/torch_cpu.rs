@@ -24,8 +24,7 @@ impl TorchCpu {
         Self { engine: MersenneTwister::new(seed as u32), spare: None }
     }
 
-    /// The numbers of a tensor that does not lie in memory as its axes say, in the order in which it lies there: one by
-    /// one, whatever its size.
+    /// The numbers of a non-contiguous tensor, in its memory order. PyTorch draws them one by one, for any size.
     pub fn one_by_one(&mut self, count: usize) -> Vec<f32> {
         (0..count).map(|_| self.normal_f64() as f32).collect()
     }
@@ -67,7 +66,7 @@ impl Noise for TorchCpu {
         self.uniform_block(values);
         values.chunks_exact_mut(BLOCK).for_each(box_muller);
         if !values.len().is_multiple_of(BLOCK) {
-            // The last block is drawn again, with some values of the block before it.
+            // The last 16 values are drawn again as a block, which replaces some values of the block before.
             let start = values.len() - BLOCK;
             self.uniform_block(&mut values[start..]);
             box_muller(&mut values[start..]);
@@ -81,7 +80,7 @@ fn box_muller(block: &mut [f32]) {
     for (a, b) in first.iter_mut().zip(second) {
         let radius = (-2.0 * ln(1.0 - *a)).sqrt();
         let (sine, cosine) = sin_cos(std::f32::consts::TAU * *b);
-        // PyTorch adds the mean, 0, which makes −0 to 0.
+        // PyTorch adds the mean, 0, which turns −0 into 0.
         (*a, *b) = (radius * cosine + 0.0, radius * sine + 0.0);
     }
 }

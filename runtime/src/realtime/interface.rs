@@ -1,4 +1,4 @@
-//! Which tensors of a contract are what.
+//! The roles of a contract's tensors.
 
 use tileforge_contract::{Contract, Extent, Meaning};
 
@@ -17,7 +17,7 @@ pub(super) struct Interface {
     pub(super) shown_values: PixelValues,
 }
 
-/// Whether an engine with this contract turns frames into frames, with a timestep or with what it made before.
+/// Whether an engine with this contract turns frames into frames, with a timestep or a carried input.
 pub fn is_realtime(contract: &Contract) -> bool {
     let steers = |meaning: &Meaning| matches!(meaning, Meaning::Timestep { .. } | Meaning::Carried { .. });
     Interface::of(contract).is_ok() && contract.inputs.iter().any(|input| steers(&input.meaning))

@@ -1,5 +1,5 @@
-//! Frames through a network that sees what it made before: the previous output stays on the device and is the next
-//! input.
+//! Frames through a network that takes its previous output: the output stays on the device as an input of the next
+//! run.
 //!
 //! | module | holds |
 //! |---|---|

@@ -1,15 +1,15 @@
-//! When frames are due, and which are dropped.
+//! Decides when frames are due, and which are dropped.
 
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
-/// What becomes of a frame for which there was no time.
+/// What happens to a late frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Late {
-    /// It is not computed: the result of the frame before is shown again.
+    /// It is not computed: the previous result is shown again.
     #[default]
     Drop,
-    /// It is computed, and everything behind it waits.
+    /// It is computed, and all later frames wait.
     Wait,
 }
 
@@ -28,9 +28,9 @@ impl FromStr for Late {
 /// The rate at which frames are due.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pace {
-    /// Frames in a second.
+    /// Frames per second.
     pub frames_per_second: f64,
-    /// What becomes of a frame for which there was no time.
+    /// What happens to a late frame.
     pub late: Late,
 }
 
@@ -61,7 +61,7 @@ impl Schedule {
         now.saturating_duration_since(self.due(number)) >= self.period()
     }
 
-    /// Whether a frame is dropped at this time. The first one is not, because there is nothing to show instead.
+    /// Whether a frame is dropped at this time. The first frame never is, because there is nothing to show instead.
     pub(super) fn drops(&self, number: u64, now: Instant) -> bool {
         self.pace.late == Late::Drop && number > 0 && self.is_late(number, now)
     }

@@ -17,12 +17,12 @@ use crate::host::{Host, Network, Reply, Task};
 pub struct RealtimeOptions {
     /// Where the engine runs.
     pub placement: Placement,
-    /// The network's size, one of the engine's; `None`: for each stream the one with the nearest proportions, the
-    /// largest of these.
+    /// The network's size, one of the engine's; `None`: for each stream the size with the nearest proportions; of
+    /// several, the largest.
     pub size: Option<Size>,
-    /// The timesteps of each frame, one run for each; empty: the least that the contract allows.
+    /// The timesteps of each frame, one run for each; empty: the smallest timestep that the contract allows.
     pub timesteps: Vec<f32>,
-    /// The rate at which frames are due; `None`: as fast as they come and can be computed.
+    /// The rate at which frames are due; `None`: as fast as frames arrive and can be computed.
     pub pace: Option<Pace>,
 }
 
@@ -60,12 +60,12 @@ impl std::fmt::Debug for Player {
 }
 
 impl Player {
-    /// A player for an engine, on the best provider that fits this box.
+    /// A player for an engine, on the best provider that fits this machine.
     ///
     /// # Errors
-    /// Those of [`Ladder::new`](tileforge_session::Ladder::new); [`Error::Tensor`]: the contract has tensors that a
-    /// player does not know, or does not allow a timestep; [`Error::NoSuchTile`]: it has no graph of the size that was
-    /// asked for.
+    /// As [`Ladder::new`](tileforge_session::Ladder::new); [`Error::Tensor`]: the contract has tensors that a player
+    /// does not know, or does not allow a timestep; [`Error::NoSuchTile`]: the engine has no graph of the requested
+    /// size.
     pub fn new(host: &Host, engine: &Engine, options: RealtimeOptions) -> Result<Self> {
         let interface = Interface::of(&engine.manifest().contract)?;
         let engine = Network::new(host, engine, options.placement)?;
@@ -90,7 +90,7 @@ impl Player {
         Ok(Self { engine, interface, sizes, timesteps, pace: options.pace })
     }
 
-    /// The graph for frames of a size: that size, or the nearest proportions, the largest of these.
+    /// The graph for frames of a size: the same size, or the nearest proportions; of several, the largest.
     fn graph_for(&self, frame: Size) -> Option<(Size, usize)> {
         let proportion = |size: Size| (f64::from(size.width) / f64::from(size.height)).ln();
         let off = |size: Size| (proportion(size) - proportion(frame)).abs();
@@ -110,13 +110,13 @@ impl Player {
         play(shown, stream, first, self.pace, reply)
     }
 
-    /// Where its sessions run.
+    /// The devices and providers of its sessions.
     pub fn location(&self) -> Location<'_> {
         self.engine.location()
     }
 }
 
-/// The timesteps of each frame: those that were asked for, within the contract's range.
+/// The timesteps of each frame: the requested ones, checked against the contract's range.
 fn timesteps(interface: &Interface, asked: Vec<f32>) -> Result<Vec<f32>> {
     let wrong = |expected: String, found: String| {
         let tensor = interface.timestep.as_ref().map_or("timestep".into(), |(name, _)| name.clone());

@@ -60,12 +60,12 @@ pub(super) fn play(
         let reading = scope.spawn(|| read_all(stream.as_mut(), first, network_size, schedule, sender, reply));
         let writing = scope.spawn(move || write_all(&to_write));
         let ran = run_all(&mut network, &read, made, schedule, reply);
-        // What waits for room learns that nobody reads any more.
+        // Unblocks the reading thread if it waits for room in the channel.
         drop(read);
         let stopped = |_| Err(Error::internal("realtime"));
         let written = writing.join().unwrap_or_else(stopped);
         let result = reading.join().unwrap_or_else(stopped);
-        // The first stage with an error is why the others ended.
+        // The first stage with an error caused the others to end.
         result.and(ran.and_then(|counts| written.map(|()| counts)))
     })?;
     stream.finish()?;
@@ -88,7 +88,7 @@ pub(super) fn play(
     })
 }
 
-/// Reads frames, each not before it is due, and brings them to the network's size.
+/// Reads frames, none before it is due, and resizes them to the network's size.
 fn read_all(
     stream: &mut dyn FrameStream,
     first: FrameAndPlace,
@@ -107,7 +107,7 @@ fn read_all(
             thread::sleep(schedule.due(number).saturating_duration_since(Instant::now()));
         }
         if frames.send(read).is_err() {
-            // The run stage tells why.
+            // The run stage reports why.
             return Ok(());
         }
         number += 1;
@@ -151,7 +151,7 @@ fn run_all(
             Some(shown)
         };
         if results.send(Made { size, shown, sink }).is_err() {
-            // The write stage tells why.
+            // The write stage reports why.
             break;
         }
     }
@@ -161,7 +161,7 @@ fn run_all(
 /// A network whose tensors stay on the device, for one stream.
 pub(super) struct Shown<'n> {
     lease: Lease,
-    /// Who runs its nodes.
+    /// The providers that run its nodes.
     assigned: Vec<Assigned>,
     size: Size,
     interface: &'n Interface,
@@ -179,7 +179,7 @@ impl<'n> Shown<'n> {
         Self { lease, assigned, size, interface, timesteps }
     }
 
-    /// What the network shows for a frame: one run for each timestep, each with the output of the one before.
+    /// The network's result for a frame: one run for each timestep, each with the output of the previous run.
     fn show(&mut self, frame: &Pixels, ticket: &Ticket) -> Result<Pixels> {
         let interface = self.interface;
         interface.frame_values.encode(frame, self.lease.buffer(&interface.frame)?.as_mut_slice()?);

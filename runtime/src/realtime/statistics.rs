@@ -19,16 +19,16 @@ pub struct StreamStatistics {
     pub late: u64,
     /// Runs of the network for each frame.
     pub runs_per_frame: usize,
-    /// Computed frames in a second, from the first frame to the last result.
+    /// Computed frames per second, from the first frame to the last result.
     pub frames_per_second: f64,
     /// The median time of a computed frame, from the network's input to its output, in milliseconds.
     pub p50_ms: f64,
-    /// The time that 95 % of the computed frames keep.
+    /// The time that 95 % of the computed frames do not exceed, in milliseconds.
     pub p95_ms: f64,
-    /// The time that 99 % keep.
+    /// The time that 99 % do not exceed, in milliseconds.
     pub p99_ms: f64,
     /// Which providers took the graph's nodes.
     pub assigned: Vec<Assigned>,
-    /// From the first frame to the last result.
+    /// Seconds from the first frame to the last result.
     pub seconds: f64,
 }

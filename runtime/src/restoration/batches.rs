@@ -1,9 +1,9 @@
-//! Frames that go through the networks together, and how batches blend.
+//! Batches of frames that go through the networks together, and how batches blend.
 
 use std::f32::consts::PI;
 
-/// The frames that fill a batch of `count` frames up to `full`, by their numbers: those before the last one backwards.
-/// Where there are not enough, all from the last one back to the second one, and then the last one again and again.
+/// The numbers of the frames that pad a batch of `count` frames to `full`: backwards from the frame before the last.
+/// If there are not enough: all from the last back to the second one, and then the last one repeated.
 pub(super) fn filling(count: usize, full: usize) -> Vec<usize> {
     let (last, missing) = (count.saturating_sub(1), full.saturating_sub(count));
     if missing < count {
@@ -12,7 +12,7 @@ pub(super) fn filling(count: usize, full: usize) -> Vec<usize> {
     (1..count).rev().chain(std::iter::repeat(last)).take(missing).collect()
 }
 
-/// How much the earlier batch counts in each of the frames that it shares with the later one.
+/// The weight of the earlier batch in each frame that it shares with the later one.
 pub(super) fn weights(shared: usize) -> Vec<f32> {
     match shared {
         0 => Vec::new(),
@@ -20,7 +20,7 @@ pub(super) fn weights(shared: usize) -> Vec<f32> {
         2 => vec![1.0, 0.0],
         _ => {
             let place = |at: usize| at as f32 / (shared - 1) as f32;
-            // The first and the last third are those of one batch alone.
+            // In the first and the last third, only one batch counts.
             let of = |place: f32| 0.5 + 0.5 * (PI * (3.0 * place - 1.0).clamp(0.0, 1.0)).cos();
             (0..shared).map(|at| of(place(at))).collect()
         }

@@ -1,4 +1,4 @@
-//! The size of what comes out, and the graph that it goes through.
+//! The size of the result, and the graph that it goes through.
 
 use std::str::FromStr;
 
@@ -10,18 +10,18 @@ use super::interface::transformer_of;
 use crate::autoencoder::{Direction, Half, factor_of, pixels_of};
 use crate::error::{Error, Result};
 
-/// Results have an even number of rows and columns, as the reference gives them.
+/// Results have an even number of rows and columns, as in the reference.
 const EVEN: u32 = 2;
 
 /// The size that a result should have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Wanted {
-    /// The largest that the engine takes, in the proportions of the frames.
+    /// The largest size that the engine takes, with the frames' proportions.
     #[default]
     Largest,
-    /// The length of the shorter side, in the proportions of the frames.
+    /// The length of the shorter side, with the frames' proportions.
     ShorterSide(u32),
-    /// This size, whatever the proportions.
+    /// This size, with any proportions.
     Exactly(Size),
 }
 
@@ -37,7 +37,7 @@ impl FromStr for Wanted {
     }
 }
 
-/// Which sizes frames get in an engine. It is known before anything is opened.
+/// The sizes of frames in an engine. Known before a session opens.
 #[derive(Clone, Debug)]
 pub struct Fitting {
     /// Pixels of the transformer's graphs.
@@ -47,19 +47,19 @@ pub struct Fitting {
     wanted: Wanted,
 }
 
-/// The sizes of a frame on its way.
+/// The sizes of a frame through its processing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Fit {
-    /// It is resized to this.
+    /// The frame is resized to this.
     pub(super) resized: Size,
-    /// What comes out: the same without an odd last row and column.
+    /// The result: the same without an odd last row and column.
     pub(super) result: Size,
-    /// In the networks: extended at its right and at its bottom.
+    /// The size in the networks: padded at the right and at the bottom.
     pub(super) whole: Size,
 }
 
 impl Fitting {
-    /// The sizes of an engine's graphs, and the one that is wanted.
+    /// The fitting for an engine's graphs and a wanted size.
     ///
     /// # Errors
     /// [`Error::NoPart`]: the engine lacks a part.
@@ -78,12 +78,12 @@ impl Fitting {
         &self.graphs
     }
 
-    /// The same for another wish.
+    /// The same for another wanted size.
     pub(super) fn with(&self, wanted: Wanted) -> Self {
         Self { wanted, ..self.clone() }
     }
 
-    /// The size of what frames of a size become.
+    /// The size of the results of frames of a size.
     ///
     /// # Errors
     /// [`Error::NoSuchGraph`]: it is larger than the engine's graphs; [`Error::TooThin`]: a side of it would have one

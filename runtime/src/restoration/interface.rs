@@ -1,4 +1,4 @@
-//! Which tensors of a contract are what.
+//! The roles of a contract's tensors.
 
 use tileforge_contract::{Contract, Embedding, Meaning, TensorSpec};
 use tileforge_engine::{Engine, Graph, Pipeline};
@@ -16,7 +16,7 @@ pub(super) enum Input {
     Text,
 }
 
-/// What an autoencoder and a text must have in common with a transformer that restores latent clips.
+/// The widths that an autoencoder and a text must share with a transformer that restores latent clips.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Widths {
     /// Channels of a latent frame.
@@ -26,7 +26,7 @@ pub struct Widths {
 }
 
 impl Widths {
-    /// What a contract says; `None` for another network.
+    /// Reads a contract; `None` for another network.
     pub fn of(contract: &Contract) -> Option<Self> {
         Interface::of(contract).map(|interface| interface.widths)
     }
@@ -91,7 +91,7 @@ impl Interface {
         Some(Self { inputs, sample, text, output: output.name.clone(), widths, timestep })
     }
 
-    /// What a graph takes, and the tokens of its text.
+    /// The latent clips that a graph takes, and the number of its text's tokens.
     pub(super) fn shape_of(&self, graph: &Graph) -> Option<(Shape, usize)> {
         let [1, _, frames, height, width] = *graph.inputs.get(&self.sample)?.as_slice() else { return None };
         let [_, tokens, _] = *graph.inputs.get(&self.text)?.as_slice() else { return None };

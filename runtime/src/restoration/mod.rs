@@ -11,7 +11,7 @@
 //! | `interface` | which tensors of the contract are what |
 //! | `colour` | [`ColourCorrection`]: the result gets the colours of what it was made of |
 //!
-//! The order of the work and its numbers are those of <https://github.com/naxci1/ComfyUI-SeedVR2.5>
+//! The order of the steps and the constants come from <https://github.com/naxci1/ComfyUI-SeedVR2.5>
 //! (`src/core/generation_phases.py`), in 32-bit floats: the reference rounds to BF16 between its steps.
 
 mod batches;

@@ -1,4 +1,4 @@
-//! What is asked for, and what it took.
+//! The request, and its statistics.
 
 use serde::Serialize;
 use tileforge_image::{Limits, Size};
@@ -10,15 +10,15 @@ use crate::autoencoder::Latent;
 use crate::error::Result;
 use crate::frames::FrameStream;
 
-/// The seed that the reference takes.
+/// The reference's default seed.
 const SEED: u64 = 42;
 
 /// The noise that each batch begins with.
 #[derive(Clone, Debug, PartialEq)]
 pub enum NoiseOf {
-    /// What PyTorch draws on a CPU for a seed. Each batch begins with the same.
+    /// The numbers that PyTorch draws on a CPU for a seed. Each batch begins with the same noise.
     Seed(u64),
-    /// This noise. Batches have as many latent frames.
+    /// This noise. Batches have the same number of latent frames.
     Latent(Latent),
 }
 
@@ -33,9 +33,9 @@ impl Default for NoiseOf {
 pub struct Settings {
     /// The size of the result.
     pub wanted: Wanted,
-    /// Frames that each batch shares with the one before it, where both blend.
+    /// Frames that each batch shares with the batch before; both blend there.
     pub frame_overlap: usize,
-    /// How the result gets the colours of what it was made of.
+    /// How the result gets the colours of its original.
     pub colour: ColourCorrection,
     /// The noise that each batch begins with.
     pub noise: NoiseOf,
@@ -52,8 +52,8 @@ pub struct RestoreRequest {
 }
 
 impl RestoreRequest {
-    /// A stream that `open` opens on another thread: it gets what says which size results have. Frames are held whole,
-    /// and refused beyond `limits`.
+    /// A stream that `open` opens on another thread. `open` receives the [`Fitting`], which gives the size of results.
+    /// Frames are held whole in memory, and refused beyond `limits`.
     pub fn new(
         open: impl FnOnce(&Fitting) -> Result<Box<dyn FrameStream>> + Send + 'static,
         settings: Settings,
@@ -89,7 +89,7 @@ pub struct Seconds {
 /// What a film or a picture took.
 #[derive(Clone, Debug, Serialize)]
 pub struct RestoreStatistics {
-    /// Size of what came out.
+    /// Size of the result.
     pub size: Size,
     /// Size in the networks.
     pub network_size: Size,
@@ -97,7 +97,8 @@ pub struct RestoreStatistics {
     pub frames: u64,
     /// Batches of frames.
     pub batches: u64,
-    /// Tiles of the autoencoder for each batch, encoded and decoded. With two, the result is that of the whole frames.
+    /// Tiles of the autoencoder for each batch, encoded and decoded together. With two, the result equals the result
+    /// of whole frames.
     pub tiles: u64,
     /// Which providers took the nodes of the transformer.
     pub assigned: Vec<Assigned>,

@@ -42,11 +42,11 @@ impl std::fmt::Debug for Restorer {
 }
 
 impl Restorer {
-    /// A restorer for an engine, each part on the best provider that fits this box.
+    /// A restorer for an engine, each part on the best provider that fits this machine.
     ///
     /// # Errors
     /// [`Error::NoRestoration`] and [`Error::NoPart`]: the engine lacks something; [`Error::Tensor`]: its parts do not
-    /// fit together; those of [`Ladder::new`](tileforge_session::Ladder::new).
+    /// fit together; the errors of [`Ladder::new`](tileforge_session::Ladder::new).
     pub fn new(host: &Host, pipeline: &Pipeline, options: CodingOptions) -> Result<Self> {
         let (engine, interface) = transformer_of(pipeline)?;
         let fitting = Fitting::new(pipeline, Wanted::Largest)?;
@@ -71,14 +71,15 @@ impl Restorer {
         Ok(Self { encoder, transformer, decoder, fitting, frames })
     }
 
-    /// Where the transformer's sessions run, and how long those of all parts took to open so far.
+    /// The devices and providers of the transformer's sessions, and how long the sessions of all parts took to open so
+    /// far.
     pub fn location(&self) -> Location<'_> {
         let coders = self.encoder.location().opening + self.decoder.location().opening;
         let placed = self.transformer.location();
         Location { opening: placed.opening + coders, ..placed }
     }
 
-    /// The size of what frames become.
+    /// The sizes of frames and results for a wanted size.
     pub fn fitting(&self, wanted: Wanted) -> Fitting {
         self.fitting.with(wanted)
     }
@@ -92,16 +93,16 @@ impl Restorer {
     }
 }
 
-/// A frame that was read: in the size of the result, and where it goes.
+/// A frame that was read and resized, with the sink of its result.
 struct Read {
     resized: Arc<Pixels>,
     place: Box<dyn RowSink>,
 }
 
-/// A frame that was restored, and waits for its colours.
+/// A restored frame that waits for its colour correction.
 struct Made {
     frame: Pixels,
-    /// What it was made of.
+    /// Its original.
     resized: Arc<Pixels>,
     place: Box<dyn RowSink>,
 }
@@ -116,7 +117,7 @@ struct Reading {
 }
 
 impl Reading {
-    /// The next frame, with its sizes on its way.
+    /// The next frame, with its sizes.
     fn next(&mut self) -> Result<Option<(Read, Fit)>> {
         let Some((mut source, place)) = self.stream.next()? else { return Ok(None) };
         let size = source.header().size;
@@ -145,7 +146,7 @@ impl Reading {
     }
 }
 
-/// A film on its way.
+/// A film in progress.
 struct Work<'w> {
     restorer: &'w Restorer,
     settings: Settings,
@@ -168,7 +169,7 @@ impl Work<'_> {
             return Err(Error::SharedFrames { shared, batch: full });
         }
         let (mut read, mut carried) = (vec![first], Vec::new());
-        // Batches whose frames still blend with later ones. Each gets its colours when that is over.
+        // Batches whose frames still blend with later ones. Each is colour-corrected after that.
         let mut waiting: VecDeque<Vec<Made>> = VecDeque::new();
         let (mut frames, mut batches) = (0, 0);
         loop {
@@ -186,7 +187,7 @@ impl Work<'_> {
             blend(&mut waiting, blended);
             let made = made.into_iter().zip(read.drain(..));
             waiting.push_back(made.map(|(frame, Read { resized, place })| Made { frame, resized, place }).collect());
-            // The next batch blends with the last frames, whichever batches they are of.
+            // The next batch blends with the last frames, which may belong to several batches.
             while waiting.iter().skip(1).map(Vec::len).sum::<usize>() >= shared {
                 let Some(done) = waiting.pop_front() else { break };
                 frames += done.len() as u64;
@@ -270,7 +271,7 @@ impl Work<'_> {
         if made.len() == clip.len() { Ok(made) } else { Err(Error::internal("decode")) }
     }
 
-    /// Gives frames their colours, and writes them.
+    /// Corrects the colours of frames, and writes them.
     fn write(&mut self, frames: Vec<Made>, size: Size) -> Result<()> {
         let colour = self.settings.colour;
         timed(&mut self.seconds.write, || {
@@ -307,7 +308,7 @@ impl Task for Restorer {
     type Output = RestoreStatistics;
 
     fn places(&self) -> usize {
-        // A film keeps what its clips need on the device.
+        // One film at a time: it keeps the state of its clips on the device.
         1
     }
 

@@ -1,4 +1,4 @@
-//! Single steps against the reference: `tests/golden-restoration/pieces`.
+//! Compares single steps with the reference: `tests/golden-restoration/pieces`.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -53,8 +53,8 @@ fn psnr_db(found: &[Pixels], expected: &[Pixels]) -> f32 {
     10.0 * (differences.len() as f32 / squares).log10()
 }
 
-/// Where two values of a distribution are equal up to rounding, their pixels may have each other's ranks, and so each
-/// other's colours. So those of ranks are compared by all pixels together.
+/// If two values of a distribution are equal up to rounding, their pixels may swap ranks and thus colours. So
+/// corrections by rank are compared by their PSNR over all pixels.
 #[test]
 fn colours_are_those_of_the_reference() {
     let (tensors, _) = pieces("colour.safetensors");
@@ -68,7 +68,7 @@ fn colours_are_those_of_the_reference() {
             let expected = of(&name.replace('-', "_"));
             let (error, db) = (largest_error(&frames, &expected), psnr_db(&frames, &expected));
             println!("{name} {number}: {error:.1e}, {db:.1} dB");
-            // The others have no two such values.
+            // The other corrections have no two such values in these files.
             assert!(
                 if colour == ColourCorrection::Lab { db > 70.0 } else { error < 2e-6 },
                 "{name} {number}: {error}, {db} dB"

@@ -1,4 +1,4 @@
-//! The transformer, with the text that it always gets.
+//! The transformer, with its fixed text.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ pub(super) struct Transformer {
     network: Network,
     interface: Interface,
     text: Vec<f32>,
-    /// The graphs for one clip, by what they take.
+    /// The graphs for one clip, by their latent shapes.
     graphs: Vec<(Shape, Arc<Group>)>,
 }
 
@@ -106,7 +106,7 @@ fn text_of(pipeline: &Pipeline, interface: &Interface) -> Result<(Vec<f32>, usiz
 /// The states of a text in the bytes of a safetensors file, and the number of its tokens.
 ///
 /// # Errors
-/// What is wrong: it is no such file, or has not one tensor `[tokens, width]` of numbers.
+/// What is wrong: the bytes are no safetensors file, or do not hold exactly one float tensor `[tokens, width]`.
 pub fn text_states(file: &[u8], width: usize) -> Result<(Vec<f32>, usize), String> {
     let expected = format!("expected one tensor [tokens, {width}] of f32, f16 or bf16: the states of a text");
     let Contents::Named { tensors, .. } = read_safetensors(file)? else { return Err(expected) };

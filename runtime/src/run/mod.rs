@@ -1,7 +1,7 @@
-//! Tensors through an engine, whatever its task: the task for which a caller makes the values itself.
+//! Tensors through any engine: the caller supplies all values itself.
 //!
-//! Where each tensor has a part for each sample, a request has any number of samples, and they run with those of other
-//! requests (`samples`).
+//! If every tensor has a batch axis, a request has any number of samples, and they run with samples of other requests
+//! (`samples`).
 
 mod samples;
 
@@ -23,7 +23,7 @@ use samples::{Groups, check_type};
 
 /// An engine that takes tensors: the task of a [`Service`](crate::host::Service).
 ///
-/// Inputs that are carried over from a run before are zeros where a request leaves them out.
+/// Carried inputs that a request leaves out are zeros.
 pub struct Runner {
     network: Network,
     groups: Groups,
@@ -37,14 +37,14 @@ impl std::fmt::Debug for Runner {
     }
 }
 
-/// What an engine made of tensors.
+/// The outputs of a run.
 #[derive(Debug)]
 pub struct Outputs {
     /// All outputs, in the graph's order.
     pub tensors: Named,
     /// The file name of the graph that ran.
     pub graph: String,
-    /// Inputs that the request left out, and that were zeros.
+    /// Inputs that the request left out and that were zeros.
     pub zeros: Vec<String>,
     /// Which providers took the graph's nodes.
     pub assigned: Vec<Assigned>,
@@ -53,17 +53,18 @@ pub struct Outputs {
 }
 
 impl Runner {
-    /// A runner for an engine, on the best provider that fits this box.
+    /// A runner for an engine, on the best provider that fits this machine.
     ///
     /// # Errors
-    /// Those of [`Ladder::new`](tileforge_session::Ladder::new), with the reasons.
+    /// As [`Ladder::new`](tileforge_session::Ladder::new), with the reasons.
     pub fn new(host: &Host, engine: &Engine, placement: Placement) -> Result<Self> {
         let network = Network::new(host, engine, placement)?;
         let separate = samples::are_separate(network.contract());
         Ok(Self { network, groups: Groups::default(), separate })
     }
 
-    /// The inputs in the graph's order, with the lengths that all graphs have. Any number of samples is an open length.
+    /// The inputs in the graph's order, with the lengths that all graphs share. Lengths that differ are open, and so
+    /// is the number of samples if it is free.
     pub fn inputs(&self) -> Vec<TensorInfo> {
         self.information(&self.network.contract().inputs, |graph| &graph.inputs)
     }
@@ -84,7 +85,7 @@ impl Runner {
         specs.iter().map(of).collect()
     }
 
-    /// Where its sessions run.
+    /// The devices and providers of its sessions.
     pub fn location(&self) -> Location<'_> {
         self.network.location()
     }
@@ -108,7 +109,7 @@ impl Runner {
         Ok(Outputs { tensors, graph: file, zeros, assigned, seconds })
     }
 
-    /// Runs the samples of a request, with those of others where that changes no byte.
+    /// Runs the samples of a request, together with other requests' samples if that changes no byte.
     fn run_samples(&self, ticket: &Ticket, inputs: BTreeMap<String, Tensor>, sizes: &Sizes) -> Result<Outputs> {
         let contract = self.network.contract();
         let group = self.groups.of(&self.network, *sizes)?;
@@ -121,7 +122,8 @@ impl Runner {
         Ok(Outputs { tensors, graph, zeros: Vec::new(), assigned: self.network.assigned(), seconds })
     }
 
-    /// Adds zeros for the carried inputs that are left out, in the shapes that go with the others. Returns their names.
+    /// Adds zeros for the carried inputs that are left out, in shapes that match the other inputs. Returns their
+    /// names.
     fn add_zeros(&self, inputs: &mut BTreeMap<String, Tensor>) -> Result<Vec<String>> {
         let contract = self.network.contract();
         let left_out = contract.inputs.iter().filter(|input| {
@@ -156,11 +158,11 @@ fn shapes_of(tensors: &BTreeMap<String, Tensor>) -> Shapes {
     tensors.iter().map(|(name, tensor)| (name.clone(), tensor.shape().to_vec())).collect()
 }
 
-/// Checks what a file says about its tensors against an engine, before their elements are read: names, types, and that
-/// one of the engine's graphs takes these shapes.
+/// Checks a file's descriptions of its tensors against an engine, before their elements are read: names, types, and
+/// whether one of the engine's graphs takes these shapes.
 ///
 /// # Errors
-/// [`Error::Tensor`] with what was expected and what was found, [`Error::NoSuchShapes`], or that of
+/// [`Error::Tensor`] with what was expected and what was found, [`Error::NoSuchShapes`], or the error of
 /// [`Contract::sizes`].
 pub fn check_inputs(manifest: &Manifest, found: &BTreeMap<String, Description>) -> Result<()> {
     let contract = &manifest.contract;
@@ -184,7 +186,7 @@ pub fn check_inputs(manifest: &Manifest, found: &BTreeMap<String, Description>) 
     Err(Error::NoSuchShapes { wanted: shapes_text(&shapes), known })
 }
 
-/// Checks that there are all inputs that have to be given, and no others.
+/// Checks that all required inputs are present, and no unknown ones.
 fn check_names(contract: &Contract, found: &[&str]) -> Result<()> {
     let wrong =
         |tensor: &str, expected: String, found: String| Error::Tensor { tensor: tensor.into(), expected, found };
@@ -202,8 +204,8 @@ fn check_names(contract: &Contract, found: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Checks what a file holds against an engine's contract, and converts it: the names and types of the inputs. Shapes
-/// are checked against the engine's graphs when they run.
+/// Checks the names and types of a file's tensors against an engine's contract, and converts them. Shapes are checked
+/// against the engine's graphs when they run.
 ///
 /// # Errors
 /// [`Error::Tensor`] with what was expected and what was found.
@@ -224,7 +226,7 @@ impl Task for Runner {
     type Output = Outputs;
 
     fn places(&self) -> usize {
-        // As many as fill the streams, and one that is prepared meanwhile.
+        // Enough to fill the streams, plus one that is being prepared.
         let most = self.network.graphs().iter().map(|(_, sizes)| sizes.batch).max().unwrap_or(1);
         self.network.streams() * if self.separate { most } else { 1 } + 1
     }

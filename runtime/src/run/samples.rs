@@ -1,4 +1,4 @@
-//! Tensors of any number of samples, sample by sample.
+//! Splits tensors of any number of samples into samples, and joins results.
 
 use std::sync::Arc;
 
@@ -11,11 +11,11 @@ use tileforge_session::{Named, Tensor, TensorInfo};
 use crate::error::{Error, Result};
 use crate::host::{Group, Network, Values, shapes_text};
 
-/// Groups that are kept. Graphs of any size have one for each size that was asked for.
+/// Number of groups from which on unused ones are dropped. A graph of any size has one group for each requested size.
 const GROUPS_MAXIMUM: usize = 32;
 
-/// Whether each tensor has a part for each sample, and a run keeps nothing for the next one. Then samples of any number
-/// of requests may run together.
+/// Whether every tensor has a batch axis and no tensor is carried to the next run. Then samples of several requests
+/// may run together.
 pub(super) fn are_separate(contract: &Contract) -> bool {
     let separate = |spec: &TensorSpec| {
         spec.axes.first() == Some(&Axis::Batch)
@@ -25,8 +25,8 @@ pub(super) fn are_separate(contract: &Contract) -> bool {
     contract.inputs.iter().chain(&contract.outputs).all(separate)
 }
 
-/// The graph that takes samples of these sizes, whatever their number, as it runs: one of fixed sizes, else one of any
-/// size.
+/// The record of the graph that takes samples of these sizes, for any number of samples: a graph of fixed sizes, else
+/// one of any size.
 pub(super) fn record_for<'g>(
     contract: &Contract,
     graphs: impl Iterator<Item = &'g Graph> + Clone,
@@ -40,7 +40,7 @@ pub(super) fn record_for<'g>(
     graphs.clone().find_map(|graph| of(graph, true)).or_else(|| graphs.clone().find_map(|graph| of(graph, false)))
 }
 
-/// What is known of a tensor before a request names a size: the lengths that all graphs have.
+/// The information about a tensor before a request names a size: the lengths that all graphs share.
 pub(super) fn information(contract: &Contract, spec: &TensorSpec, shapes: &[&[usize]], any_size: bool) -> TensorInfo {
     let separate = are_separate(contract);
     let length = |(place, axis): (usize, &Axis)| {

@@ -1,7 +1,7 @@
 //! Tensors in files: safetensors, and NumPy's `.npy` and `.npz`.
 //!
-//! The shapes in a file are known before its elements are read. A file is written under a temporary name that becomes
-//! its own at the end.
+//! The shapes in a file are known before its elements are read. A file is written under a temporary name and renamed
+//! at the end.
 
 mod npy;
 mod npz;
@@ -26,7 +26,7 @@ use npy::Header;
 pub use npy::{from_npy, to_npy};
 pub use stored::{Description, Stored};
 
-/// More elements are refused, because they are held whole.
+/// Larger files are refused, because all elements are held in memory.
 const BYTES_MAXIMUM: u64 = 16 << 30;
 
 /// What a file of tensors holds.
@@ -79,11 +79,11 @@ pub fn read(path: &Path) -> Result<Contents> {
     read_checked(path, |_| Ok(()))
 }
 
-/// As [`read`], after `check` has agreed to what the file holds: the types and shapes by name, which is empty where the
-/// format has none. No element has been read then, and none unpacked.
+/// Reads a file of tensors after `check` has accepted its contents: types and shapes by name. The name is empty for a
+/// format without names. `check` runs before any element is read or unpacked.
 ///
 /// # Errors
-/// As [`read`]; that of `check`.
+/// As [`read`]; the error of `check`.
 pub fn read_checked(path: &Path, check: impl FnOnce(&BTreeMap<String, Description>) -> Result<()>) -> Result<Contents> {
     let format = TensorFormat::of_name(path)?;
     let unread = |source: io::Error| Error::file(path, "read", source);
@@ -118,7 +118,7 @@ pub fn read_checked(path: &Path, check: impl FnOnce(&BTreeMap<String, Descriptio
     }
 }
 
-/// Refuses tensors that this machine has no memory for: allocations of that size can end the process.
+/// Refuses tensors that exceed this machine's memory: such allocations can end the process.
 fn check_memory(descriptions: &BTreeMap<String, Description>) -> Result<(), String> {
     let bytes = descriptions.values().fold(0_u64, |all, tensor| all.saturating_add(tensor.bytes()));
     let most = available_memory().unwrap_or(u64::MAX).min(BYTES_MAXIMUM);
@@ -129,7 +129,7 @@ fn check_memory(descriptions: &BTreeMap<String, Description>) -> Result<(), Stri
     Err(format!("its tensors have {} MB, and at most {} MB can be held here", megabytes(bytes), megabytes(most)))
 }
 
-/// The length that the format's own reader allows its header.
+/// The longest header that the format's own reader accepts.
 const HEADER_MAXIMUM_BYTES: u64 = 100_000_000;
 
 /// The types and shapes of the tensors of a safetensors file of `length` bytes.
@@ -157,7 +157,7 @@ fn data_type_of(name: &str, found: Dtype) -> Result<DataType, String> {
     data_type.ok_or_else(|| format!("{}: no engine takes elements of {found:?}", bounded(name.to_owned())))
 }
 
-/// What the bytes of a safetensors file hold, or what is wrong with them.
+/// The contents of a safetensors file's bytes, or what is wrong with them.
 pub(crate) fn read_safetensors(bytes: &[u8]) -> Result<Contents, String> {
     let damaged = |error: safetensors::SafeTensorError| format!("not a safetensors file, or a truncated one: {error}");
     let file = SafeTensors::deserialize(bytes).map_err(damaged)?;
@@ -171,7 +171,7 @@ pub(crate) fn read_safetensors(bytes: &[u8]) -> Result<Contents, String> {
     Ok(Contents::Named { tensors: tensors.collect::<Result<_, String>>()?, metadata })
 }
 
-/// Writes tensors to a file, which appears when it is whole. Texts go into safetensors files only.
+/// Writes tensors to a file, which appears only when it is complete. Only safetensors files store texts.
 ///
 /// # Errors
 /// [`Error::TensorFile`] for several tensors in `.npy`, and for elements of a type that the format lacks;
@@ -209,8 +209,8 @@ pub fn write(path: &Path, tensors: &[(String, Stored)], metadata: &BTreeMap<Stri
     output.finish()
 }
 
-/// Puts the texts of a safetensors file in the order of their names. The crate keeps them in a map that has another
-/// order in every run, and the same contents should be the same bytes.
+/// Sorts the texts of a safetensors file by name. The crate keeps them in a map with a random order, but equal
+/// contents should give equal bytes.
 fn order_texts(bytes: &mut [u8]) -> Option<()> {
     let (length, rest) = bytes.split_first_chunk_mut::<8>()?;
     let header = rest.get_mut(..usize::try_from(u64::from_le_bytes(*length)).ok()?)?;
@@ -218,7 +218,7 @@ fn order_texts(bytes: &mut [u8]) -> Option<()> {
     if let Some(serde_json::Value::Object(texts)) = entries.get_mut("__metadata__") {
         texts.sort_keys();
     }
-    // As long as before: the crate writes the header with the same serializer. Blanks that end it stay.
+    // The length does not change: the crate writes the header with the same serializer. Trailing blanks stay.
     let ordered = serde_json::to_vec(&entries).ok()?;
     header.get_mut(..ordered.len())?.copy_from_slice(&ordered);
     Some(())

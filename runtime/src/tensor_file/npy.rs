@@ -32,7 +32,7 @@ const TYPES: [(DataType, &str); 12] = [
     (DataType::Bool, "b1"),
 ];
 
-/// What the header says.
+/// The contents of the header.
 #[derive(Debug)]
 pub(super) struct Header {
     data_type: DataType,
@@ -75,7 +75,7 @@ impl Header {
     /// Bytes of all elements.
     ///
     /// # Errors
-    /// There are not `found` of them.
+    /// The elements do not take `found` bytes.
     pub(super) fn bytes(&self, found: u64) -> Result<usize, String> {
         let size = self.data_type.size();
         let count = self.shape.iter().try_fold(size, |count, length| count.checked_mul(*length));
@@ -107,7 +107,7 @@ impl Header {
 /// The tensor of a `.npy` file's bytes.
 ///
 /// # Errors
-/// What was expected and what was found, for a file that is truncated, damaged, or holds something else than numbers.
+/// What was expected and what was found, for a file that is truncated, damaged, or does not hold numbers.
 pub fn from_npy(mut bytes: &[u8]) -> Result<Stored, String> {
     let (header, _) = Header::read(&mut bytes)?;
     header.tensor(bytes.to_vec())
@@ -121,7 +121,7 @@ pub fn to_npy(tensor: &Stored) -> Result<Vec<u8>, String> {
     let name = TYPES.iter().find(|(data_type, _)| *data_type == tensor.data_type).map(|(_, name)| *name);
     let name = name.ok_or_else(|| format!("NumPy has no elements of {}; write .safetensors", tensor.data_type))?;
     let order = if tensor.data_type.size() == 1 { '|' } else { '<' };
-    // A tuple of one number has a comma, too.
+    // In Python, a tuple of one number has a trailing comma.
     let lengths: String = tensor.shape.iter().map(|length| format!("{length}, ")).collect();
     let lengths = if tensor.shape.len() > 1 { lengths.trim_end_matches(", ") } else { lengths.trim_end() };
     let mut header = format!("{{'descr': '{order}{name}', 'fortran_order': False, 'shape': ({lengths}), }}");

@@ -11,13 +11,13 @@ use super::bounded;
 use super::npy::{Header, to_npy};
 use super::stored::{Description, Stored};
 
-/// An opened archive, of which only the headers of the tensors have been read.
+/// An open archive; only the headers of its tensors have been read.
 pub(super) struct Archive {
     zip: ZipArchive<BufReader<File>>,
     tensors: BTreeMap<String, Entry>,
 }
 
-/// The place of a tensor: its number in the archive, the bytes of its header, and those of its elements.
+/// A tensor in the archive: its index, its header, and the number of bytes of its header and its elements.
 struct Entry {
     index: usize,
     header: Header,
@@ -26,11 +26,11 @@ struct Entry {
 }
 
 impl Archive {
-    /// Reads the directory and the headers. What an archive says about lengths is compared with the headers here, so
-    /// that a small file cannot fill the memory before its shapes are known.
+    /// Reads the directory and the headers. Compares the archive's lengths with the headers, so that a small file
+    /// cannot fill the memory before its shapes are known.
     pub(super) fn open(file: File) -> Result<Self, String> {
         let mut zip = ZipArchive::new(BufReader::new(file)).map_err(|error| damaged(&error))?;
-        // Of two entries with one name, programs read the first or the last.
+        // Programs differ in which of two entries with one name they read.
         if zip.has_duplicate_names() {
             return Err("two tensors of one name".into());
         }
@@ -60,7 +60,7 @@ impl Archive {
             let skipped = std::io::copy(&mut entry.by_ref().take(header_bytes), &mut std::io::sink());
             let mut data = Vec::new();
             data.try_reserve_exact(bytes).map_err(|error| problem(error.to_string()))?;
-            // One byte more shows whether there are more, and lets the archive compare its checksum.
+            // Reading one extra byte detects a longer entry, and makes the archive check its checksum.
             let read = skipped.and_then(|_| entry.take(bytes as u64 + 1).read_to_end(&mut data));
             read.map_err(|error| damaged(&error))?;
             tensors.insert(name.clone(), header.tensor(data).map_err(problem)?);
@@ -121,7 +121,7 @@ mod tests {
         let path = archive(folder.path(), &[("a.npy", values.clone())]);
         let Contents::Named { tensors, .. } = read(&path).unwrap() else { panic!("no names") };
         assert_eq!((tensors["a"].shape.as_slice(), tensors["a"].bytes.len()), (&[1_000_000][..], 4_000_000));
-        // Elements that cannot be unpacked, or have another checksum.
+        // Elements that cannot be unpacked, or have a wrong checksum.
         let mut bytes = std::fs::read(&path).unwrap();
         let end = bytes.windows(4).position(|four| four == b"PK\x01\x02").unwrap();
         bytes[end - 30..end].fill(0xff);
@@ -148,7 +148,7 @@ mod tests {
             let path = archive(folder.path(), &[("a.npy", [header(shape), vec![0; length]].concat())]);
             assert!(refusal(&path).contains(expected), "{}", refusal(&path));
         }
-        // A directory that says less or more than there is.
+        // A directory that states fewer or more bytes than the entry has.
         let path = archive(folder.path(), &[("a.npy", [header("(4,)"), vec![0; 16]].concat())]);
         let good = std::fs::read(&path).unwrap();
         let entry = good.windows(4).position(|four| four == b"PK\x01\x02").unwrap() + 24;

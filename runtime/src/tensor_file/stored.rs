@@ -5,7 +5,7 @@ use std::fmt::Display;
 use tileforge_contract::DataType;
 use tileforge_session::Tensor;
 
-/// Elements of one tensor as a file has them.
+/// The stored elements of one tensor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stored {
     /// The type of the elements.
@@ -22,7 +22,7 @@ impl Stored {
         Tensor::from_bytes(self.data_type, &self.shape, &self.bytes)
     }
 
-    /// The elements as 32-bit floats; `None` where they are no floats.
+    /// The elements as 32-bit floats; `None` if they are not floats.
     pub(crate) fn floats(&self) -> Option<Vec<f32>> {
         Some(match self.tensor()? {
             Tensor::F32(array) => array.into_iter().collect(),
@@ -46,7 +46,7 @@ impl Display for Stored {
     }
 }
 
-/// What a file says about a tensor.
+/// The description of a tensor in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Description {
     /// The type of the elements.
@@ -56,7 +56,7 @@ pub struct Description {
 }
 
 impl Description {
-    /// Bytes of the elements; the largest number, if there are more.
+    /// Bytes of the elements; saturates at `u64::MAX`.
     pub fn bytes(&self) -> u64 {
         self.shape.iter().fold(self.data_type.size() as u64, |bytes, length| bytes.saturating_mul(*length as u64))
     }

@@ -1,4 +1,4 @@
-//! Where the time of a picture went.
+//! The time that each stage of a picture took.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 use serde::Serialize;
 
 /// Time that each stage was at work on a picture, in seconds. Stages run at the same time, so the parts sum to more
-/// than the total. A run for several pictures counts for each with its share.
+/// than the total. A run for several pictures counts for each picture by its share.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Seconds {
     /// Decoding rows and cutting tiles.
@@ -17,7 +17,7 @@ pub struct Seconds {
     pub blend: f64,
     /// Encoding and writing.
     pub encode: f64,
-    /// From the picture's opening to the file in its place; the first picture's has the opening of its sessions in it.
+    /// From the picture's opening to the complete file. For the first picture, it includes the opening of sessions.
     pub total: f64,
     /// From the start of the first tile's run to the end of the last one's.
     pub span_first_to_last_tile: f64,
@@ -37,7 +37,7 @@ impl Clock {
         Self(Mutex::new(State { started: Instant::now(), seconds: Seconds::default(), runs: None }))
     }
 
-    /// Does some work of a stage.
+    /// Does `work` and adds its time to a stage.
     pub(super) fn measure<T>(&self, stage: impl Fn(&mut Seconds) -> &mut f64, work: impl FnOnce() -> T) -> T {
         let started = Instant::now();
         let result = work();

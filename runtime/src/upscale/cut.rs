@@ -7,7 +7,7 @@ use tileforge_image::RowSource;
 use tileforge_image::Size;
 use tileforge_image::tile::{Tile, TilePlan};
 
-/// More memory than this for the rows that one row of tiles needs is refused.
+/// The most memory for the rows of one row of tiles.
 const WINDOW_BYTES_MAXIMUM: usize = 1 << 30;
 
 /// Reads a picture row by row and cuts it into tiles, keeping the rows of one tile's height.
@@ -60,7 +60,7 @@ impl Cutter {
         Ok(())
     }
 
-    /// Fills `into`, `[model channels, height, width]`, with what one run is given of the tile that was advanced to.
+    /// Fills `into`, `[model channels, height, width]`, with the input of one run of the current tile.
     pub(super) fn fill(&self, tile: Tile, run: &Run, into: &mut [f32]) {
         let area = self.area();
         for (position, &channel) in run.channels.iter().enumerate() {
@@ -72,7 +72,7 @@ impl Cutter {
         }
     }
 
-    /// One channel of the tile that was advanced to, `[height, width]`.
+    /// One channel of the current tile, `[height, width]`.
     pub(super) fn channel(&self, tile: Tile, channel: usize) -> Vec<f32> {
         let mut values = vec![0.0; self.area()];
         self.plane(tile, channel, &mut values);

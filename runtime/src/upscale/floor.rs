@@ -1,14 +1,15 @@
 //! Which tiles join well enough to be chosen.
 //!
-//! Where tiles cannot overlap by all that a pixel depends on, they differ from the network on the whole picture. Speed
-//! decides among those plans only that are at least as near to it as tiles of 256×256 with an overlap of 32.
+//! If tiles cannot overlap by the whole receptive field, their result differs from the network's result for the whole
+//! picture. Speed decides only among plans that are at least as near to that result as tiles of 256×256 with an
+//! overlap of 32.
 
 use tileforge_contract::Upscale;
 use tileforge_engine::manifest::{MeasuredTile, Tiling};
 use tileforge_image::Size;
 use tileforge_image::tile::{Overlap, TilePlan};
 
-/// The side of the tile that others are compared with.
+/// The side of the reference tile.
 const SIDE: u32 = 256;
 
 /// Which tiles join well enough to be chosen.
@@ -16,8 +17,8 @@ const SIDE: u32 = 256;
 pub(super) struct Floor {
     radius: Option<u32>,
     measured: Option<Tiling>,
-    /// The tile that others are compared with: 256×256, or where the engine lacks it, its largest. `None`: tiles that
-    /// overlap by all that a pixel depends on need no comparison.
+    /// The reference tile: 256×256, or the engine's largest if it lacks that. `None`: tiles overlap by the whole
+    /// receptive field, so that no comparison is needed.
     reference: Option<Size>,
 }
 
@@ -33,8 +34,8 @@ impl Floor {
         Self { radius, measured: measured.cloned(), reference: largest.filter(|_| !is_exact) }
     }
 
-    /// The overlaps that a tile may have, unless the user sets one: those that were measured, or else the one that
-    /// follows from the receptive field. The first one is the largest.
+    /// The overlaps that a tile may have, unless the user sets one: the measured ones, or else the one that follows
+    /// from the receptive field. The largest comes first.
     pub(super) fn overlaps(&self, tile: Size) -> Vec<Overlap> {
         let measured = self.measured.iter().flat_map(|tiling| tiling.of(tile.width, tile.height)).map(overlap_of);
         let mut overlaps: Vec<Overlap> = measured.collect();
@@ -45,7 +46,8 @@ impl Floor {
         overlaps
     }
 
-    /// What was measured of a plan's tiles with their overlap; `None` if nothing was, or nothing is cut.
+    /// The measured PSNR of a plan's tiles with their overlap, in dB; `None` if it was not measured, or if the picture
+    /// is one tile.
     pub(super) fn psnr_db(&self, plan: &TilePlan) -> Option<f64> {
         let Size { width, height } = plan.tile();
         let measured =
@@ -53,13 +55,13 @@ impl Floor {
         measured.filter(|_| plan.count() > 1).map(|measured| measured.psnr_db)
     }
 
-    /// The tile that others are compared with; `None` if there is none.
+    /// The reference tile; `None` if no comparison is needed.
     pub(super) fn reference(&self) -> Option<Size> {
         self.reference
     }
 
-    /// Whether a plan may be chosen for its speed: it gives the whole picture, or it is that of the reference, or is at
-    /// least as near to the whole picture as that.
+    /// Whether a plan may be chosen for its speed: its result is exact, or it uses the reference tile, or its result
+    /// is at least as near to the exact one as the reference plan's.
     pub(super) fn holds(&self, plan: &TilePlan, reference: Option<&TilePlan>) -> bool {
         let (Some(size), Some(reference)) = (self.reference, reference) else { return true };
         let tile = plan.tile();
@@ -68,11 +70,11 @@ impl Floor {
         }
         let mut measured = self.measured.iter().flat_map(|tiling| tiling.of(tile.width, tile.height)).peekable();
         if is_filled(plan) {
-            // What stands in the place of the picture's edge changes the pixels there, and nothing blends that.
+            // Padding in place of the picture's edge changes the pixels there, and no blending hides this.
             return plan.count() == 1 && is_filled(reference) && measured.any(|measured| measured.fills);
         }
         let Some(tiling) = self.measured.as_ref().filter(|_| measured.peek().is_some()) else {
-            // A tile that is larger, and overlaps by no less, has more of the picture around each pixel.
+            // A larger tile with at least the same overlap has more of the picture around each pixel.
             return is_larger(tile, size);
         };
         let shared = plan.overlap().pixels;
@@ -152,13 +154,13 @@ mod tests {
     fn small_tiles_hold_where_they_were_measured_to_and_whole_pictures_always() {
         let measured = floor(Some([30.0, 48.0]), &[64, 256, 512], ReceptiveField::Unbounded);
         assert!(holds(&measured, [304, 256], 256, 32) && holds(&measured, [64, 58], 64, 8));
-        // 256×256 is not filled up, and both overlaps are below its figure.
+        // 256×256 is not padded, and both overlaps are below its figure.
         assert!(!holds(&measured, [304, 256], 64, 8) && !holds(&measured, [304, 256], 64, 32));
-        // 256×256 is filled up, which costs more than the joints of small tiles.
+        // 256×256 is padded, which costs more than the joints of small tiles.
         assert!(holds(&measured, [304, 200], 64, 8));
-        // Smaller than any tile, and filled up along one side only, with joints along the other.
+        // Smaller than any tile, and padded along one side only, with joints along the other.
         assert!(holds(&measured, [40, 24], 64, 8) && !holds(&measured, [304, 40], 64, 8));
-        // Larger tiles that are not filled up.
+        // Larger tiles without padding.
         assert!(holds(&measured, [600, 512], 512, 64) && !holds(&measured, [600, 500], 512, 64));
         assert_eq!(measured.overlaps(square(64)).iter().map(|overlap| overlap.pixels).collect::<Vec<_>>(), [32, 8]);
         assert_eq!(measured.psnr_db(&plan([304, 200], 64, 8)), Some(30.0));

@@ -1,4 +1,4 @@
-//! The model's outputs of one tile to the planes that are blended.
+//! Turns the model's outputs of one tile into the planes to blend.
 
 use fast_image_resize::images::{TypedImage, TypedImageRef};
 use fast_image_resize::pixels::F32;
@@ -8,16 +8,16 @@ use super::routing::Run;
 use crate::error::{Error, Result};
 use tileforge_image::Size;
 
-/// Collects what the model gives for the runs of a tile, and enlarges what went around it.
+/// Collects the model's outputs for the runs of a tile, and enlarges the channel that bypasses the model.
 pub(super) struct Joiner {
     tile: Size,
-    /// Of a tile's output.
+    /// Pixels of a tile's output.
     area: usize,
     resizer: Resizer,
-    /// `[height · scale, width · scale]`, made over for each tile.
+    /// `[height · scale, width · scale]`, reused for each tile.
     enlarged: TypedImage<'static, F32>,
-    /// `[height · scale, width · scale]` each, of the runs so far; as many as the picture has, with those that are not
-    /// in use at the end.
+    /// `[height · scale, width · scale]` each, of the runs so far. Unused planes are kept at the end for the next
+    /// tile.
     planes: Vec<Vec<f32>>,
     used: usize,
 }
@@ -48,8 +48,8 @@ impl Joiner {
         }
     }
 
-    /// Adds a channel that went around the model, `[height, width]`: bicubic, over the same tile as colour, so that
-    /// both hand over at the same places.
+    /// Adds a channel that bypassed the model, `[height, width]`: enlarged by bicubic resampling over the same tile as
+    /// the colours, so that both have their joints at the same places.
     pub(super) fn enlarge(&mut self, channel: &[f32], output: Size) -> Result<()> {
         let failed = |error: &dyn std::fmt::Display| Error::Alpha { reason: error.to_string() };
         let pixels: Vec<F32> = channel.iter().map(|&value| F32::new(value)).collect();
@@ -72,7 +72,7 @@ impl Joiner {
         self.planes[..used].iter().map(Vec::as_slice).collect()
     }
 
-    /// The next plane that is not in use.
+    /// The next unused plane.
     fn plane(&mut self) -> &mut [f32] {
         if self.used == self.planes.len() {
             self.planes.push(vec![0.0; self.area]);

@@ -1,9 +1,9 @@
 //! Pictures through an engine: decode → tile → run → blend → encode.
 //!
-//! A picture has three threads: one decodes and cuts, one blends, one encodes. Its tiles wait in the host's queue, a few
-//! at a time, and run with those of other pictures; what comes out is blended in the order in which it went in, so that
-//! neither batches nor streams nor neighbours change a picture. Memory depends on tile, batch, streams and the picture's
-//! width, never on its height.
+//! A picture has three threads: one decodes and cuts, one blends, one encodes. Its tiles wait in the host's queue, a
+//! few at a time, and run with tiles of other pictures. Outputs are blended in the order of the inputs, so that
+//! batches, streams and other pictures do not change a picture. Memory depends on tile, batch, streams and the
+//! picture's width, never on its height.
 //!
 //! | module | holds |
 //! |---|---|

@@ -24,29 +24,30 @@ pub(super) struct Models {
     pub(super) interface: Upscale,
     pub(super) options: UpscaleOptions,
     pub(super) network: Network,
-    /// Output pixels for each input pixel, along each axis.
+    /// Output pixels per input pixel, along each axis.
     scale: u32,
     variants: Vec<Variant>,
-    /// Most tiles in a run, where that was asked for.
+    /// The most tiles in a run; the request can limit it.
     most: usize,
-    /// Those that pictures may be cut into: what was asked for, or all that memory may hold. Decided once, so that it
-    /// is the same for all pictures; only those leave for a while that memory turns out not to hold.
+    /// The tiles that pictures may be cut into: the requested ones, or all that memory may hold. Decided once, so that
+    /// all pictures have the same choice; only tiles that memory turns out not to hold are left out for a while.
     tiles: Mutex<HeldTiles>,
-    /// Which plans are good enough to be chosen for their speed.
+    /// Decides which plans may be chosen for their speed.
     floor: Floor,
-    /// By which tiles are chosen, where all were measured.
+    /// The measured times; they choose between tiles if all were measured.
     throughput: Throughput,
-    /// What runs tiles of the sizes so far.
+    /// What runs tiles of the sizes that pictures have needed so far.
     open: Mutex<Vec<Arc<Tiled>>>,
-    /// Held by the one request that makes tiles smaller: those that failed with it find them smaller.
+    /// Held by the request that makes tiles smaller, so that other requests that failed at the same time do not shrink
+    /// them again.
     shrinking: Mutex<()>,
 }
 
-/// Tiles of any size are so low that one row of tiles has at most about this many samples in the output. The finished
-/// samples of two rows of tiles are kept.
+/// Limits the height of tiles of any size: one row of tiles has at most about this many samples in the output. The
+/// finished samples of two rows of tiles are kept.
 const ROWS_BYTES: u64 = 128 << 20;
 
-/// They have at least as many rows as this, since lower tiles overlap too much.
+/// The least height of tiles of any size: lower tiles would overlap too much.
 const ROWS_MINIMUM: u32 = 256;
 
 impl Models {
@@ -92,7 +93,7 @@ impl Models {
         Ok(Header { size, colour, ..input.clone() })
     }
 
-    /// Refuses a picture of another size than the one that the network takes, if there is one.
+    /// Refuses a picture of the wrong size if the network takes only one size.
     fn check_size(&self, found: Size) -> Result<()> {
         let only = self.interface.only_size.and_then(|side| u32::try_from(side).ok());
         match only.map(|side| Size { width: side, height: side }) {
@@ -121,7 +122,7 @@ impl Models {
             }
             return Ok(TilePlan::best(good)?);
         }
-        // Quality comes first: of what is left, the largest tile has the most of the picture around each pixel.
+        // Without measured times, quality decides: the largest tile has the most of the picture around each pixel.
         let context = |plan: &tileforge_image::Result<TilePlan>| {
             plan.as_ref().map_or((0, 0, 0), |plan| {
                 let (tile, shared) = (plan.tile(), plan.overlap().pixels);
@@ -132,7 +133,8 @@ impl Models {
         Ok(TilePlan::best(largest)?)
     }
 
-    /// What was measured of a plan's joints when the engine was built, in dB; `None` if nothing was, or it has none.
+    /// The PSNR of a plan's tiles in dB, measured when the engine was built; `None` if it was not measured, or if the
+    /// picture is one tile.
     pub(super) fn tiling_psnr_db(&self, plan: &TilePlan) -> Option<f64> {
         self.floor.psnr_db(plan)
     }
@@ -146,7 +148,7 @@ impl Models {
         }
     }
 
-    /// The largest of these.
+    /// The largest of these overlaps.
     fn overlap(&self, tile: Size) -> tileforge_image::Result<Overlap> {
         let radius = self.interface.receptive_field.radius();
         self.overlaps(tile).into_iter().next().unwrap_or_else(|| Ok(Overlap::automatic(radius, tile)))
@@ -179,7 +181,7 @@ impl Models {
         TilePlan::fitted(size, AnySize { height, ..sides }, overlap, self.scale, radius)
     }
 
-    /// A picture was made of whole tiles. After a while, those that memory did not hold are tried again.
+    /// Records a picture made of whole tiles. After enough of them, tiles that memory did not hold are tried again.
     pub(super) fn succeeded(&self) {
         if self.tiles.lock().succeed() {
             self.open.lock().retain(|tiled| tiled.in_parts().is_none());
@@ -187,13 +189,13 @@ impl Models {
         }
     }
 
-    /// Memory does not hold tiles of this size: for a while, no other picture is cut into them. False if there are no
-    /// smaller ones, or if this one was asked for.
+    /// Leaves out tiles of this size for a while, because memory does not hold them. False if there are no smaller
+    /// ones, or if a size was requested.
     pub(super) fn leave_tile(&self, tile: Size) -> bool {
         self.options.tile.is_none() && self.tiles.lock().leave(tile)
     }
 
-    /// How a picture is cut, and what runs its tiles: the best that memory holds.
+    /// The best plan for a picture that memory holds, and what runs its tiles.
     pub(super) fn planned(&self, ticket: &Ticket, size: Size) -> Result<(TilePlan, Arc<Tiled>)> {
         loop {
             let plan = self.plan(size)?;
@@ -213,11 +215,11 @@ impl Models {
         }
     }
 
-    /// From now on, tiles that memory does not hold run in parts: the engine's next smaller tiles. `failed` is the size
-    /// of what did not run; where tiles run in smaller parts already, nothing changes.
+    /// Makes tiles that memory does not hold run in parts: the engine's next smaller tiles. `failed` is the size that
+    /// did not run; if tiles already run in smaller parts, nothing changes.
     ///
     /// # Errors
-    /// The error that is given, if there are no smaller tiles.
+    /// `error`, if there are no smaller tiles.
     pub(super) fn run_in_parts(&self, ticket: &Ticket, tiled: &Tiled, failed: Size, error: Error) -> Result<()> {
         let _alone = self.shrinking.lock();
         if tiled.run_size().pixels() < failed.pixels() {
@@ -237,10 +239,10 @@ impl Models {
         Err(error)
     }
 
-    /// How a tile is cut into smaller ones than it runs now.
+    /// How a tile is cut into smaller parts than now.
     fn plan_of_parts(&self, tiled: &Tiled) -> Option<TilePlan> {
         let running = tiled.run_size();
-        // An overlap that was asked for may not go with a small tile.
+        // A requested overlap may not fit a small tile.
         let mut smaller = match self.tiles.lock().now() {
             Tiles::AnySize(sides) => return self.plan_fitted(tiled.tile, *sides).ok(),
             Tiles::Fixed(tiles) => tiles.clone(),
@@ -250,8 +252,8 @@ impl Models {
         smaller.into_iter().rev().find_map(|tile| self.plan_in(tiled.tile, tile).ok())
     }
 
-    /// What runs tiles of a size. The first time, its session is opened, so that it is known before the first tile
-    /// whether memory holds it.
+    /// What runs tiles of a size. The first call opens the session, so that it is known before the first tile whether
+    /// memory holds it.
     fn of_tile(&self, ticket: &Ticket, tile: Size) -> Result<Arc<Tiled>> {
         if let Some(tiled) = self.open.lock().iter().find(|tiled| tiled.tile == tile) {
             return Ok(tiled.clone());
@@ -265,7 +267,7 @@ impl Models {
         if let Some(tiled) = open.iter().find(|tiled| tiled.tile == tile) {
             return Ok(tiled.clone());
         }
-        // Pictures of any size have tiles of any size, whose sessions stay.
+        // With tiles of any size, many sizes occur, so unused ones are dropped. Their sessions stay open.
         if matches!(self.tiles.lock().now(), Tiles::AnySize(_)) {
             open.retain(|tiled| Arc::strong_count(tiled) > 1);
         }
@@ -282,11 +284,11 @@ impl Models {
     }
 }
 
-/// A plan, or why there is none, with the seconds that one of its tiles takes.
+/// A plan or its error, with the seconds that one of its tiles takes.
 type Candidate = (tileforge_image::Result<TilePlan>, Option<f64>);
 
-/// Leaves out plans whose tiles are filled up, where others that are good enough take no longer: they are nearer to the
-/// whole picture.
+/// Leaves out plans with padded tiles if a good plan without padding takes no longer: it is nearer to the whole
+/// picture.
 fn leave_filled(good: &mut Vec<Candidate>) {
     let is_filled =
         |(plan, _): &Candidate| plan.as_ref().is_ok_and(|plan| plan.columns().is_filled() || plan.rows().is_filled());
@@ -314,10 +316,10 @@ mod tests {
             good.into_iter().map(|(plan, _)| plan.unwrap().tile().width).collect::<Vec<_>>()
         };
         assert_eq!(left(vec![plan(100, 256, None), plan(100, 64, None)]), [64]);
-        // 25 small tiles, or one that is filled up.
+        // 25 small tiles, or one padded tile.
         assert_eq!(left(vec![plan(250, 256, None), plan(250, 64, None)]), [256, 64]);
         assert_eq!(left(vec![plan(250, 256, Some(30.0)), plan(250, 64, Some(1.0))]), [64]);
-        // Nothing else is there.
+        // The only plan stays.
         assert_eq!(left(vec![plan(100, 256, None)]), [256]);
     }
 }

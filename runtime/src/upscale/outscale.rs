@@ -1,7 +1,7 @@
-//! Pictures that get another size behind the network: a sink that resamples row by row.
+//! Resizes pictures after the network: a sink that resamples row by row.
 //!
-//! Bicubic (Catmull-Rom, Keys 1981 with a = −0.5). To shrink, the kernel is widened, so that nothing aliases. Only the
-//! rows that the kernel covers are held, whatever the picture's height.
+//! Bicubic (Catmull-Rom, Keys 1981 with a = −0.5). For smaller sizes, the kernel is widened against aliasing. Only the
+//! rows that the kernel covers are held, for any height of the picture.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -10,7 +10,7 @@ use tileforge_image::{Depth, Header, RowSink, Size};
 
 use crate::error::Result;
 
-/// A sink for rows of one size that writes them in the size of another sink.
+/// A sink for rows of one size that resamples them to the size of another sink.
 pub struct Outscale {
     header: Header,
     sink: Box<dyn RowSink>,
@@ -20,14 +20,14 @@ pub struct Outscale {
     /// Rows in the new width, from number `first` on.
     held: VecDeque<Vec<f32>>,
     first: usize,
-    /// Rows that have come, and that have been written.
+    /// Number of rows received, and of rows written.
     come: usize,
     written: usize,
     line: Vec<f64>,
     bytes: Vec<u8>,
 }
 
-/// The pixels along one axis that a pixel is made of: the first one's number, and their weights.
+/// The source pixels of a pixel along one axis: the number of the first, and the weights.
 struct Tap {
     first: usize,
     weights: Vec<f64>,
@@ -103,7 +103,7 @@ impl Outscale {
         self.write_ready()
     }
 
-    /// Writes the rows for which everything has come.
+    /// Writes the rows whose source rows have all come.
     fn write_ready(&mut self) -> tileforge_image::Result<()> {
         while let Some(Tap { first, weights }) = self.rows.get(self.written) {
             if self.come < first + weights.len() {
@@ -146,13 +146,13 @@ impl RowSink for Outscale {
         rows.chunks_exact(row_bytes).try_for_each(|row| self.take(row))
     }
 
-    /// Missing rows are reported by the sink behind.
+    /// The inner sink reports missing rows.
     fn finish(self: Box<Self>) -> tileforge_image::Result<()> {
         self.sink.finish()
     }
 }
 
-/// What each pixel of a side of length `to` is made of.
+/// The tap of each pixel of a side of length `to`.
 fn taps(from: u32, to: u32) -> Vec<Tap> {
     let scale = f64::from(from) / f64::from(to);
     let stretch = scale.max(1.0);

@@ -1,5 +1,5 @@
-//! One picture on its way: decoded and cut on one thread, blended on another, encoded on a third, so that nothing of
-//! that holds a device. Only its tiles wait there, a few at a time.
+//! One picture in progress: one thread decodes and cuts, a second blends, a third encodes, so that none of this blocks
+//! a device. Only the picture's tiles wait for the device, a few at a time.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use super::tiled::{TileMade, Tiled};
 use crate::error::{Error, Result};
 use crate::host::{Answer, Reply, Values};
 
-/// Runs on their way for each place of the streams' largest runs: one that runs, and one that waits.
+/// Runs in flight for each place in the streams' largest runs: one that runs, and one that waits.
 const AHEAD: usize = 2;
 
 /// A picture whose tiles go through a model.
@@ -30,7 +30,7 @@ pub(super) struct Picture<'p> {
     plan: TilePlan,
     tiled: Arc<Tiled>,
     routing: Routing,
-    /// Of a tile's output.
+    /// Size of a tile's output.
     output: Size,
 }
 
@@ -38,29 +38,29 @@ pub(super) struct Picture<'p> {
 struct Slot {
     tile: Tile,
     run: Run,
-    /// The tile's channel that goes around the model, with the tile's last run.
+    /// The tile's channel that bypasses the model; set on the tile's last run.
     around: Option<Vec<f32>>,
     /// No run of this tile follows.
     last: bool,
-    /// What the model is given, where memory does not hold the tile: it runs in parts.
+    /// The model's input, if memory does not hold the tile and it runs in parts.
     input: Option<Vec<f32>>,
 }
 
-/// What goes from the decoding thread to the blending one, in the tiles' order.
+/// The channels from the decoding thread to the blending thread, in the tiles' order.
 struct Cut {
     slots: Sender<Slot>,
     answers: Sender<Answer>,
-    /// Inputs that are not in use, one for each run that may be on its way.
+    /// Unused input buffers, one for each run that may be in flight.
     permits: Receiver<Vec<f32>>,
 }
 
-/// What comes to the blending thread, and goes from it.
+/// The channels of the blending thread.
 struct Blended {
     slots: Receiver<Slot>,
     answers: Receiver<Answer>,
     permits: Sender<Vec<f32>>,
     bands: Sender<RowBand>,
-    /// Bands that are written, to be filled again.
+    /// Written bands, for reuse.
     spare: Receiver<Vec<u8>>,
 }
 
@@ -94,7 +94,7 @@ impl<'p> Picture<'p> {
         let (given, permits) = bounded(in_flight);
         let length = self.models.interface.channels * self.plan.tile().pixels() as usize;
         for _ in 0..in_flight {
-            // Room for all of them is there.
+            // The channel has room for all of them.
             let _ = given.send(Vec::new());
         }
         let ((slots, cut), (answer, answers)) = (unbounded(), unbounded());
@@ -109,7 +109,7 @@ impl<'p> Picture<'p> {
             let encoding = spawn("encode").spawn_scoped(scope, move || picture.encode(sink, &to_write, &written));
             let ways = Blended { slots: cut, answers, permits: given, bands, spare };
             let blended = picture.blend(blender, &ways);
-            // Whoever waits for room learns that nobody listens.
+            // Unblocks threads that wait for room in a channel.
             drop(ways);
             let ended = |name: &'static str, thread: std::io::Result<thread::ScopedJoinHandle<'_, Result<bool>>>| {
                 let thread = thread.map_err(|source| Error::Thread { name, source })?;
@@ -117,7 +117,7 @@ impl<'p> Picture<'p> {
             };
             (ended("decode", decoding), blended, ended("encode", encoding))
         });
-        // Whoever failed first made the others end.
+        // The stage that failed first caused the others to end.
         let written = encoded?;
         decoded?;
         let exact = blended?;
@@ -140,7 +140,7 @@ impl<'p> Picture<'p> {
         })
     }
 
-    /// Cuts the picture, and submits its tiles. False if nobody listens any more.
+    /// Cuts the picture, and submits its tiles. False if the blending thread has ended.
     fn decode(&self, mut cutter: Cutter, to: &Cut, length: usize) -> Result<bool> {
         let (network, ticket) = (&self.models.network, self.reply.ticket());
         let mut number = 0;
@@ -175,7 +175,7 @@ impl<'p> Picture<'p> {
         Ok(true)
     }
 
-    /// Blends what the model gives, in the tiles' order. Says whether all of it is that of whole tiles.
+    /// Blends the model's outputs in the tiles' order. Returns whether all results equal those of whole tiles.
     fn blend(&self, mut blender: Blender, from: &Blended) -> Result<bool> {
         let mut joiner = Joiner::new(self.plan.tile(), self.output);
         let mut early: BTreeMap<u64, Answer> = BTreeMap::new();
@@ -202,7 +202,7 @@ impl<'p> Picture<'p> {
                 },
             )?;
             for band in finished {
-                // The encoding thread tells why it listens no more.
+                // The encoding thread reports why it ended.
                 if from.bands.send(band).is_err() {
                     return Ok(exact);
                 }
@@ -215,7 +215,7 @@ impl<'p> Picture<'p> {
         Ok(exact)
     }
 
-    /// What a run gave, and what it was given. A tile that memory does not hold runs in parts.
+    /// The input and the output of a run. A tile that memory does not hold runs in parts.
     fn whole(&self, Answer { inputs, made, .. }: Answer) -> Result<(Vec<f32>, TileMade)> {
         let input = inputs.into_iter().next().ok_or_else(|| Error::internal("blend"))?.into_f32()?;
         match made {
@@ -232,7 +232,7 @@ impl<'p> Picture<'p> {
         }
     }
 
-    /// What a tile's parts give, which get smaller as long as memory does not hold them.
+    /// Runs a tile in parts, which get smaller as long as memory does not hold them.
     fn in_parts(&self, input: &[f32]) -> Result<TileMade> {
         let (models, ticket) = (self.models, self.reply.ticket());
         loop {
@@ -246,7 +246,7 @@ impl<'p> Picture<'p> {
         }
     }
 
-    /// Adds the output of one run; with the last run of a tile, that is blended.
+    /// Adds the output of one run; after the last run of a tile, blends the tile.
     fn add(
         &self,
         blender: &mut Blender,
@@ -272,7 +272,7 @@ impl<'p> Picture<'p> {
         if slot.last { blender.push(slot.tile, &joiner.take(), &mut keep) } else { Ok(()) }
     }
 
-    /// Writes all rows that come, and finishes the sink; false if some are missing.
+    /// Writes all rows that arrive, and finishes the sink; false if rows are missing.
     fn encode(&self, mut sink: Box<dyn RowSink>, bands: &Receiver<RowBand>, spare: &Sender<Vec<u8>>) -> Result<bool> {
         let header = sink.header();
         let row_bytes = header.row_bytes().unwrap_or(usize::MAX);
@@ -282,7 +282,7 @@ impl<'p> Picture<'p> {
             let written = self.clock.measure(|seconds| &mut seconds.encode, || sink.write_rows(&band.bytes));
             written?;
             rows_left = rows_left.saturating_sub(band.bytes.len() / row_bytes);
-            // The blender is gone after the last row, and needs no buffer then.
+            // After the last row, the blender has ended and needs no buffer.
             let _ = spare.send(band.bytes);
         }
         if rows_left > 0 {
@@ -294,7 +294,7 @@ impl<'p> Picture<'p> {
     }
 }
 
-/// The answer of this number, whatever comes before it.
+/// The answer of this number; earlier arrivals of other numbers are kept in `early`.
 fn next(number: u64, early: &mut BTreeMap<u64, Answer>, answers: &Receiver<Answer>) -> Result<Answer> {
     loop {
         if let Some(answer) = early.remove(&number) {

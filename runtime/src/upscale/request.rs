@@ -1,4 +1,4 @@
-//! What an upscaler is asked for, and what a picture took.
+//! The request to an upscaler, and its statistics.
 
 use serde::Serialize;
 use tileforge_image::tile::Overlap;
@@ -12,11 +12,11 @@ use crate::error::Result;
 pub struct OpenedPicture {
     /// Where it comes from.
     pub source: Box<dyn RowSource>,
-    /// Where its enlargement goes; for what `output_of` said, or for another depth.
+    /// The sink of its enlargement, with the header of `output_of`; the depth may differ.
     pub sink: Box<dyn RowSink>,
 }
 
-/// What tells what the enlargement of a picture is: [`Upscaler::output_of`](super::Upscaler::output_of).
+/// Returns the header of a picture's enlargement: [`Upscaler::output_of`](super::Upscaler::output_of).
 pub type OutputOf<'o> = &'o dyn Fn(&Header) -> Result<Header>;
 
 /// A picture to enlarge.
@@ -34,8 +34,8 @@ impl UpscaleRequest {
         Self(Box::new(open))
     }
 
-    /// A picture that is open. `sink` is for what [`Upscaler::output_of`](super::Upscaler::output_of) says, and may
-    /// have another depth.
+    /// A picture that is already open. `sink` has the header of [`Upscaler::output_of`](super::Upscaler::output_of);
+    /// its depth may differ.
     pub fn opened(source: impl RowSource + 'static, sink: impl RowSink + 'static) -> Self {
         Self::new(move |_| Ok(OpenedPicture { source: Box::new(source), sink: Box::new(sink) }))
     }
@@ -56,10 +56,10 @@ pub struct UpscaleStatistics {
     pub tile: Size,
     /// How tiles overlap.
     pub overlap: Overlap,
-    /// The result equals that of the whole picture at once, up to rounding.
+    /// The result equals the result of the whole picture at once, up to rounding.
     pub exact: bool,
-    /// PSNR in dB of such tiles against the whole picture, as it was measured when the engine was built; `None` if it
-    /// was not measured, or nothing is cut.
+    /// PSNR in dB of such tiles against the whole picture, measured when the engine was built; `None` if it was not
+    /// measured, or if the picture is one tile.
     pub tiling_psnr_db: Option<f64>,
     /// Which providers took the graph's nodes.
     pub assigned: Vec<Assigned>,

@@ -2,33 +2,34 @@
 
 use tileforge_image::{Alpha, Header};
 
-/// One run of the model on a tile: which channel of the picture each channel of the model is given.
+/// One run of the model on a tile: for each channel of the model, the channel of the picture.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Run {
     pub(super) channels: Vec<usize>,
 }
 
 impl Run {
-    /// The same channel for each of the model's: what comes back is the mean of all, one plane.
+    /// Whether all of the model's channels get the same channel. The result is then one plane: the mean of the
+    /// outputs.
     pub(super) fn is_replicated(&self) -> bool {
         self.channels.iter().all(|channel| *channel == self.channels[0])
     }
 }
 
-/// All runs of the model on a tile, and what goes around it.
+/// All runs of the model on a tile, and the channel that bypasses it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Routing {
     /// In the order of the output's planes.
     pub(super) runs: Vec<Run>,
-    /// The channel that is enlarged around the model, and comes last: alpha.
+    /// The channel that bypasses the model and comes last: alpha.
     pub(super) around: Option<usize>,
     /// Channels of the output.
     pub(super) planes: usize,
 }
 
 impl Routing {
-    /// A picture with the model's channels goes through at once; grey goes through a model for colours as three equal
-    /// channels; colours go through a model for grey one by one.
+    /// A picture with the model's number of channels takes one run. Grey goes through a colour model as three equal
+    /// channels. Colours go through a grey model one by one.
     pub(super) fn new(model: usize, header: &Header, alpha: Alpha) -> Self {
         let colours = header.colour.colour_channels();
         let replicated = |channel: usize| Run { channels: vec![channel; model] };

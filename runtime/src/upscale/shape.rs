@@ -6,7 +6,7 @@ use tileforge_image::Size;
 
 use crate::error::Result;
 
-/// The tile of a graph, and how many of them it takes in one run.
+/// The tile of a graph, and the number of tiles in one run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TileShape {
     /// The tile's size in input pixels.
@@ -18,10 +18,10 @@ pub struct TileShape {
 }
 
 impl TileShape {
-    /// That of one of an engine's graphs.
+    /// The shape of one of an engine's graphs.
     ///
     /// # Errors
-    /// [`Error::Engine`](crate::Error::Engine): the graph does not keep the contract.
+    /// [`Error::Engine`](crate::Error::Engine): the graph breaks the contract.
     pub fn of(graph: &Graph, interface: &Upscale) -> Result<Self> {
         let sizes = graph.sizes(&interface.contract())?;
         let side = |size: usize| u32::try_from(size * interface.size_multiple).unwrap_or(u32::MAX);

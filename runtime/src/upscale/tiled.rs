@@ -13,24 +13,24 @@ use crate::tiling::{Tiling, cut};
 pub(super) struct Tiled {
     pub(super) tile: Size,
     pub(super) group: Arc<Group>,
-    /// How tiles run since memory did not hold them.
+    /// How tiles run in parts, if memory does not hold them.
     parts: Mutex<Option<Arc<InParts>>>,
 }
 
-/// How tiles run that memory does not hold.
+/// How tiles that memory does not hold run in parts.
 pub(super) struct InParts {
     tiling: Tiling,
     /// What runs the parts.
     part: Arc<Tiled>,
 }
 
-/// What the runs of one tile made.
+/// The result of the runs of one tile.
 pub(super) struct TileMade {
     /// `[channels, height · scale, width · scale]`.
     pub(super) output: Vec<f32>,
     /// The runs.
     pub(super) runs: Vec<Made>,
-    /// Whether the result is that of the whole tile, up to rounding.
+    /// Whether the result equals the whole tile's, up to rounding.
     pub(super) exact: bool,
 }
 
@@ -43,12 +43,12 @@ impl Tiled {
         self.parts.lock().clone()
     }
 
-    /// From now on, tiles run in parts.
+    /// Makes tiles run in parts from now on.
     pub(super) fn run_in_parts(&self, part: Arc<Self>, tiling: Tiling) {
         *self.parts.lock() = Some(Arc::new(InParts { tiling, part }));
     }
 
-    /// The size of what runs: the tile, or its parts.
+    /// The size of a run: the tile's, or its parts'.
     pub(super) fn run_size(&self) -> Size {
         self.in_parts().map_or(self.tile, |parts| parts.part.tile)
     }
@@ -60,7 +60,7 @@ impl InParts {
         self.part.tile
     }
 
-    /// Makes a tile's output of its input, `[channels, height, width]`, part by part.
+    /// Computes a tile's output from its input, `[channels, height, width]`, part by part.
     pub(super) fn run(
         &self,
         network: &Network,

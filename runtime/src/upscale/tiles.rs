@@ -17,13 +17,13 @@ const PIXELS_MINIMUM: u64 = 64 * 64;
 /// The tiles that pictures may be cut into.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Tiles {
-    /// Those of one of these sizes.
+    /// Tiles of one of these sizes.
     Fixed(Vec<Size>),
-    /// Those of any size within these limits.
+    /// Tiles of any size within these limits.
     AnySize(AnySize),
 }
 
-/// The tiles that memory holds: fewer after it did not suffice, and all again after it did for a while.
+/// The tiles that memory holds: fewer after a failure, and all again after enough successes.
 #[derive(Debug)]
 pub(super) struct HeldTiles {
     all: Tiles,
@@ -50,7 +50,7 @@ impl HeldTiles {
         has_left
     }
 
-    /// A picture was made. True if tiles that were left out are tried again from now on.
+    /// Records a finished picture. True if tiles that were left out are now tried again.
     pub(super) fn succeed(&mut self) -> bool {
         let recovers = self.limit.succeed().is_some();
         if recovers {
@@ -61,8 +61,8 @@ impl HeldTiles {
 }
 
 impl Tiles {
-    /// Leaves out tiles of this size, and if any size is possible, all that have more than half of its pixels. False if
-    /// no smaller ones are left.
+    /// Leaves out tiles of this size; if any size is possible, all with more than half of its pixels. False if no
+    /// smaller tiles are left.
     pub(super) fn leave(&mut self, tile: Size) -> bool {
         match self {
             Self::Fixed(tiles) => {
@@ -84,9 +84,9 @@ impl Tiles {
     }
 }
 
-/// The tiles that pictures may be cut into: the one that is wanted, or all that memory may hold; of these, the ones
-/// that have a graph for as many images as are wanted in one run. A smaller number would be measured under a wrong
-/// name. Where any size is possible, the one that is wanted is the largest.
+/// The tiles that pictures may be cut into: the wanted one, or all that memory may hold. With a wanted batch, only
+/// tiles that have a graph for this batch: a smaller batch would be measured under a wrong name. If any size is
+/// possible, the wanted size is the largest.
 pub(super) fn tiles(
     network: &Network,
     variants: &[Variant],
@@ -107,7 +107,7 @@ pub(super) fn tiles(
         let held = |tile: Size| any.iter().any(|variant| variant.may_hold(network, interface, tile));
         let mut tiles = Tiles::AnySize(sides);
         let mut square = sides.square();
-        // One that was asked for is tried, and so are the smallest.
+        // A requested size is always tried, and so are the smallest tiles.
         while wanted.is_none() && !held(square) && tiles.leave(square) {
             let Tiles::AnySize(smaller) = &tiles else { break };
             square = smaller.square();
@@ -120,11 +120,11 @@ pub(super) fn tiles(
         fixed.iter().any(|variant| variant.shape.tile == *tile && variant.may_hold(network, interface, *tile))
     };
     let held: Vec<Size> = fitting.iter().copied().filter(held).collect();
-    // One that was asked for is tried, and so are all where none seems to be held: the attempt will tell.
+    // A requested size is always tried. If memory seems to hold none, all are tried: the estimate may be wrong.
     Ok(Tiles::Fixed(if wanted.is_some() || held.is_empty() { fitting } else { held }))
 }
 
-/// The tiles of graphs, each once, that are as wanted.
+/// The tiles of graphs with the wanted size and batch, each once.
 fn fitting(shapes: &[TileShape], wanted: Option<Size>, batch: Option<usize>) -> Result<Vec<Size>> {
     let tiles_of = |shapes: &mut dyn Iterator<Item = &TileShape>| {
         let mut tiles: Vec<Size> = Vec::new();

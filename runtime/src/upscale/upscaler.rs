@@ -26,18 +26,17 @@ impl std::fmt::Debug for Upscaler {
 }
 
 impl Upscaler {
-    /// An upscaler for an engine, on the best provider that fits this box.
+    /// An upscaler for an engine, on the best provider that fits this machine.
     ///
     /// # Errors
-    /// Those of [`Ladder::new`](tileforge_session::Ladder::new) with the reasons, where no provider that was asked for
-    /// does; [`Error::Contract`](crate::Error::Contract): it is an engine of another task;
-    /// [`Error::NoSuchTile`](crate::Error::NoSuchTile): it has no tiles of the size that was
-    /// asked for.
+    /// As [`Ladder::new`](tileforge_session::Ladder::new) with the reasons, if no requested provider fits;
+    /// [`Error::Contract`](crate::Error::Contract): the engine is for another task;
+    /// [`Error::NoSuchTile`](crate::Error::NoSuchTile): it has no tiles of the requested size.
     pub fn new(host: &Host, engine: &Engine, options: UpscaleOptions) -> Result<Self> {
         Ok(Self { models: Models::new(host, engine, options)? })
     }
 
-    /// Where its sessions run.
+    /// The devices and providers of its sessions.
     pub fn location(&self) -> Location<'_> {
         self.models.network.location()
     }
@@ -51,7 +50,7 @@ impl Upscaler {
         self.models.plan(size)
     }
 
-    /// What the output of a picture is: the same but larger, and without alpha where it is dropped.
+    /// The header of a picture's output: the same but larger, and without alpha if it is dropped.
     ///
     /// # Errors
     /// As [`Upscaler::plan`].
@@ -64,7 +63,7 @@ impl Upscaler {
         self.models.used()
     }
 
-    /// Threads of each session on the CPU; `None`: those that ONNX Runtime takes for one session.
+    /// Threads of each session on the CPU; `None`: ONNX Runtime's default for one session.
     pub fn threads(&self) -> Option<usize> {
         self.models.network.threads()
     }
@@ -76,7 +75,7 @@ impl Task for Upscaler {
     type Output = UpscaleStatistics;
 
     fn places(&self) -> usize {
-        // Pictures of one tile fill the largest run on each stream, and others are decoded meanwhile.
+        // Enough for pictures of one tile to fill the largest run on each stream, plus one that is decoded meanwhile.
         self.models.network.streams() * self.models.batch() + 1
     }
 

@@ -21,7 +21,7 @@ impl Variant {
         self.shape.any_size || self.shape.tile == tile
     }
 
-    /// The graph's record for tiles of a size, of which it is one if the graph takes no other.
+    /// The graph's record, resized to tiles of a size if the graph takes any size.
     pub(super) fn graph_for(&self, interface: &Upscale, tile: Size) -> Result<Graph> {
         if self.shape.tile == tile {
             return Ok(self.graph.clone());

@@ -34,7 +34,7 @@ pub enum White {
     NeverEnds,
 }
 
-/// A loop as long as its condition holds, which never changes.
+/// The body of a loop whose condition never changes.
 fn endless() -> Attribute {
     use tensor_proto::DataType::{Bool, Float, Int64};
     let declared = |name: &str, element: tensor_proto::DataType, lengths: &[i64]| {

@@ -1,5 +1,4 @@
-//! What the user is told of an error, and what can be done about it. The library's errors speak of its domain; flags
-//! are named here alone.
+//! Messages and advice about errors. The library's errors describe its domain; flags are named only here.
 
 use std::io::ErrorKind;
 

@@ -137,14 +137,14 @@ pub(crate) struct Engines {
 }
 
 impl Engines {
-    /// Where engines run of which nothing else is said.
+    /// The default placement of engines.
     pub(crate) fn placement(&self) -> Placement {
         let Placing { provider, strict, devices, streams, threads } = self.placing.clone();
         let session = SessionOptions { strict, threads, ..SessionOptions::default() };
         Placement { provider: provider.0, streams: streams.map(usize::from), devices, session }
     }
 
-    /// Whether there may be any.
+    /// Whether any source of engines is given.
     pub(crate) fn are_named(&self) -> bool {
         self.engines.is_some() || !self.model_name.is_empty() || self.config.is_some()
     }
@@ -313,7 +313,7 @@ fn number<const MOST: u64>(text: &str) -> Result<u64, String> {
     number.ok_or_else(|| format!("expected a number from 1 to {MOST}"))
 }
 
-/// A lease is told to the broker three times while it lasts.
+/// The time of a lease, with a minimum, because a lease is renewed three times within it.
 fn lease(text: &str) -> Result<Duration, String> {
     let lease = seconds(text)?;
     if lease.as_secs() < 1 { Err("expected at least 1 second".into()) } else { Ok(lease) }

@@ -14,15 +14,15 @@ use crate::failure::{CommandResult, Error};
 /// Larger files are refused.
 const BYTES_MAXIMUM: u64 = 1 << 20;
 
-/// What the file of `--config` says.
+/// The content of the file of `--config`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Configuration {
-    /// By name, a source or what [`EnginePlacement`] has.
+    /// For each name, a source or a [`EnginePlacement`].
     models: BTreeMap<String, toml::Value>,
 }
 
-/// A source, and where its engine runs. What is left out is as the command line says.
+/// A source, and where its engine runs. Missing values come from the command line.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct EnginePlacement {
@@ -63,7 +63,7 @@ impl EnginePlacement {
     }
 }
 
-/// The models that the command line and a file name; those of the command line win.
+/// The models of the command line and of a file; the command line's take precedence.
 pub(crate) fn models(engines: &Engines) -> CommandResult<Vec<NamedModel>> {
     let placement = engines.placement();
     let given = |(name, source): &(String, String)| NamedModel {

@@ -34,6 +34,6 @@ pub(crate) fn start(verbosity: Verbosity, format: LogFormat, traces: Option<&Tra
         }
         LogFormat::Text => lines.with_ansi(false).with_filter(filter).boxed(),
     };
-    // Whoever has started a log before has one.
+    // This fails if a log was started before; that log stays.
     drop(tracing_subscriber::registry().with(lines).with(traces.map(Traces::layer)).try_init());
 }

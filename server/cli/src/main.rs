@@ -100,7 +100,7 @@ mod tests {
         Cli::command().debug_assert();
     }
 
-    /// Those of every help and of the documents: people paste them.
+    /// Tests the examples of every help and of the documents: users paste them.
     #[test]
     fn every_example_parses() {
         terminal::testing::check_examples::<Cli>();

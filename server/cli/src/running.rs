@@ -21,7 +21,7 @@ const THREADS_MAXIMUM: usize = 4;
 /// Threads for work that reads files, and for large bodies.
 const BLOCKING_MAXIMUM: usize = 64;
 
-/// What is started.
+/// The server or worker to start.
 pub(crate) struct Start<'a> {
     /// Read again at SIGHUP.
     pub(crate) engines: &'a Engines,
@@ -65,7 +65,7 @@ pub(crate) fn run(start: Start<'_>) -> CommandResult {
                     }
                 }
             }
-            // A second one ends the program at once.
+            // A second signal ends the program at once.
             tokio::spawn(async move {
                 while signals.next().await == Heard::Reload {}
                 terminal::end_at_once(Exit::Stopped);
@@ -73,13 +73,13 @@ pub(crate) fn run(start: Start<'_>) -> CommandResult {
         };
         Ok::<_, Error>(server.run(end, || tell(Told::Ready), || tell(Told::Stopping)).await)
     });
-    // Reading files may go on for a while.
+    // Does not wait for blocking tasks: reading files may take a while.
     runtime.shutdown_background();
     if let Some(traces) = traces {
         traces.end();
     }
     let result = served.and_then(|whole| if whole { Ok(()) } else { Err(Error::Ended) });
-    // Threads of the host that still compute go with the process.
+    // The process ends threads of the host that still compute.
     let exit = match result {
         Ok(()) => Exit::Done,
         Err(error) => {

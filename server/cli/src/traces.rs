@@ -1,4 +1,4 @@
-//! Spans on their way to a collector of OpenTelemetry.
+//! Export of spans to a collector of OpenTelemetry.
 
 use std::env;
 use std::time::Duration;
@@ -16,21 +16,21 @@ use tracing_subscriber::registry::LookupSpan;
 
 use crate::failure::{CommandResult, Error};
 
-/// What the server is called among others, unless the environment says otherwise.
+/// The service name, unless the environment sets another one.
 const NAME: &str = "tileforge-server";
 
 /// The variables that name a collector.
 const ENDPOINTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"];
 
-/// How long a collector has for an answer, and the program for its last spans.
+/// The time limit for a collector's answer, and for sending the last spans.
 const ANSWER: Duration = Duration::from_secs(5);
 
-/// Spans on their way to a collector.
+/// The exporter of spans.
 pub(crate) struct Traces(SdkTracerProvider);
 
 impl Traces {
-    /// For the collector at this URL, or the one that the environment names, if there is one. How many requests are
-    /// traced, and more, is said by OpenTelemetry's own variables (`OTEL_TRACES_SAMPLER`, ...).
+    /// An exporter to the collector at this URL, else to the one that the environment names, if any. OpenTelemetry's
+    /// own variables (`OTEL_TRACES_SAMPLER`, ...) control sampling and more.
     pub(crate) fn open(url: Option<&str>) -> CommandResult<Option<Self>> {
         if env::var_os("OTEL_SDK_DISABLED").is_some_and(|disabled| disabled.eq_ignore_ascii_case("true")) {
             return Ok(None);
@@ -60,7 +60,7 @@ impl Traces {
         Ok(Some(Self(provider.build())))
     }
 
-    /// What takes spans.
+    /// The layer that receives spans.
     pub(crate) fn layer<S: Subscriber + for<'span> LookupSpan<'span>>(&self) -> impl Layer<S> + use<S> {
         tracing_opentelemetry::layer()
             .with_tracer(self.0.tracer(NAME))

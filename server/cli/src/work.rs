@@ -12,7 +12,7 @@ use crate::running::{self, Start};
 /// The environment variable with the broker's URL, which may have a password.
 const BROKER: &str = "TILEFORGE_BROKER";
 
-/// What the names of the variables begin with that are for object stores.
+/// The prefixes of the variables for object stores.
 const STORES: [&str; 3] = ["AWS_", "AZURE_", "GOOGLE_"];
 
 pub(crate) fn run(arguments: &Work, common: Common) -> CommandResult {

@@ -1,4 +1,4 @@
-//! What changes when a file or folder is exchanged.
+//! Fingerprints that change when a file or folder is exchanged.
 
 #[cfg(unix)]
 mod unix;

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// What a file or folder is, when it was changed, and its length.
+/// The identity of a file or folder, its time of change, and its length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stamp {
     device: u64,
@@ -14,14 +14,14 @@ pub(crate) struct Stamp {
 }
 
 impl Stamp {
-    /// `None` where there is nothing.
+    /// `None` if there is no file.
     pub(crate) fn of(path: &Path) -> Option<Self> {
         let found = fs::metadata(path).ok()?;
         let (device, inode) = (found.dev(), found.ino());
         Some(Self { device, inode, modified: (found.mtime(), found.mtime_nsec()), length: found.len() })
     }
 
-    /// Only what it is.
+    /// Only the identity, without time and length.
     pub(crate) fn identity(self) -> Self {
         Self { modified: (0, 0), length: 0, ..self }
     }

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::windows::fs::MetadataExt;
 use std::path::Path;
 
-/// When a file or folder was made and changed, and its length.
+/// The times of creation and change of a file or folder, and its length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stamp {
     made: u64,
@@ -13,13 +13,13 @@ pub(crate) struct Stamp {
 }
 
 impl Stamp {
-    /// `None` where there is nothing.
+    /// `None` if there is no file.
     pub(crate) fn of(path: &Path) -> Option<Self> {
         let found = fs::metadata(path).ok()?;
         Some(Self { made: found.creation_time(), modified: found.last_write_time(), length: found.file_size() })
     }
 
-    /// Only what it is.
+    /// Only the identity, without time of change and length.
     pub(crate) fn identity(self) -> Self {
         Self { modified: 0, length: 0, ..self }
     }

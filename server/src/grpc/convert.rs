@@ -1,4 +1,4 @@
-//! Requests and answers for tensors, from protocol buffers and to them.
+//! Conversion of tensor requests and answers from and to protocol buffers.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -63,7 +63,7 @@ fn of_message(input: InferInputTensor, raw: Option<Bytes>, is_raw: bool) -> Resu
     Ok(Input { name, datatype, shape, elements })
 }
 
-/// The one list of numbers that there is.
+/// The only list of numbers that is present.
 fn of_contents(contents: InferTensorContents) -> Result<Elements> {
     let InferTensorContents {
         bool_contents,
@@ -102,7 +102,7 @@ fn of_contents(contents: InferTensorContents) -> Result<Elements> {
     }
 }
 
-/// Clients do not name memory of this machine.
+/// Refuses shared memory: clients cannot name memory of this machine.
 fn refuse_shared_memory(parameters: &Parameters) -> Result<()> {
     if parameters.contains_key("shared_memory_region") {
         return Err(Failure::invalid("shared memory is not served"));

@@ -28,7 +28,7 @@ use proto::repository_index_response::ModelIndex;
 /// The full name of the service.
 const SERVICE: &str = "inference.GRPCInferenceService";
 
-/// What the health service says.
+/// The state that the health service reports.
 #[derive(Clone)]
 pub(crate) struct Health(HealthReporter);
 

@@ -1,10 +1,10 @@
-//! Long work as jobs: accepted at once, looked at while it waits and runs, fetched when it is done.
+//! Long work as jobs: accepted at once, observed while they wait and run, fetched when they are done.
 //!
 //! | module | holds |
 //! |---|---|
 //! | `store` | the jobs with their results, within limits |
 //! | `routes` | the paths |
-//! | `work` | what a job does |
+//! | `work` | the work of a job |
 
 mod routes;
 mod store;

@@ -41,7 +41,7 @@ pub(crate) fn routes() -> Router<Arc<App>> {
     router
 }
 
-/// Removes a job whose client does not get its id, and so cannot end it.
+/// Removes a job if its client does not receive its id: the client could not cancel it.
 struct Unanswered<'a> {
     app: &'a App,
     caller: Caller,
@@ -51,16 +51,16 @@ struct Unanswered<'a> {
 impl Drop for Unanswered<'_> {
     fn drop(&mut self) {
         if let Some(job) = self.job.take() {
-            // It is not there where its time is over already.
+            // The job no longer exists if it has expired.
             let _ = self.app.jobs.remove(&job.id, self.caller);
         }
     }
 }
 
-/// Takes a job. What is refused before it is in the queue of an engine is refused here, and is no job.
+/// Accepts a job. A request that is refused before it is in an engine's queue is refused here, and makes no job.
 async fn make(State(app): State<Arc<App>>, kind: &'static str, request: Request) -> Result<Response> {
     let caller = request.extensions().get::<Caller>().copied().unwrap_or_default();
-    // The job is in the server until it has ended, and not only this request.
+    // The server counts the job until it has ended, not only until this request is answered.
     let accepted = request.extensions().get::<Arc<Accepted>>().cloned();
     let work = Work::read(&app, kind, request).await?;
     let watcher = Watcher::default();
@@ -69,7 +69,7 @@ async fn make(State(app): State<Arc<App>>, kind: &'static str, request: Request)
     let mut unanswered = Unanswered { app: &app, caller, job: Some(job.clone()) };
     let (running_app, running_job) = (app.clone(), job.clone());
     let run = async move {
-        // A panic ends this job alone.
+        // A panic ends only this job.
         let result = AssertUnwindSafe(work.result(running_app.clone(), watcher)).catch_unwind().await;
         let result = result.unwrap_or_else(|_| Err(Failure::internal("the job failed here")));
         running_app.jobs.end(&running_job, result);
@@ -97,7 +97,7 @@ async fn make(State(app): State<Arc<App>>, kind: &'static str, request: Request)
     Ok(response)
 }
 
-/// What a path names, if it can name anything.
+/// The id in a path, or why the path is invalid.
 type Id = std::result::Result<Path<String>, PathRejection>;
 
 fn named(id: &Id) -> Result<&str> {
@@ -108,7 +108,7 @@ async fn status(State(app): State<Arc<App>>, caller: Extension<Caller>, id: Id) 
     Ok(answer(StatusCode::OK, &described(&*app.jobs.get(named(&id)?, caller.0)?)))
 }
 
-/// Cancels a job that is open, and forgets it with its result.
+/// Cancels an open job, and removes it with its result.
 async fn remove(State(app): State<Arc<App>>, caller: Extension<Caller>, id: Id) -> Result<Response> {
     Ok(answer(StatusCode::OK, &described(&*app.jobs.remove(named(&id)?, caller.0)?)))
 }
@@ -131,14 +131,14 @@ async fn follow(State(app): State<Arc<App>>, caller: Extension<Caller>, id: Id) 
     Ok(events::answer(move |events| async move { tell(&app, &job, &events).await }))
 }
 
-/// Sends how far a job is, its previews, and how it ends.
+/// Sends a job's progress, its previews, and its outcome.
 async fn tell(app: &App, job: &Job, events: &Events) -> Result<(), Gone> {
     let (mut seen, mut outcome) = (job.seen.clone(), job.outcome.subscribe());
     seen.mark_changed();
     let mut shown = None;
     while outcome.borrow_and_update().is_open() {
         tokio::select! {
-            // The outcome comes first where both are there.
+            // If both are ready, the outcome comes first.
             biased;
             _ = outcome.changed() => {}
             Ok(()) = seen.changed() => {
@@ -146,7 +146,7 @@ async fn tell(app: &App, job: &Job, events: &Events) -> Result<(), Gone> {
                 events.send("progress", &described(job)).await?;
                 let Some(preview) = preview.filter(|preview| Some(preview.steps) != shown) else { continue };
                 shown = Some(preview.steps);
-                // A preview that cannot be encoded does not end the job, whose own result says so, too.
+                // A preview that cannot be encoded does not end the job; the job's result reports the same failure.
                 if let Ok(file) = preview.encoded(&app.coding, Format::Png).await {
                     let picture = STANDARD.encode(file);
                     let event = json!({ "steps": preview.steps, "size": preview.size(), "b64_json": picture });
@@ -160,7 +160,7 @@ async fn tell(app: &App, job: &Job, events: &Events) -> Result<(), Gone> {
     events.send(&name, &event).await
 }
 
-/// What clients are told of a job.
+/// The description of a job for clients.
 fn described(job: &Job) -> Value {
     let seen = job.seen.borrow().clone();
     let outcome = job.outcome.borrow().clone();
@@ -173,7 +173,7 @@ fn described(job: &Job) -> Value {
     };
     let mut described = json!({
         "id": job.id, "object": "job", "kind": job.kind, "status": status,
-        // Requests in front of it; none once its turn has come.
+        // The number of requests in front of it; null once its turn has come.
         "place": if outcome.is_open() { seen.place } else { None },
         "done": seen.done, "total": seen.total,
     });

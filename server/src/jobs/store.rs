@@ -1,4 +1,4 @@
-//! The jobs of a server, with the results that are kept for a while.
+//! The jobs of a server, with results that are kept for a limited time.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub(crate) struct Jobs {
     limits: Keep,
 }
 
-/// How much is kept.
+/// Limits of what is kept.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Keep {
     /// Jobs, whether they run or not.
@@ -31,7 +31,7 @@ pub(crate) struct Keep {
     pub(crate) time: Duration,
 }
 
-/// A job. Its id cannot be guessed, and only the caller that made it finds it.
+/// A job. Its id cannot be guessed, and only the caller that made the job can access it.
 #[derive(Debug)]
 pub(super) struct Job {
     pub(super) id: String,
@@ -50,7 +50,7 @@ pub(crate) struct File {
     pub(crate) bytes: Bytes,
 }
 
-/// What became of a job.
+/// The outcome of a job.
 #[derive(Clone, Debug)]
 pub(super) enum Outcome {
     /// It waits or runs.
@@ -74,7 +74,7 @@ impl Outcome {
 }
 
 impl Job {
-    /// Its outcome is there. A job ends once.
+    /// Sets the outcome. A job ends once.
     fn end(&self, outcome: Outcome) {
         let mut ended = self.ended.lock();
         if ended.is_none() {
@@ -88,7 +88,7 @@ impl Job {
         *self.ended.lock()
     }
 
-    /// Ends it, unless it has ended. What runs for it is dropped.
+    /// Cancels the job, unless it has ended. Its running work is dropped.
     pub(super) fn cancel(&self) {
         self.end(Outcome::Cancelled);
         if let Some(running) = self.running.lock().take() {
@@ -102,10 +102,10 @@ impl Jobs {
         Self { entries: Mutex::default(), limits }
     }
 
-    /// A new job that waits. The oldest of those that have ended make room for it.
+    /// Adds a waiting job. The oldest ended jobs make room for it.
     ///
     /// # Errors
-    /// All jobs that are kept are open; there are no random numbers.
+    /// All kept jobs are open, or the system gives no random numbers.
     pub(super) fn add(&self, kind: &'static str, caller: Caller, seen: watch::Receiver<Seen>) -> Result<Arc<Job>> {
         let id = new_id()?;
         let outcome = watch::Sender::new(Outcome::Open);
@@ -128,7 +128,7 @@ impl Jobs {
         Ok(job)
     }
 
-    /// What runs for a job. A job that was cancelled meanwhile ends it.
+    /// Registers a job's running work. If the job was cancelled meanwhile, the work is aborted.
     pub(super) fn runs(&self, job: &Job, running: AbortHandle) {
         *job.running.lock() = Some(running.clone());
         if job.ended().is_some() {
@@ -136,7 +136,7 @@ impl Jobs {
         }
     }
 
-    /// A job's result, or why there is none. The oldest results make room for it.
+    /// Stores a job's result or failure. The oldest results make room for it.
     pub(super) fn end(&self, job: &Job, result: Result<File>) {
         let outcome = match result {
             Ok(file) if file.bytes.len() as u64 > self.limits.bytes => {
@@ -158,14 +158,14 @@ impl Jobs {
         job.end(outcome);
     }
 
-    /// The job of an id, for the caller that made it.
+    /// The job with an id, for the caller that made it.
     pub(super) fn get(&self, id: &str, caller: Caller) -> Result<Arc<Job>> {
         let mut entries = self.entries.lock();
         self.remove_old(&mut entries);
         entries.get(id).filter(|job| job.caller == caller).cloned().ok_or_else(unknown)
     }
 
-    /// Removes a job with its result. What runs for it is dropped.
+    /// Removes a job with its result. Its running work is dropped.
     pub(super) fn remove(&self, id: &str, caller: Caller) -> Result<Arc<Job>> {
         let job = self.get(id, caller)?;
         self.entries.lock().remove(id);
@@ -173,7 +173,7 @@ impl Jobs {
         Ok(job)
     }
 
-    /// Removes those whose time is over.
+    /// Removes expired jobs.
     pub(crate) fn tidy(&self) {
         self.remove_old(&mut self.entries.lock());
     }
@@ -183,7 +183,7 @@ impl Jobs {
     }
 }
 
-/// Removes the job that has ended first. False if none has ended.
+/// Removes the job that ended first. False if no job has ended.
 fn remove_oldest(entries: &mut HashMap<String, Arc<Job>>) -> bool {
     let ended = entries.values().filter_map(|job| Some((job.ended()?, job.id.clone())));
     let oldest = ended.min().map(|(_, id)| id);
@@ -197,7 +197,7 @@ fn new_id() -> Result<String> {
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// There is no job of an id for a caller.
+/// The failure for an id that is unknown to a caller.
 pub(super) fn unknown() -> Failure {
     Failure::new(FailureKind::NotFound, "there is no such job, or its time is over")
 }
@@ -228,13 +228,13 @@ mod tests {
         jobs.end(&one, file(60));
         jobs.end(&two, file(60));
         assert!(jobs.get(&one.id, Caller(1)).is_err() && jobs.get(&two.id, Caller(1)).is_ok());
-        // Number: the oldest that has ended makes room, and none that is open.
+        // Number: the oldest ended job makes room; no open one does.
         let [four, _five] = [(); 2].map(|()| add(&jobs, 1));
         assert!(jobs.get(&two.id, Caller(1)).is_err());
         assert!(
             [&three, &four].into_iter().all(|job| jobs.get(&job.id, Caller(1)).unwrap().outcome.borrow().is_open())
         );
-        // A result that is too large for all room fails, and removes none.
+        // A result that is larger than the whole limit fails, and removes no other.
         jobs.end(&three, file(40));
         jobs.end(&four, file(101));
         assert!(matches!(&*four.outcome.borrow(), Outcome::Failed(failure) if failure.kind == FailureKind::DoesNotFit));

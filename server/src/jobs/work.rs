@@ -1,4 +1,4 @@
-//! What a job does: what the paths without jobs do.
+//! The work of a job: the same work as that of the paths without jobs.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::openai::{Order, Product};
 use crate::pictures::{DepthWork, InpaintWork, Upload, UpscaleWork, format_named};
 use crate::watcher::Watcher;
 
-/// What a job does.
+/// The work of a job.
 #[derive(Debug)]
 pub(crate) enum Work {
     Upscale(UpscaleWork),
@@ -23,13 +23,13 @@ pub(crate) enum Work {
 /// The kinds of jobs, as paths name them.
 pub(crate) const KINDS: [&str; 5] = ["upscale", "depth", "inpaint", "generations", "edits"];
 
-/// Whether jobs of a kind draw a seed where none is given.
+/// Whether jobs of a kind draw a seed if none is given.
 pub(crate) fn draws(kind: &str) -> bool {
     matches!(kind, "generations" | "edits")
 }
 
 impl Work {
-    /// Reads all of a request.
+    /// Reads a whole request.
     pub(super) async fn read(app: &App, kind: &str, request: Request) -> Result<Self> {
         Ok(match kind {
             "upscale" => Self::Upscale(UpscaleWork::read(app, request).await?),
@@ -40,7 +40,7 @@ impl Work {
         })
     }
 
-    /// The same of pictures with their settings, whose result is one picture.
+    /// As [`Work::read`], from pictures with their settings; the result is one picture.
     pub(crate) async fn of_upload(app: &App, kind: &str, upload: Upload) -> Result<Self> {
         let product = match kind {
             "upscale" => {
@@ -61,7 +61,7 @@ impl Work {
         Ok(Self::Images(Box::new(Order::of(app, product, upload).await?)))
     }
 
-    /// What the path without a job answers.
+    /// The answer of the path without a job.
     pub(super) async fn result(self, app: Arc<App>, watcher: Watcher) -> Result<File> {
         let Self::Images(order) = self else { return self.picture(&app, &watcher).await };
         let images = order.made(&app, &watcher).await?;

@@ -1,4 +1,4 @@
-//! What a client asks of OpenAI's image API, as JSON or as a form.
+//! The body of a request to OpenAI's image API, as JSON or as a form.
 
 use std::fmt;
 
@@ -13,8 +13,8 @@ use crate::failure::{Failure, Result};
 use crate::few::{self, Few};
 use crate::pictures::Upload;
 
-/// What a client asks. Fields of OpenAI's own models that change no picture here (`quality`, `style`, `moderation`,
-/// `user`, `input_fidelity`) are not read.
+/// The fields of a request. Fields of OpenAI's own models that change no picture here (`quality`, `style`,
+/// `moderation`, `user`, `input_fidelity`) are ignored.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct Asked {
     #[serde(default)]
@@ -93,7 +93,7 @@ impl<'de> Deserialize<'de> for PictureText {
     }
 }
 
-/// A picture as it came.
+/// A picture as it was sent.
 #[derive(Debug)]
 pub(super) enum Sent {
     /// A file.
@@ -102,7 +102,7 @@ pub(super) enum Sent {
     Text(String),
 }
 
-/// What a client asks, with its pictures.
+/// A request with its pictures.
 #[derive(Debug)]
 pub(super) struct Received {
     pub(super) asked: Asked,
@@ -111,7 +111,7 @@ pub(super) struct Received {
 }
 
 impl Received {
-    /// Reads all of a request.
+    /// Reads a whole request.
     pub(super) async fn read(request: Request) -> Result<Self> {
         let kind = request.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
         if kind.to_ascii_lowercase().starts_with("application/json") {
@@ -129,7 +129,7 @@ impl Received {
         Self { asked, pictures, mask: mask.map(|mask| Sent::Text(mask.0)) }
     }
 
-    /// What a form says.
+    /// The request in a form.
     pub(super) fn of_upload(upload: Upload) -> Result<Self> {
         fn number<T: std::str::FromStr>(upload: &Upload, name: &str) -> Result<Option<T>> {
             let wrong = |_| Failure::invalid(format!("{name}: expected a number or `true`, `false`"));

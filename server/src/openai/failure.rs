@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::failure::{Failure, FailureKind};
 
-/// The error that clients read.
+/// The error in the form that clients expect.
 pub(crate) fn respond(failure: &Failure) -> Value {
     let (kind, code) = match failure.kind {
         FailureKind::Unauthenticated => ("invalid_request_error", Some("invalid_api_key")),

@@ -38,7 +38,7 @@ async fn serve(app: Arc<App>, product: Product, request: Request) -> Result<Resp
     let mut seen = watcher.subscribe();
     let (format, working_app) = (order.format, app.clone());
     let mut working: Working = Box::pin(async move { order.made(&working_app, &watcher).await });
-    // What is refused at once has a status; what fails later has an event.
+    // Early failures become a status; later ones become an event.
     let early = tokio::select! {
         result = &mut working => Some(result?),
         submitted = seen.wait_for(|seen| seen.submitted) => { drop(submitted); None }
@@ -87,7 +87,7 @@ async fn stream(
     }
 }
 
-/// Sends how it ended.
+/// Sends the outcome.
 async fn last(events: &Events, product: Product, result: Result<Images>) -> Result<(), Gone> {
     match result {
         Ok(images) => {

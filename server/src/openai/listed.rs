@@ -1,4 +1,4 @@
-//! The models, as OpenAI's clients list them, with what a page or a program needs to know of them.
+//! The list of models in OpenAI's form, with the facts that the page and programs need.
 
 use std::sync::Arc;
 

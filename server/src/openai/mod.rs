@@ -1,9 +1,9 @@
-//! Pictures as OpenAI's clients ask for them: <https://platform.openai.com/docs/api-reference/images>.
+//! OpenAI's image API: <https://platform.openai.com/docs/api-reference/images>.
 //!
 //! | module | holds |
 //! |---|---|
-//! | `asked` | what a client asks, as JSON or as a form |
-//! | `order` | a request that was read and checked, and the pictures that it becomes |
+//! | `asked` | the body of a request, as JSON or as a form |
+//! | `order` | a validated request, and the pictures that it becomes |
 //! | `images` | the answers, whole or as events |
 //! | `listed` | the models |
 //! | `routes` | the paths |

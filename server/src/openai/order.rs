@@ -1,4 +1,4 @@
-//! A request for pictures that was read and checked, and the pictures that it becomes.
+//! A validated request for pictures, and the pictures that it becomes.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ use crate::watcher::Watcher;
 /// Most previews that a client of OpenAI's API may ask for.
 const PARTIAL_MAXIMUM: usize = 10;
 
-/// Pictures of texts are asked for, or of pictures.
+/// Whether pictures are made from texts or from pictures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Product {
     Generation,
@@ -32,7 +32,7 @@ pub(crate) enum Product {
 }
 
 impl Product {
-    /// The beginning of its events' names.
+    /// The prefix of its events' names.
     pub(super) fn event(self) -> &'static str {
         match self {
             Self::Generation => "image_generation",
@@ -41,7 +41,7 @@ impl Product {
     }
 }
 
-/// A request that was read and checked.
+/// A validated request.
 #[derive(Debug)]
 pub(crate) struct Order {
     pub(super) format: Format,
@@ -53,7 +53,7 @@ pub(crate) struct Order {
 }
 
 impl Order {
-    /// Reads all of a request.
+    /// Reads a whole request.
     pub(crate) async fn read(app: &App, product: Product, request: Request) -> Result<Self> {
         let held = request.extensions().get::<Arc<Held>>().cloned().unwrap_or_else(|| app.budget.open());
         let caller = request.extensions().get::<Caller>().copied().unwrap_or_default();
@@ -215,13 +215,13 @@ pub(super) fn picture_event(kind: &str, size: &str, format: Format, file: &Bytes
     event
 }
 
-/// What OpenAI's clients expect to be told of pictures.
+/// The description of pictures that OpenAI's clients expect.
 fn described(size: &str, format: Format) -> Value {
     let format = media_of(format).trim_start_matches("image/");
     json!({ "size": size, "quality": "auto", "background": "opaque", "output_format": format })
 }
 
-/// Nothing is counted in tokens here, and clients expect the fields.
+/// The usage in tokens. Tokens are not counted here, but clients expect the fields.
 fn usage() -> Value {
     json!({
         "input_tokens": 0, "output_tokens": 0, "total_tokens": 0,

@@ -25,7 +25,8 @@ const FILES: [File; 8] = [
     ("/page/texts.js", SCRIPT, include_str!("../../page/texts.js")),
 ];
 
-/// What the page may load and do: its own files, its own server, and pictures that it has made.
+/// The content security policy: the page may load its own files, call its own server, and show pictures that it has
+/// made.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; \
     connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
@@ -33,7 +34,7 @@ const HEADERS: [(HeaderName, &str); 5] = [
     (header::CONTENT_SECURITY_POLICY, POLICY),
     (header::REFERRER_POLICY, "no-referrer"),
     (header::X_FRAME_OPTIONS, "DENY"),
-    // A new program has a new page.
+    // An updated program has an updated page.
     (header::CACHE_CONTROL, "no-cache"),
     (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
 ];
@@ -44,7 +45,7 @@ pub(crate) fn routes() -> Router<Arc<App>> {
     FILES.into_iter().fold(Router::new(), add)
 }
 
-/// Whether a path is one of the page's files, which need no key: a browser has none before it has the page.
+/// Whether a path is one of the page's files. These need no key: before the page is loaded, the browser has no key.
 pub(crate) fn has(path: &str) -> bool {
     FILES.iter().any(|(other, ..)| *other == path)
 }

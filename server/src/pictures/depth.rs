@@ -22,7 +22,7 @@ pub(super) async fn depth(State(app): State<Arc<App>>, request: Request) -> Resu
     Ok(([(header::CONTENT_TYPE, media)], bytes).into_response())
 }
 
-/// A request for depth that was read.
+/// A validated request for depth.
 #[derive(Debug)]
 pub(crate) struct DepthWork {
     upload: Upload,
@@ -31,7 +31,7 @@ pub(crate) struct DepthWork {
 }
 
 impl DepthWork {
-    /// Reads all of a request.
+    /// Reads a whole request.
     pub(crate) async fn read(app: &App, request: Request) -> Result<Self> {
         Self::of(app, Upload::read(request).await?)
     }

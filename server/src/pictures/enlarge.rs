@@ -23,18 +23,18 @@ pub(super) async fn upscale(State(app): State<Arc<App>>, request: Request) -> Re
     Ok(([(header::CONTENT_TYPE, media)], bytes).into_response())
 }
 
-/// A request for a larger picture that was read.
+/// A validated request for a larger picture.
 #[derive(Debug)]
 pub(crate) struct UpscaleWork {
     upload: Upload,
     format: Format,
     model: Arc<Model>,
-    /// Of a pipeline that restores.
+    /// The settings for a pipeline that restores.
     restoration: Option<Settings>,
 }
 
 impl UpscaleWork {
-    /// Reads all of a request.
+    /// Reads a whole request.
     pub(crate) async fn read(app: &App, request: Request) -> Result<Self> {
         let format = media::wanted(request.headers())?;
         Self::of(app, Upload::read(request).await?, format)

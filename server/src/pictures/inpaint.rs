@@ -16,8 +16,8 @@ use crate::model::{Model, Purpose};
 use crate::size::check_mask;
 use crate::watcher::Watcher;
 
-/// Bytes that a picture, its mask and the result take for each pixel while it is filled in: samples as floats and as
-/// they were read.
+/// Bytes that a picture, its mask and the result take for each pixel during the work: samples as floats, and samples
+/// as read.
 const BYTES_PER_PIXEL: u64 = 40;
 
 pub(super) async fn inpaint(State(app): State<Arc<App>>, request: Request) -> Result<Response> {
@@ -26,7 +26,7 @@ pub(super) async fn inpaint(State(app): State<Arc<App>>, request: Request) -> Re
     Ok(([(header::CONTENT_TYPE, media)], bytes).into_response())
 }
 
-/// A request for a picture that is filled in, which was read.
+/// A validated request to fill in a picture.
 #[derive(Debug)]
 pub(crate) struct InpaintWork {
     upload: Upload,
@@ -35,7 +35,7 @@ pub(crate) struct InpaintWork {
 }
 
 impl InpaintWork {
-    /// Reads all of a request.
+    /// Reads a whole request.
     pub(crate) async fn read(app: &App, request: Request) -> Result<Self> {
         let format = media::wanted(request.headers())?;
         Self::of(app, Upload::read(request).await?, format)

@@ -1,4 +1,4 @@
-//! Which format an answer has.
+//! The format of an answer.
 
 use http::{HeaderMap, header};
 use tileforge::Format;
@@ -24,7 +24,7 @@ pub(crate) fn named(text: Option<&str>) -> Result<Format> {
     }
 }
 
-/// The format that a client prefers (RFC 9110, 12.5.1); PNG where it takes anything.
+/// The format that a client prefers (RFC 9110, 12.5.1); PNG if it accepts anything.
 pub(super) fn wanted(headers: &HeaderMap) -> Result<Format> {
     let texts: Vec<&str> = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok()).collect();
     if texts.is_empty() {

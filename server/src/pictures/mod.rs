@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `upload` | a picture and its settings, as a raw body or as a form |
 //! | `media` | which format an answer has |
-//! | `enlarge`, `restore`, `depth`, `inpaint` | what is made of a picture |
+//! | `enlarge`, `restore`, `depth`, `inpaint` | the results for a picture |
 
 mod depth;
 mod enlarge;

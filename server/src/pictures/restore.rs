@@ -12,7 +12,7 @@ use crate::model::Model;
 use crate::size::shown;
 use crate::watcher::Watcher;
 
-/// The settings of restored pictures alone.
+/// The settings that only restored pictures have.
 const OWN: [&str; 3] = ["size", "seed", "colour"];
 
 /// The settings of every picture.
@@ -21,7 +21,7 @@ const COMMON: [&str; 5] = ["engine", "model", "timeout", "priority", "output_for
 /// Bytes that the networks' input and their result take for each pixel: as floats, as samples, and as a file.
 const BYTES_PER_PIXEL: u64 = 20;
 
-/// How a picture is restored. A setting that is not known could be one that changes the picture.
+/// The settings of a restoration. Unknown settings are refused, because they could be meant to change the picture.
 pub(super) fn settings(upload: &Upload) -> Result<Settings> {
     let names = OWN.iter().chain(&COMMON).copied();
     if let Some(other) = upload.texts.keys().find(|name| !names.clone().any(|known| known == *name)) {
@@ -57,7 +57,7 @@ pub(super) fn check_none(upload: &Upload) -> Result<()> {
     }
 }
 
-/// Restores a picture. What it takes is counted to what the request holds before it is submitted.
+/// Restores a picture. The memory that this takes is counted towards the request's before it is submitted.
 pub(super) async fn restore(
     app: &App,
     model: &Model,

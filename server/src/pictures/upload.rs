@@ -15,7 +15,7 @@ use crate::budget::Held;
 use crate::caller::Caller;
 use crate::failure::{Failure, FailureKind, Result};
 
-/// Fields of a form.
+/// The largest number of fields of a form.
 const FIELDS_MAXIMUM: usize = 32;
 
 /// The names of the field of the picture.
@@ -24,10 +24,10 @@ pub(super) const PICTURE: [&str; 2] = ["image", "file"];
 /// The name of the field of its mask.
 pub(super) const MASK: [&str; 1] = ["mask"];
 
-/// Bytes of a field that is no file.
+/// The largest length in bytes of a field that is not a file.
 const TEXT_MAXIMUM: usize = 64 << 10;
 
-/// What a client sent.
+/// The files and settings that a client sent.
 #[derive(Debug, Default)]
 pub(crate) struct Upload {
     /// Files, by the names of their fields.
@@ -40,7 +40,7 @@ pub(crate) struct Upload {
 }
 
 impl Upload {
-    /// Reads all of it. A form's fields win over those of the query.
+    /// Reads a whole request. A form's fields take precedence over the query's.
     pub(crate) async fn read(request: Request) -> Result<Self> {
         let held = request.extensions().get::<Arc<Held>>().cloned();
         let caller = request.extensions().get::<Caller>().copied().unwrap_or_default();
@@ -75,17 +75,17 @@ impl Upload {
         Ok(upload)
     }
 
-    /// The value of a setting that is there.
+    /// The value of a setting, if it is present.
     pub(crate) fn text(&self, name: &str) -> Option<&str> {
         self.texts.get(name).map(String::as_str).filter(|text| !text.is_empty())
     }
 
-    /// The name of the engine that is meant, if one is.
+    /// The name of the requested engine, if one is named.
     pub(super) fn engine(&self) -> Option<&str> {
         self.text("engine").or_else(|| self.text("model"))
     }
 
-    /// The picture, whose memory is counted to what the request holds.
+    /// The decoded picture; its memory counts towards the request's.
     pub(super) async fn picture(&mut self, app: &App) -> Result<(Picture, Arc<Held>)> {
         self.decoded(app, &PICTURE).await
     }
@@ -109,7 +109,7 @@ impl Upload {
     }
 }
 
-/// Whether a body is a form. Otherwise it is the picture, whose format its first bytes say.
+/// Whether a body is a form. Otherwise it is the picture, whose format follows from its first bytes.
 fn is_form(headers: &HeaderMap) -> Result<bool> {
     let Some(kind) = headers.get(header::CONTENT_TYPE) else { return Ok(false) };
     let kind = String::from_utf8_lossy(kind.as_bytes()).to_ascii_lowercase();

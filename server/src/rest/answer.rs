@@ -22,7 +22,7 @@ impl IntoResponse for Failure {
         if self.kind == FailureKind::Unauthenticated {
             response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
-        // The middleware gives it the form of its interface.
+        // The middleware converts the error to the form of the interface that was called.
         response.extensions_mut().insert(self);
         response
     }

@@ -1,7 +1,7 @@
 //! Inference with tensors as JSON and as bytes.
 //!
-//! With the extension for binary tensors, the header `Inference-Header-Content-Length` says how much of the body is
-//! JSON; the bytes of the tensors follow it, in the order in which the JSON names them.
+//! With the extension for binary tensors, the header `Inference-Header-Content-Length` has the length of the JSON; the
+//! bytes of the tensors follow, in the order in which the JSON names them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +26,7 @@ use crate::failure::{Failure, FailureKind, Result, WORD_MAXIMUM, shown};
 use crate::few::Object;
 use crate::inference::{self, InferRequest, Input, Output, RequestOptions, beside};
 
-/// How much of a body is JSON.
+/// The header with the length of the JSON in a body.
 const JSON_LENGTH: &str = "inference-header-content-length";
 
 pub(super) async fn infer(
@@ -48,7 +48,7 @@ pub(super) async fn infer(
     beside(bytes, move || write(&model.name, &read.id, outputs, &read.binary)).await?
 }
 
-/// Bodies are taken as they are.
+/// Refuses compressed bodies.
 fn check_encoding(headers: &HeaderMap) -> Result<()> {
     match headers.get(header::CONTENT_ENCODING) {
         Some(encoding) if encoding != "identity" => {
@@ -123,7 +123,7 @@ fn read(json_length: Option<&HeaderValue>, body: &Bytes) -> Result<Read> {
     Ok(Read { id, request: InferRequest { inputs, outputs, half, options }, binary })
 }
 
-/// An input; where its elements are bytes, the next ones of the body.
+/// An input; if its elements are bytes, takes the next ones of the body.
 fn of_text(input: TextInput, rest: &mut Bytes) -> Result<Input> {
     let TextInput { name, datatype, shape, parameters, data } = input;
     refuse_shared_memory(&parameters)?;
@@ -145,7 +145,7 @@ fn of_text(input: TextInput, rest: &mut Bytes) -> Result<Input> {
     Ok(Input { name, datatype, shape, elements })
 }
 
-/// Clients do not name memory of this machine.
+/// Refuses shared memory: clients cannot name memory of this machine.
 fn refuse_shared_memory(parameters: &Parameters) -> Result<()> {
     if parameters.contains_key("shared_memory_region") {
         return Err(Failure::invalid("shared memory is not served"));

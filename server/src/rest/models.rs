@@ -25,7 +25,7 @@ pub(crate) struct Named {
     version: Option<String>,
 }
 
-/// What a path names, if it can name anything.
+/// The model that a path names, or why the path is invalid.
 pub(crate) type NamedPath = std::result::Result<Path<Named>, PathRejection>;
 
 impl Named {
@@ -37,7 +37,7 @@ impl Named {
     }
 }
 
-/// Refuses a version that there is not.
+/// Refuses a version that does not exist.
 pub(crate) fn check_version(name: &str, version: &str) -> Result<()> {
     if version.is_empty() || version == app::MODEL_VERSION {
         return Ok(());
@@ -86,7 +86,7 @@ fn tensor(info: TensorInfo) -> TensorMetadata {
     TensorMetadata { name: info.name, datatype, shape }
 }
 
-/// A tensor's type and shape, as the protocol says them.
+/// A tensor's type and shape in the protocol's terms.
 pub(crate) fn described(info: &TensorInfo) -> (&'static str, Vec<i64>) {
     let length = |length: &Option<usize>| length.and_then(|length| i64::try_from(length).ok()).unwrap_or(-1);
     (info.data_type.map_or("BYTES", datatype::name_of), info.shape.iter().map(length).collect())
@@ -111,7 +111,7 @@ pub(super) async fn model_ready(State(app): State<Arc<App>>, path: NamedPath) ->
     Ok(readiness(ready, &json!({ "name": name, "ready": ready })))
 }
 
-/// Whether something takes requests. Where it does not, the answer says when to ask again, as every such answer.
+/// The answer whether something takes requests. If it does not, the answer has `Retry-After`.
 fn readiness(ready: bool, content: &serde_json::Value) -> Response {
     if ready {
         return answer(StatusCode::OK, content);
@@ -121,7 +121,7 @@ fn readiness(ready: bool, content: &serde_json::Value) -> Response {
     response
 }
 
-/// What the index is asked.
+/// The body of a request for the index.
 #[derive(Default, Deserialize)]
 struct Asked {
     #[serde(default)]
@@ -139,7 +139,7 @@ pub(super) async fn index(State(app): State<Arc<App>>, body: Body) -> Result<Res
     Ok(answer(StatusCode::OK, &listed.map(entry).collect::<Vec<_>>()))
 }
 
-/// What a client says beside a model that is to be loaded or unloaded.
+/// The body of a request to load or unload a model.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Change {
@@ -155,7 +155,7 @@ pub(super) async fn load(State(app): State<Arc<App>>, path: NamedPath, body: Bod
     Ok(answer(StatusCode::OK, &json!({})))
 }
 
-/// Engines come from where the operator says, and not from a client.
+/// Refuses parameters: only the operator chooses where engines come from, not a client.
 pub(crate) fn check_no_parameters(are_none: bool) -> Result<()> {
     if are_none {
         Ok(())
@@ -166,7 +166,7 @@ pub(crate) fn check_no_parameters(are_none: bool) -> Result<()> {
 
 pub(super) async fn unload(State(app): State<Arc<App>>, path: NamedPath, body: Body) -> Result<Response> {
     let name = Named::of(path)?.name;
-    // Clients say there what becomes of models that depend on this one. None does.
+    // Clients can state what happens to models that depend on this one. Here no model depends on another.
     let _: Change = few::object_or_nothing(&body::read(body).await?)?;
     change(&app, name, false).await?;
     Ok(answer(StatusCode::OK, &json!({})))

@@ -1,6 +1,6 @@
 //! A request for tensors as text.
 //!
-//! Nothing is kept as general JSON: a text of some megabytes would become hundreds of them.
+//! Nothing is stored as generic JSON values: a text of some megabytes would take hundreds of megabytes.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,7 +11,7 @@ use serde::de::{self, DeserializeSeed, Deserializer, SeqAccess, Visitor};
 use crate::datatype::Elements;
 use crate::few::Object;
 
-/// How deep arrays of elements may stand in each other: as many axes as a tensor may have.
+/// How deep arrays of elements may be nested: as deep as a tensor may have axes.
 const DEPTH_MAXIMUM: usize = 8;
 
 /// A request for tensors.
@@ -26,7 +26,7 @@ pub(super) struct Request {
     pub(super) outputs: Vec<Object<Output>>,
 }
 
-/// An input, whose elements are here or behind the text.
+/// An input, whose elements are here or behind the JSON.
 #[derive(Deserialize)]
 pub(super) struct Input {
     pub(super) name: String,
@@ -103,7 +103,7 @@ impl<'de> Deserialize<'de> for Numbers {
     }
 }
 
-/// Adds a number, or all of an array.
+/// Adds a number, or all numbers of an array.
 struct Gather<'e> {
     elements: &'e mut Elements,
     depth: usize,
@@ -133,7 +133,7 @@ impl<'de> DeserializeSeed<'de> for Gather<'_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        // A number instead of an array is none of the protocol, at the top.
+        // At the top level, the protocol does not allow a number in place of an array.
         if self.depth == 0 { deserializer.deserialize_seq(self) } else { deserializer.deserialize_any(self) }
     }
 }

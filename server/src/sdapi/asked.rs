@@ -1,11 +1,11 @@
-//! What a client asks, and what of it is not served.
+//! The fields of requests, and the checks for unsupported ones.
 
 use serde::Deserialize;
 
 use crate::failure::{Failure, Result};
 use crate::few::{Few, HasEntries, Object, Whole};
 
-/// What `txt2img` and `img2img` are asked. Fields that change no picture here are not read.
+/// The body of `txt2img` and `img2img`. Fields that change no picture here are ignored.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Asked {
@@ -72,7 +72,7 @@ impl Asked {
         ])
     }
 
-    /// Settings of this request alone.
+    /// Settings that apply only to this request.
     pub(super) fn overrides(&self) -> Option<&Overrides> {
         self.override_settings.as_ref().map(|Object(all)| all)
     }
@@ -91,7 +91,7 @@ impl Asked {
     }
 }
 
-/// Refuses the first of these fields that is asked for.
+/// Refuses the request if it uses one of these fields; names the first one.
 fn refuse(fields: &[(&str, bool)]) -> Result<()> {
     match fields.iter().find(|(_, is_asked)| *is_asked) {
         Some((name, _)) => Err(Failure::invalid(format!("{name}: not served; leave it out"))),
@@ -99,7 +99,7 @@ fn refuse(fields: &[(&str, bool)]) -> Result<()> {
     }
 }
 
-/// What `extra-single-image` is asked.
+/// The body of `extra-single-image`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Extra {

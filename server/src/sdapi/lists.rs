@@ -24,7 +24,7 @@ fn list(entries: impl IntoIterator<Item = Value>) -> Response {
     answer(StatusCode::OK, &entries.into_iter().collect::<Vec<_>>())
 }
 
-/// The pipelines that make pictures of texts.
+/// The pipelines that make pictures from texts.
 fn pipelines(app: &App) -> Vec<String> {
     let ready =
         app.repository.ready().into_iter().filter(|(_, purpose)| *purpose == Purpose::Generate).map(|(name, _)| name);
@@ -66,7 +66,7 @@ pub(super) async fn upscalers(State(app): State<Arc<App>>) -> Response {
     )
 }
 
-/// Of such things there are none.
+/// The answer for lists that are always empty here.
 pub(super) async fn none() -> Response {
     list([])
 }
@@ -76,7 +76,7 @@ pub(super) async fn options(State(app): State<Arc<App>>, caller: Extension<Calle
     answer(StatusCode::OK, &json!({ "sd_model_checkpoint": chosen, "samples_format": "png", "sd_vae": "Automatic" }))
 }
 
-/// What options are set to. Clients send all that they have read; only the engine can be chosen.
+/// Values for options. Clients send back all options that they have read; only the engine can be changed.
 #[derive(Deserialize)]
 struct Set {
     #[serde(default)]
@@ -98,7 +98,7 @@ pub(super) async fn set_options(
     Ok(answer(StatusCode::OK, &Value::Null))
 }
 
-/// Engines are noticed without being asked for.
+/// Does nothing: the server notices new engines by itself.
 pub(super) async fn refresh(body: Body) -> Result<Response> {
     body::read(body).await?;
     Ok(answer(StatusCode::OK, &Value::Null))

@@ -22,11 +22,11 @@ use crate::failure::Failure;
 pub(crate) use routes::routes;
 pub(crate) use state::State;
 
-/// Paths that are POST and no work.
+/// POST paths that do not count as work.
 pub(crate) const NO_WORK: [&str; 4] =
     ["/sdapi/v1/options", "/sdapi/v1/interrupt", "/sdapi/v1/refresh-checkpoints", "/sdapi/v1/skip"];
 
-/// The error that clients read.
+/// The error in the form that clients expect.
 pub(crate) fn respond(failure: &Failure) -> Value {
     let kind = format!("{:?}", failure.kind);
     json!({ "error": kind, "detail": failure.message, "body": "", "errors": failure.message })

@@ -26,13 +26,13 @@ use crate::model::Purpose;
 use crate::pictures::enlarge;
 use crate::rest::json as answer;
 
-/// How far a picture is changed where nothing is said, as in AUTOMATIC1111.
+/// The default strength with which a picture is changed, as in AUTOMATIC1111.
 const STRENGTH: f64 = 0.75;
 
-/// Previews while pictures are made.
+/// The number of previews while pictures are made.
 const PREVIEWS: usize = 4;
 
-/// A request's body, its caller, and its memory.
+/// The body of a request, its caller, and its share of memory.
 async fn read<T: DeserializeOwned>(app: &App, request: Request) -> Result<(T, Caller, Arc<Held>)> {
     let caller = request.extensions().get::<Caller>().copied().unwrap_or_default();
     let held = request.extensions().get::<Arc<Held>>().cloned().unwrap_or_else(|| app.budget.open());
@@ -72,7 +72,7 @@ pub(super) async fn image_to_image(State(app): State<Arc<App>>, request: Request
     made(&app, caller, asked, wanted, held, "img2img").await
 }
 
-/// The mask of what another one leaves.
+/// The inverse of a mask.
 fn without(mask: &Picture) -> Result<Picture> {
     let samples: Vec<u8> = mask.to_eight().iter().map(|sample| 255 - sample).collect();
     let data = PixelData::Eight(&samples);

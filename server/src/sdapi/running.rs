@@ -24,7 +24,7 @@ use crate::watcher::Watcher;
 
 use super::state::Running;
 
-/// Takes a request from the list when it ends, however it ends.
+/// Removes a request from the list when it ends, for any reason.
 struct Listed {
     app: Arc<App>,
     running: Arc<Running>,
@@ -36,7 +36,7 @@ impl Drop for Listed {
     }
 }
 
-/// Does work that its caller can watch and interrupt.
+/// Runs work whose progress its caller can read, and that its caller can interrupt.
 pub(super) async fn run<T, F>(
     app: &Arc<App>,
     caller: Caller,
@@ -65,7 +65,7 @@ pub(super) struct Asked {
     skip_current_image: bool,
 }
 
-/// How far the caller's oldest request is.
+/// The progress of the caller's oldest request.
 pub(super) async fn progress(
     State(app): State<Arc<App>>,
     caller: Extension<Caller>,
@@ -95,7 +95,7 @@ pub(super) async fn progress(
     Ok(answer(StatusCode::OK, &content))
 }
 
-/// Ends the caller's requests.
+/// Cancels the caller's requests.
 pub(super) async fn interrupt(State(app): State<Arc<App>>, caller: Extension<Caller>, body: Body) -> Result<Response> {
     body::read(body).await?;
     for running in app.sdapi.running.lock().iter().filter(|running| running.caller == caller.0) {

@@ -1,4 +1,4 @@
-//! What is kept between the requests of a caller.
+//! State that is kept between the requests of a caller.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use crate::caller::Caller;
 use crate::watcher::Seen;
 
-/// What is kept between the requests of a caller.
+/// State that is kept between the requests of a caller.
 #[derive(Debug, Default)]
 pub(crate) struct State {
     /// The engine that a caller has chosen. There are at most as many callers as keys.

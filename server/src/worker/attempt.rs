@@ -1,4 +1,4 @@
-//! One try of a job, from objects to an object.
+//! One attempt at a job, from input objects to the output object.
 
 use sha2::{Digest, Sha256};
 use tracing::Instrument;
@@ -13,9 +13,9 @@ use crate::pictures::Upload;
 use crate::traces;
 use crate::watcher::Watcher;
 
-/// Makes what a job wants, unless it is there.
+/// Makes a job's output, unless it exists already.
 pub(super) async fn run(app: &App, stores: &Stores, job: &Job) -> Result<Done> {
-    // The server waits for it before it ends.
+    // The server waits for this attempt before it ends.
     let _accepted = app.admission.enter()?;
     let marker = Marker::new(stores.place(&job.output)?, &job.id)?;
     let most = app.limits.result_bytes;
@@ -33,7 +33,7 @@ pub(super) async fn run(app: &App, stores: &Stores, job: &Job) -> Result<Done> {
 
 /// Frees the output of a job that is not tried again.
 pub(super) async fn give_up(stores: &Stores, job: &Job) -> Result<()> {
-    // What is no place was never claimed.
+    // An invalid output was never claimed.
     let marker = stores.place(&job.output).and_then(|output| Marker::new(output, &job.id));
     match marker {
         Ok(marker) => marker.give_up().await,
@@ -41,7 +41,7 @@ pub(super) async fn give_up(stores: &Stores, job: &Job) -> Result<()> {
     }
 }
 
-/// The files of a job with its settings, as a form would bring them.
+/// The files and settings of a job, in the same form as an upload.
 async fn uploaded(app: &App, stores: &Stores, job: &Job) -> Result<Upload> {
     let held = app.budget.open();
     let mut upload = Upload { texts: job.options.clone(), held: Some(held.clone()), ..Upload::default() };
@@ -56,13 +56,13 @@ async fn uploaded(app: &App, stores: &Stores, job: &Job) -> Result<Upload> {
         upload.files.push((name.clone(), bytes));
     }
     if draws(job.kind) {
-        // A job that is tried again gives the same picture.
+        // A second attempt gives the same picture.
         upload.texts.entry("seed".into()).or_insert_with(|| seed(&job.id).to_string());
     }
     Ok(upload)
 }
 
-/// The seed of a job that names none.
+/// The seed of a job without a seed.
 fn seed(id: &str) -> u32 {
     let digest: [u8; 32] = Sha256::digest(id).into();
     u32::from_le_bytes([digest[0], digest[1], digest[2], digest[3]])

@@ -1,4 +1,4 @@
-//! What a broker does for the worker.
+//! The interface of a broker.
 
 use std::collections::HashMap;
 use std::fmt::Debug;
@@ -14,21 +14,21 @@ use super::job::{BYTES_MAXIMUM, Job};
 use super::marker::Done;
 use crate::failure;
 
-/// Why a broker does not do what it should, for the log.
+/// Why a broker's operation failed, for the log.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct Error(pub(super) String);
 
 pub(super) type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// A broker with one queue of jobs. A message that was received is the receiver's for a lease; then the broker
-/// delivers it again. Every method may be called while the broker is away: it fails then within seconds.
+/// A broker with one queue of jobs. A received message belongs to the receiver for the time of a lease; then the
+/// broker delivers it again. Every method may be called while the broker is unreachable: then it fails within seconds.
 #[async_trait]
 pub(super) trait Broker: Debug + Send + Sync {
     /// The next message; `None` if none comes for about a second.
     async fn receive(&self) -> Result<Option<Delivery>>;
 
-    /// Begins the lease anew.
+    /// Renews the lease.
     async fn progress(&self, lease: &Lease) -> Result<()>;
 
     /// The job is done: its message is removed.
@@ -43,53 +43,53 @@ pub(super) trait Broker: Debug + Send + Sync {
     /// How many messages there are.
     async fn depth(&self) -> Result<Depth>;
 
-    /// What OpenTelemetry calls this kind of broker.
+    /// OpenTelemetry's name for this kind of broker.
     fn system(&self) -> &'static str;
 }
 
 /// How many messages there are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Depth {
-    /// No worker has them.
+    /// Messages that no worker has.
     pub(super) waiting: u64,
-    /// Workers have them, or they were given back for later.
+    /// Messages that workers have, or that were given back for later.
     pub(super) taken: u64,
 }
 
-/// A message that was received.
+/// A received message.
 #[derive(Debug)]
 pub(super) struct Delivery {
     pub(super) lease: Lease,
-    /// Its beginning, at most [`BYTES_MAXIMUM`].
+    /// The message, or its first [`BYTES_MAXIMUM`] bytes.
     pub(super) message: Bytes,
-    /// Whether there is more of it.
+    /// Whether the message is longer.
     pub(super) truncated: bool,
     pub(super) job: failure::Result<Job>,
-    /// The trace that the client sent with it.
+    /// The trace context that the client sent with it.
     pub(super) trace: TraceHeaders,
 }
 
-/// `traceparent` and `tracestate`, where a client sent them.
+/// `traceparent` and `tracestate`, if a client sent them.
 pub(super) type TraceHeaders = HashMap<String, String>;
 
 /// The names of these headers.
 pub(super) const TRACE_HEADERS: [&str; 2] = ["traceparent", "tracestate"];
 
-/// The right to a message that was received.
+/// The right to a received message.
 #[derive(Clone, Debug)]
 pub(super) struct Lease {
-    /// What the broker calls the delivery.
+    /// The broker's identifier of the delivery.
     pub(super) token: String,
-    /// What it calls the message, whenever that is delivered.
+    /// The broker's identifier of the message, the same for each delivery.
     pub(super) message: String,
-    /// How often the message was delivered, with this time.
+    /// How often the message was delivered, including this time.
     pub(super) tries: u64,
-    /// The job's id as the client waits for it, where the broker has answers.
+    /// The id under which the client waits for the answer, if the broker has answers.
     pub(super) reply: Option<String>,
 }
 
 impl Delivery {
-    /// A delivery of a message, of which no more is kept than a job may have.
+    /// A delivery of a message; no more than the longest valid job is kept of it.
     pub(super) fn new(
         lease: Lease,
         message: &Bytes,
@@ -100,8 +100,8 @@ impl Delivery {
         Self { lease, job: job(message), truncated: kept.len() < message.len(), message: kept, trace }
     }
 
-    /// The message with the reason why it is not tried again, as JSON of at most so many bytes. It is `message`, or
-    /// `message_base64` where it is no text.
+    /// The message with the reason why it is not tried again, as JSON of at most `most` bytes. The message is in
+    /// `message`, or in `message_base64` if it is not text.
     pub(super) fn dead_letter(&self, reason: &str, most: usize) -> String {
         let seconds = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
         let id = self.job.as_ref().map_or(Value::Null, |job| job.id.clone().into());
@@ -118,7 +118,7 @@ impl Delivery {
             if text.len() <= most || kept.is_empty() {
                 return text;
             }
-            // What is escaped takes up to six times its bytes.
+            // Escaping makes a text up to six times as long.
             kept.truncate(kept.len() / 8);
         }
     }

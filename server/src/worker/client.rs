@@ -1,4 +1,4 @@
-//! How object stores are reached over HTTPS.
+//! HTTP clients for object stores.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use crate::trust::client_tls;
 /// How long a connection may take to open.
 const CONNECT: Duration = Duration::from_secs(5);
 
-/// How long a connection may say nothing.
+/// How long a connection may be silent.
 const SILENT: Duration = Duration::from_secs(30);
 
-/// Makes clients with TLS of this program, so that no provider of the whole process is chosen.
+/// Makes clients with this program's own TLS configuration, so no crypto provider is installed for the whole process.
 #[derive(Clone, Debug)]
 pub(super) struct Connector {
     tls: ClientConfig,
@@ -33,7 +33,7 @@ impl HttpConnector for Connector {
         let client = reqwest::Client::builder()
             .tls_backend_preconfigured(self.tls.clone())
             .https_only(!plain)
-            // A store answers by itself: nobody else sees what is signed for it.
+            // No redirects: no other server receives requests that were signed for the store.
             .redirect(Policy::none())
             .connect_timeout(CONNECT)
             .read_timeout(SILENT)

@@ -1,4 +1,4 @@
-//! What is counted of jobs.
+//! Metrics of jobs.
 
 use std::time::Instant;
 
@@ -7,7 +7,7 @@ use prometheus::{IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
 
 use super::broker::Depth;
 
-/// What is counted of jobs.
+/// Metrics of jobs.
 #[derive(Debug)]
 pub(super) struct Figures {
     jobs: IntCounterVec,
@@ -32,18 +32,18 @@ impl Figures {
         })
     }
 
-    /// A job runs until this is dropped.
+    /// Counts a running job until the result is dropped.
     pub(super) fn runs(&self) -> Running {
         self.running.inc();
         Running { gauge: self.running.clone(), began: Instant::now() }
     }
 
-    /// What became of a delivery.
+    /// Counts the outcome of a delivery.
     pub(super) fn ended(&self, outcome: &str) {
         self.jobs.with_label_values(&[outcome]).inc();
     }
 
-    /// What the broker says; `None` if it does not answer.
+    /// Sets the depth of the queue; `None` if the broker does not answer.
     pub(super) fn queue(&self, depth: Option<Depth>) {
         self.connected.set(depth.is_some().into());
         let Some(Depth { waiting, taken }) = depth else { return };
@@ -53,7 +53,7 @@ impl Figures {
     }
 }
 
-/// A job that runs.
+/// A running job.
 #[derive(Debug)]
 pub(super) struct Running {
     gauge: IntGauge,

@@ -1,4 +1,4 @@
-//! A job, as messages have it.
+//! A job, as it stands in messages.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,7 +14,7 @@ use crate::few;
 use crate::jobs::KINDS;
 use crate::repository::is_name;
 
-/// Larger messages are set aside unread.
+/// Larger messages become dead letters without being parsed.
 pub(super) const BYTES_MAXIMUM: usize = 512 << 10;
 
 /// The longest URL.
@@ -26,7 +26,7 @@ const FILES: [&str; 2] = ["image", "mask"];
 /// A job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Job {
-    /// Of the client. Messages with the same id are one job.
+    /// The client's id. Messages with the same id are one job.
     pub(super) id: String,
     /// One of [`KINDS`].
     pub(super) kind: &'static str,
@@ -47,7 +47,7 @@ pub(super) enum Input {
     Object(String),
 }
 
-/// A job without its id and its kind, which some brokers have beside it.
+/// A job without its id and its kind, which some brokers have outside of it.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Fields {
@@ -101,7 +101,7 @@ impl<'de> Deserialize<'de> for Setting {
 }
 
 impl Job {
-    /// The job that a message is.
+    /// The job in a message.
     pub(super) fn parse(message: &[u8]) -> Result<Self> {
         if message.len() > BYTES_MAXIMUM {
             return Err(Failure::invalid(format!("expected a message of at most {BYTES_MAXIMUM} bytes, found more")));
@@ -112,7 +112,7 @@ impl Job {
         Self::of(&id, &kind, fields)
     }
 
-    /// A job whose id and kind stand beside it.
+    /// A job whose id and kind are outside of its fields.
     pub(super) fn of(id: &str, kind: &str, fields: Fields) -> Result<Self> {
         let Fields { id: other_id, kind: other_kind, inputs, output, options } = fields;
         if other_id.is_some() || other_kind.is_some() {
@@ -216,7 +216,7 @@ mod tests {
     }
 
     proptest! {
-        /// Any bytes are a job or have a reason, and what is read is within its limits.
+        /// Any bytes give a job or a reason, and every parsed job is within the limits.
         #[test]
         fn no_message_does_harm(message in prop_oneof![
             prop::collection::vec(any::<u8>(), 0..256),

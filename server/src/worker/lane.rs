@@ -1,4 +1,4 @@
-//! Deliveries from the first to the last: how many at once, and what becomes of each.
+//! The loop over deliveries: how many at once, and the outcome of each.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ const LEASE_MINIMUM: Duration = Duration::from_secs(1);
 /// How long the worker waits for a broker that does not answer.
 const AWAY: Duration = Duration::from_secs(1);
 
-/// How often an end of a job is told to the broker.
+/// How often the end of a job is reported to the broker, if that fails.
 const TELLS: u32 = 5;
 
 /// Takes jobs from a broker.
@@ -58,7 +58,7 @@ pub(crate) enum OpenError {
     Figures(prometheus::Error),
 }
 
-/// What becomes of a delivery.
+/// The outcome of a delivery.
 enum Outcome {
     Done(Done),
     GiveBack(Duration, String),
@@ -81,7 +81,7 @@ impl Lane {
         if settings.queue.is_empty() || !settings.queue.bytes().all(is_sound) {
             return Err(OpenError::Queue);
         }
-        // A lease is told three times while it lasts.
+        // A lease is renewed three times during its time, so it must not be too short.
         let settings = WorkSettings { lease: settings.lease.max(LEASE_MINIMUM), ..settings };
         let scheme = settings.broker.split_once("://").map(|(scheme, _)| scheme);
         let broker: Box<dyn Broker> = match scheme {
@@ -95,7 +95,7 @@ impl Lane {
         Ok(Self { app, broker, stores, figures, settings })
     }
 
-    /// Takes jobs until the server ends, and then waits for those that it has.
+    /// Takes jobs until the server ends, and then waits for its running jobs.
     pub(crate) async fn serve(self, stages: watch::Receiver<Stage>) {
         let lane = Arc::new(self);
         let mut stages = stages;
@@ -111,7 +111,7 @@ impl Lane {
             };
             let Ok(slot) = slot else { break };
             while running.try_join_next().is_some() {}
-            // Not ended when the server ends: a message may be on its way.
+            // Not cancelled when the server ends: a message may be on its way.
             match lane.broker.receive().await {
                 Ok(received) => {
                     if std::mem::take(&mut away) {
@@ -139,7 +139,7 @@ impl Lane {
         watching.abort();
     }
 
-    /// One delivery.
+    /// Handles one delivery.
     async fn handle(&self, delivery: Delivery, stages: watch::Receiver<Stage>) {
         let running = self.figures.runs();
         let (id, kind) = delivery.job.as_ref().map_or(("", ""), |job| (job.id.as_str(), job.kind));
@@ -198,7 +198,7 @@ impl Lane {
         Outcome::SetAside(failure.message)
     }
 
-    /// Waits for the end of a delivery, and keeps its lease meanwhile.
+    /// Waits for the outcome of a delivery, and renews its lease meanwhile.
     async fn kept(&self, delivery: &Delivery, outcome: impl Future<Output = Outcome>) -> Outcome {
         let mut outcome = std::pin::pin!(outcome);
         let mut period = interval(self.settings.lease / 3);
@@ -218,7 +218,7 @@ impl Lane {
 
     /// Works on a job.
     async fn result(&self, job: &Job) -> Result<Done> {
-        // A store that says a byte now and then does not keep a slot forever.
+        // A time limit for the whole attempt: a store that sends a byte now and then must not occupy a slot for ever.
         let most = self.app.limits.request_time + self.settings.store_patience * 4;
         let attempt = AssertUnwindSafe(attempt::run(&self.app, &self.stores, job)).catch_unwind();
         tokio::select! {
@@ -231,7 +231,7 @@ impl Lane {
         }
     }
 
-    /// Tells the broker what became of a delivery. Where it cannot be told, it delivers the message again.
+    /// Reports the outcome of a delivery to the broker. If that fails, the broker delivers the message again.
     async fn tell(&self, delivery: &Delivery, outcome: &Outcome) -> bool {
         let mut wait = Duration::from_millis(200);
         for _ in 0..TELLS {
@@ -255,7 +255,7 @@ impl Lane {
     }
 }
 
-/// Waits until the time to end in peace is over, also where a job waits for a store.
+/// Waits until the grace time is over, also while a job waits for a store.
 async fn cancelled(app: &App) {
     while !app.cancel.is_cancelled() {
         sleep(Duration::from_millis(100)).await;
@@ -283,7 +283,7 @@ fn may_pass(kind: FailureKind) -> bool {
     }
 }
 
-/// Asks again and again how many jobs there are.
+/// Polls the depth of the queue.
 async fn watch_queue(lane: Arc<Lane>) {
     loop {
         lane.figures.queue(lane.broker.depth().await.ok());

@@ -1,12 +1,14 @@
-//! Whose an output is, and whether it is whole: an object beside it, `OUTPUT.job.json`.
+//! Markers, which state the job that owns an output and whether it is complete: an object beside it,
+//! `OUTPUT.job.json`.
 //!
 //! A result is written once and never over another object, however often the job is delivered:
 //!
-//! 1. The job claims its output by making the marker. Where another job has it, or an object is there that is no
-//!    result, nothing is written.
-//! 2. The result is made where nothing is. Of two workers with the same job, the second finds that of the first.
-//! 3. The marker says `done`, with the digest of what is there. A worker that died before this left a result that the
-//!    next one takes over.
+//! 1. The job claims its output by creating the marker. If another job owns the output, or an object without a marker
+//!    exists there, nothing is written.
+//! 2. The result is created only if no object exists. If two workers have the same job, the second one finds the first
+//!    one's result.
+//! 3. The marker is set to `done`, with the digest of the result. If a worker dies before this step, the next one
+//!    takes over the result that it left.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -15,16 +17,16 @@ use sha2::{Digest, Sha256};
 use super::stores::Place;
 use crate::failure::{Failure, FailureKind, Result};
 
-/// What the name of a marker ends with.
+/// The suffix of a marker's name.
 const SUFFIX: &str = ".job.json";
 
-/// How often an output is claimed that others claim and give up at the same time.
+/// How often a claim is repeated while others claim and give up the same output.
 const CLAIMS: u32 = 8;
 
 /// Most bytes of a marker.
 const BYTES_MAXIMUM: u64 = 64 << 10;
 
-/// Whose an output is, and whether it is whole.
+/// The marker of an output.
 #[derive(Debug)]
 pub(super) struct Marker {
     output: Place,
@@ -32,7 +34,7 @@ pub(super) struct Marker {
     id: String,
 }
 
-/// What a marker says.
+/// The content of a marker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Text {
     id: String,
@@ -40,7 +42,7 @@ struct Text {
     done: Option<Done>,
 }
 
-/// What is told of a result.
+/// The description of a result.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Done {
     pub(super) output: String,
@@ -48,17 +50,17 @@ pub(super) struct Done {
     pub(super) sha256: String,
 }
 
-/// How far the job is.
+/// The state of a claimed job.
 #[derive(Debug)]
 pub(super) enum Claim {
-    /// Its output is to be made.
+    /// The output has to be made.
     Open,
     Done(Done),
 }
 
 impl Marker {
     pub(super) fn new(output: Place, id: &str) -> Result<Self> {
-        // It would be the marker of another job.
+        // Such an output would be the marker of another job.
         if output.ends_with(SUFFIX) {
             return Err(Failure::invalid(format!("output: expected a name that does not end with {SUFFIX}")));
         }
@@ -66,7 +68,8 @@ impl Marker {
         Ok(Self { output, place, id: id.to_owned() })
     }
 
-    /// Claims the output for the job. `most`: bytes of a result that an earlier try may have left.
+    /// Claims the output for the job. `most` is the largest size in bytes of a result that an earlier attempt may have
+    /// left.
     pub(super) async fn claim(&self, most: u64) -> Result<Claim> {
         let own = json(&Text { id: self.id.clone(), done: None })?;
         for _ in 0..CLAIMS {
@@ -79,7 +82,7 @@ impl Marker {
             if self.place.create(own.clone()).await? {
                 return Ok(Claim::Open);
             }
-            // Another worker was faster; whose marker it is, is seen above.
+            // Another worker was faster; the next round reads its marker above.
         }
         Err(Failure::new(FailureKind::Busy, "others claim the output, and give it up; try again"))
     }
@@ -87,7 +90,7 @@ impl Marker {
     async fn of_ours(&self, text: Text, most: u64) -> Result<Claim> {
         match text.done {
             Some(done) => Ok(Claim::Done(done)),
-            // An earlier try has died before it could say so.
+            // An earlier attempt may have died after it wrote the result.
             None => Ok(self.whole(most).await?.map_or(Claim::Open, Claim::Done)),
         }
     }
@@ -103,17 +106,17 @@ impl Marker {
         }
     }
 
-    /// Gives the output up, where there is no result.
+    /// Gives up the output, unless there is a result.
     pub(super) async fn give_up(&self) -> Result<()> {
         match self.find().await {
             Ok(Some(Text { done: None, .. })) if !self.output.exists().await? => self.place.remove().await,
-            // It was never this job's.
+            // A conflict is no failure: the output never belonged to this job.
             Err(failure) if failure.kind != FailureKind::Conflict => Err(failure),
             _ => Ok(()),
         }
     }
 
-    /// Takes over a result that is there.
+    /// Takes over an existing result.
     async fn whole(&self, most: u64) -> Result<Option<Done>> {
         match self.output.find(most).await? {
             Some(bytes) => Ok(Some(self.say(self.described(&bytes)).await?)),
@@ -131,7 +134,7 @@ impl Marker {
         Done { output: self.output.url().to_owned(), bytes: result.len() as u64, sha256 }
     }
 
-    /// The marker, which has to be this job's.
+    /// The content of the marker, which has to belong to this job.
     async fn find(&self) -> Result<Option<Text>> {
         let Some(bytes) = self.place.find(BYTES_MAXIMUM).await? else { return Ok(None) };
         let text: Text = serde_json::from_slice(&bytes)
@@ -182,7 +185,7 @@ mod tests {
         assert_eq!(std::fs::read(folder.path().join("new/x.png")).unwrap(), b"first");
         assert!(matches!(same.claim(MOST).await.unwrap(), Claim::Done(found) if found == done));
         assert_eq!(other.claim(MOST).await.unwrap_err().kind, FailureKind::Conflict);
-        // What is done stays.
+        // A finished result stays.
         one.give_up().await.unwrap();
         assert!(matches!(one.claim(MOST).await.unwrap(), Claim::Done(_)));
     }
@@ -198,7 +201,7 @@ mod tests {
         std::fs::remove_file(folder.path().join("new/x.png.job.json")).unwrap();
         assert_eq!(one.claim(MOST).await.unwrap_err().kind, FailureKind::Conflict);
         assert_eq!(std::fs::read(folder.path().join("new/x.png")).unwrap(), b"whole");
-        // One that is given up is free for others.
+        // Other jobs can claim an output that was given up.
         std::fs::remove_file(folder.path().join("new/x.png")).unwrap();
         assert!(matches!(one.claim(MOST).await.unwrap(), Claim::Open));
         one.give_up().await.unwrap();

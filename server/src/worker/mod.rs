@@ -1,17 +1,17 @@
-//! Jobs from a broker: what the paths of [`jobs`](crate::jobs) do, with pictures from object stores and results that
-//! are written there.
+//! Jobs from a broker: the work of the paths in [`jobs`](crate::jobs), with pictures from object stores and results
+//! that are written there.
 //!
 //! | module | holds |
 //! |---|---|
-//! | `job` | a job, as messages have it |
+//! | `job` | a job, as it stands in messages |
 //! | `stores` | the object stores, below the prefixes that jobs may name |
-//! | `client` | how the stores are reached over HTTPS |
-//! | `marker` | whose an output is, and whether it is whole |
-//! | `attempt` | one try of a job, from objects to an object |
-//! | `broker` | what a broker does: deliver, extend, end, give back, set aside |
+//! | `client` | HTTP clients for the stores |
+//! | `marker` | which job owns an output, and whether it is complete |
+//! | `attempt` | one attempt at a job, from input objects to the output object |
+//! | `broker` | the interface of a broker: deliver, extend, end, give back, set aside |
 //! | `nats`, `celery` | the two brokers |
-//! | `lane` | deliveries from the first to the last: how many at once, and what becomes of each |
-//! | `figures` | what is counted |
+//! | `lane` | the loop over deliveries: how many at once, and the outcome of each |
+//! | `figures` | metrics |
 
 mod attempt;
 mod broker;

@@ -1,7 +1,8 @@
 //! Jobs of NATS JetStream.
 //!
 //! The stream `QUEUE` keeps the messages of the subject `QUEUE.jobs` until a worker has done them, the consumer
-//! `workers` hands them out, and the stream `QUEUE-dead` keeps those of `QUEUE.dead`. What is not there is made.
+//! `workers` delivers them, and the stream `QUEUE-dead` keeps the messages of `QUEUE.dead`. Missing streams and
+//! consumers are created.
 
 use std::time::Duration;
 
@@ -25,10 +26,10 @@ use crate::settings::WorkSettings;
 /// How long the broker waits for a message.
 const WAIT: Duration = Duration::from_secs(1);
 
-/// How long it may take to answer.
+/// How long the broker may take to answer.
 const ANSWER: Duration = Duration::from_secs(5);
 
-/// Bytes of a message beside what it carries: its headers.
+/// Bytes of a message beside its payload: its headers.
 const HEADERS: usize = 1024;
 
 /// Jobs of NATS JetStream.
@@ -38,7 +39,7 @@ pub(super) struct Nats {
     queue: String,
     lease: Duration,
     client: OnceCell<Client>,
-    /// `None`: it is looked for with the next question.
+    /// `None`: it is looked up at the next request.
     consumer: Mutex<Option<PullConsumer>>,
 }
 
@@ -54,7 +55,7 @@ impl Nats {
         })
     }
 
-    /// The client, which connects again whenever it has to.
+    /// The client, which reconnects when needed.
     async fn client(&self) -> Result<&Client> {
         let connect = || {
             ConnectOptions::new()
@@ -95,8 +96,8 @@ impl Nats {
             durable_name: Some("workers".into()),
             ack_policy: AckPolicy::Explicit,
             ack_wait: self.lease,
-            // A message whose workers die one after the other has to become a dead letter, which a worker sends: the
-            // server would only stop to deliver it.
+            // If all workers of a message die, it has to become a dead letter, which only a worker can send: with a
+            // limit here, the server would just stop delivering it.
             max_deliver: -1,
             ..pull::Config::default()
         };
@@ -105,8 +106,8 @@ impl Nats {
         Ok(consumer)
     }
 
-    /// Waits for an answer, and no longer than one may take. After a failure, the consumer is looked for again: it may
-    /// be gone with a server that has lost its files.
+    /// Waits for an answer, up to the time limit. After a failure, the consumer is looked up again: it no longer
+    /// exists if the server has lost its files.
     async fn answered<T>(&self, asked: impl Future<Output = Result<T>>) -> Result<T> {
         let answer = timeout(WAIT + ANSWER, asked).await.unwrap_or_else(|_| Err(Error("no answer".into())));
         if answer.is_err() {
@@ -115,7 +116,7 @@ impl Nats {
         answer
     }
 
-    /// Says what becomes of a delivery, and waits until the server knows it.
+    /// Acknowledges a delivery, and waits until the server confirms it.
     async fn acknowledge(&self, lease: &Lease, kind: AckKind) -> Result<()> {
         let client = self.client().await?;
         client.request(lease.token.clone(), Bytes::from(kind)).await.map(|_| ()).map_err(|error| failed(&error))
@@ -160,7 +161,7 @@ impl Broker for Nats {
     async fn set_aside(&self, delivery: &Delivery, reason: &str) -> Result<()> {
         let most = self.client().await?.server_info().max_payload.saturating_sub(HEADERS);
         let letter = delivery.dead_letter(reason, most);
-        // Told twice, it is there once.
+        // The message id makes the server keep a repeated letter only once.
         let publish = PublishMessage::build().message_id(&delivery.lease.message).payload(letter.into());
         let context = self.context().await?;
         let sent =

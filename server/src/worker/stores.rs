@@ -21,7 +21,7 @@ use crate::failure::{Failure, FailureKind, Result, chain, shown};
 /// The longest URL in an error.
 const URL_SHOWN: usize = 256;
 
-/// The longest reason that is told of an object.
+/// The longest reason in an error about an object.
 const REASON_MAXIMUM: usize = 1024;
 
 /// The object stores, below the prefixes that jobs may name.
@@ -36,11 +36,11 @@ struct Store {
     host: Option<String>,
     prefix: Path,
     objects: Box<dyn ObjectStore>,
-    /// The prefix as a folder, without links, where the store is files.
+    /// The prefix as a folder, with all links resolved, if the store is files.
     folder: Option<PathBuf>,
 }
 
-/// An object below one of the prefixes. It may be there or not.
+/// An object below one of the prefixes. It need not exist.
 #[derive(Clone, Debug)]
 pub(super) struct Place {
     store: Arc<Store>,
@@ -88,7 +88,7 @@ impl Store {
         let (scheme, host, prefix) = parts(text)?;
         let retry = RetryConfig { max_retries: usize::MAX, retry_timeout: patience, ..RetryConfig::default() };
         let failed = |error: Error| chain(&error);
-        // Each kind of store has a builder of its own, and all have the same methods.
+        // Each kind of store has its own builder type, and all builders have the same methods.
         macro_rules! built {
             ($builder:ty) => {{
                 let mut builder =
@@ -121,24 +121,24 @@ impl Store {
 }
 
 impl Place {
-    /// As the job names it.
+    /// The URL as the job states it.
     pub(super) fn url(&self) -> &str {
         &self.url
     }
 
-    /// Whether its name ends with this, however the job writes it.
+    /// Whether the decoded name ends with `suffix`, however the job encodes it.
     pub(super) fn ends_with(&self, suffix: &str) -> bool {
         self.path.as_ref().ends_with(suffix)
     }
 
-    /// The object beside it whose name ends with this.
+    /// The object beside it, whose name has `suffix` added.
     pub(super) fn beside(&self, suffix: &str) -> Result<Self> {
         let wrong = |error| Failure::invalid(format!("{}: {error}", shown(&self.url, URL_SHOWN)));
         let path = Path::parse(format!("{}{suffix}", self.path)).map_err(wrong)?;
         Ok(Self { store: self.store.clone(), path, url: format!("{}{suffix}", self.url) })
     }
 
-    /// All bytes of the object, which has at most so many; `None` if it is not there.
+    /// All bytes of the object, at most `most`; `None` if it does not exist.
     pub(super) async fn find(&self, most: u64) -> Result<Option<Bytes>> {
         if !self.check_links(true).await? {
             return Ok(None);
@@ -167,14 +167,14 @@ impl Place {
         Ok(Some(all.into()))
     }
 
-    /// The same of an object that has to be there.
+    /// As [`Place::find`], for an object that has to exist.
     pub(super) async fn read(&self, most: u64) -> Result<Bytes> {
         let missing =
             || Failure::new(FailureKind::NotFound, format!("{}: there is no such object", shown(&self.url, URL_SHOWN)));
         self.find(most).await?.ok_or_else(missing)
     }
 
-    /// Whether the object is there.
+    /// Whether the object exists.
     pub(super) async fn exists(&self) -> Result<bool> {
         if !self.check_links(true).await? {
             return Ok(false);
@@ -186,7 +186,7 @@ impl Place {
         }
     }
 
-    /// Writes the object as a whole, unless one is there. False if one is.
+    /// Writes the object as a whole, unless it exists already. False if it exists.
     pub(super) async fn create(&self, bytes: Bytes) -> Result<bool> {
         match self.put(bytes, PutMode::Create).await? {
             Ok(()) => Ok(true),
@@ -195,7 +195,7 @@ impl Place {
         }
     }
 
-    /// Writes the object as a whole, in the place of one that is there.
+    /// Writes the object as a whole, and replaces an existing one.
     pub(super) async fn replace(&self, bytes: Bytes) -> Result<()> {
         self.put(bytes, PutMode::Overwrite).await?.map_err(|error| self.failure("cannot be written", &error))
     }
@@ -206,7 +206,7 @@ impl Place {
         Ok(self.store.objects.put_opts(&self.path, bytes.into(), options).await.map(|_| ()))
     }
 
-    /// Removes the object, if it is there.
+    /// Removes the object, if it exists.
     pub(super) async fn remove(&self) -> Result<()> {
         match self.store.objects.delete(&self.path).await {
             Ok(()) | Err(Error::NotFound { .. }) => Ok(()),
@@ -214,7 +214,8 @@ impl Place {
         }
     }
 
-    /// Refuses files that links lead out of the folder to, and what is no file. False if there is nothing to read.
+    /// Refuses files outside of the folder that a link leads to, and everything that is not a regular file. False if
+    /// there is nothing to read.
     async fn check_links(&self, reads: bool) -> Result<bool> {
         let Some(folder) = self.store.folder.clone() else { return Ok(true) };
         let path = FilePath::new("/").join(self.path.as_ref());
@@ -237,18 +238,18 @@ impl Place {
     }
 }
 
-/// Whether a file is there, whose path without links is in a folder. Of one that is written, the folders that are
-/// there count.
+/// Whether a file exists, and its path with links resolved is in a folder. For a file to write, its existing folders
+/// are checked.
 fn is_within(path: &FilePath, folder: &FilePath, reads: bool) -> io::Result<bool> {
     let outside = || io::Error::from(io::ErrorKind::PermissionDenied);
     let mut there = Some(path);
     while let Some(part) = there {
         match part.canonicalize() {
             Ok(real) if !real.starts_with(folder) => return Err(outside()),
-            // A pipe would never end, and a folder is no object.
+            // Only regular files: a pipe might never end, and a folder is not an object.
             Ok(real) if part == path => return if real.is_file() { Ok(true) } else { Err(outside()) },
             Ok(_) => return Ok(false),
-            // A link that leads nowhere is there, and would be written through.
+            // A dangling link exists, and a write would follow it.
             Err(_) if part.is_symlink() => return Err(outside()),
             Err(error) if error.kind() == io::ErrorKind::NotFound && reads => return Ok(false),
             Err(error) if error.kind() == io::ErrorKind::NotFound => there = part.parent(),

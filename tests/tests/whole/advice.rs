@@ -10,7 +10,7 @@ const PROGRAMS: [&str; 3] = ["exporter", "engine-builder", "runtime"];
 /// Options of other programs: Docker's and those of ONNX Runtime's own build.
 const FOREIGN: [&str; 4] = ["--runtime", "--use_cuda", "--use_tensorrt", "--build_shared_lib"];
 
-/// The options of each command, as `--help` lists them; of a program alone, those of all its commands.
+/// The options of each command, as `--help` lists them; for a program alone, the options of all its commands.
 static OPTIONS: LazyLock<BTreeMap<String, BTreeSet<String>>> = LazyLock::new(|| {
     let mut all = BTreeMap::new();
     for program in PROGRAMS {
@@ -36,7 +36,7 @@ fn options_in(text: &str) -> BTreeSet<String> {
     names.filter(|name| name.len() > 2).map(str::to_owned).collect()
 }
 
-/// The texts in a file of Rust, up to its tests.
+/// The string literals of a Rust file, up to its tests.
 fn texts(file: &str) -> Vec<String> {
     let source = fs::read_to_string(repository(file)).unwrap();
     let source = source.split("#[cfg(test)]").next().unwrap();
@@ -49,7 +49,7 @@ fn texts(file: &str) -> Vec<String> {
             Some((at, ends))
         });
         let end = end.filter(|(_, ends)| *ends).map(|(at, _)| at).next().unwrap();
-        // A line that ends with a backslash goes on with the next one's first word.
+        // If a line ends with a backslash, the literal continues with the first word of the next line.
         let parts: Vec<&str> = text[..end]
             .split("\\\n")
             .enumerate()
@@ -61,10 +61,10 @@ fn texts(file: &str) -> Vec<String> {
     texts
 }
 
-/// What is wrong with the commands and options of a text that `program` prints.
+/// The unknown commands and options in a text that `program` prints.
 fn wrong_in(program: &str, text: &str) -> Vec<String> {
     let mut wrong = Vec::new();
-    // Options outside of a command are the program's own, or those of a command that the text names.
+    // Options outside a command belong to the program, or to a command that the text names.
     let mut outside = OPTIONS[program].clone();
     for part in text.split('`').skip(1).step_by(2) {
         let command = part.split_whitespace().take(2).collect::<Vec<_>>().join(" ");

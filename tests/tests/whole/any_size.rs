@@ -28,7 +28,7 @@ fn infer_with(engine: &Path, input: &Path, output: &Path, more: &[&str]) -> serd
     run("runtime", arguments.into_iter().chain(more.iter().map(OsString::from))).success().json()
 }
 
-/// A part of the photo, as a file.
+/// Writes a part of the photo to a file.
 fn photo(path: &Path, [x, y, width, height]: [u32; 4]) {
     image::open(repository("tests/images/coffee.png")).unwrap().crop_imm(x, y, width, height).save(path).unwrap();
 }
@@ -69,7 +69,7 @@ fn memory_limits_the_largest_tile() {
     let _ = build_engine(work.path(), &repository("models/compact-x4.safetensors"), &profile, &[]).success();
     let manifest = manifest_in(work.path());
     let side = manifest["graphs"][0]["inputs"]["image"][2].as_u64().unwrap();
-    // Two tensors of 32 channels, or more at the end.
+    // Two tensors of 32 channels, or more at the end of the graph.
     assert!((64..128).contains(&side) && 2 * 32 * 4 * side * side <= 4_000_000, "{side}");
 }
 
@@ -98,7 +98,7 @@ fn a_picture_gets_tiles_that_suit_it() {
     assert_eq!(report([1, 1], &[]), (1, [1, 1]));
     assert_eq!(report([100, 60], &[]), (1, [100, 60]));
     assert_eq!(report([256, 64], &[]), (1, [256, 64]));
-    // Two tiles share twice the receptive field of 18 pixels, and one of the sides is divided.
+    // Two tiles overlap by twice the receptive field of 18 pixels, and one of the sides is divided.
     assert_eq!(report([180, 110], &["--overlap", "36"]), (2, [108, 110]));
     let whole = pixels(&output);
     assert_eq!(report([180, 110], &["--tile", "100x100", "--overlap", "36"]).0, 3);
@@ -108,7 +108,8 @@ fn a_picture_gets_tiles_that_suit_it() {
     let _ = run("runtime", line).failure(1, &[expected, "choose a smaller --tile"]);
 }
 
-/// Pictures alone in runs of one on one thread, against all of them in every batch, on several streams and threads.
+/// Compares single pictures in runs of one on one thread with all pictures in every batch, on several streams and
+/// threads.
 fn assert_same_bytes(engine: &Path) {
     let work = tempfile::tempdir().unwrap();
     let input = work.path().join("in");
@@ -148,7 +149,7 @@ fn engines_in_8_bits_take_any_size_too() {
     let (model, profile) = (repository("models/compact-x4.safetensors"), repository("tests/profiles/any-size.yaml"));
     let text = fs::read_to_string(&profile).unwrap();
     let slow = work.path().join("slow.yaml");
-    // A shared machine may measure any speed.
+    // The speed floor is off: a shared machine may measure any speed.
     let text = text.replace("name: any-size", "name: slow").replace("psnr_db: 100", "psnr_db: 35");
     fs::write(&slow, text.replace("cosine: 0.999999", "cosine: 0.99\n  speed: 0").replace("fp32", "int8")).unwrap();
     let _ = build_engine(work.path(), &model, &slow, &[]).success();
@@ -170,7 +171,7 @@ fn a_sweep_tries_smaller_tiles() {
     assert_eq!(tiles, 12);
 }
 
-/// What `inspect` promises, every command keeps: tensors and sessions of any size, too.
+/// Every command keeps the promises of `inspect`: tensors and sessions of any size, too.
 #[test]
 fn tensors_of_any_size_run_and_the_engine_is_warmed() {
     let work = tempfile::tempdir().unwrap();
@@ -188,7 +189,7 @@ fn tensors_of_any_size_run_and_the_engine_is_warmed() {
     }
     let known = "it has some for:\n  image [1, 3, any, any] with at most 16384 pixels";
     let _ = send([1, 3, 129, 128]).failure(1, &["the engine has no graph for image [", known]);
-    // More samples than a graph takes run in several runs.
+    // If there are more samples than a graph takes, they run in several runs.
     let told = send([3, 3, 64, 64]).success().json();
     assert_eq!(told["tensors"][0]["shape"], serde_json::json!([3, 3, 256, 256]));
     let warm = run("runtime", words(&[&"warm", &"--engine", &ENGINE.1, &"--json"])).success().json();

@@ -89,7 +89,7 @@ fn an_unknown_architecture_names_the_nearest_candidate() {
         &renamed,
         &["no known architecture fits", "nearest is RRDBNet: 1 of its", "missing: `conv_body.weight`", "inspect -v"],
     );
-    // Two lines; the other architectures are for those who ask.
+    // Two lines; only `-v` lists the other architectures.
     let work = tempfile::tempdir().unwrap();
     let path = work.path().join("model.safetensors");
     fs::write(&path, &renamed).unwrap();
@@ -122,7 +122,7 @@ fn inspection_says_what_else_a_file_is() {
     }
     let engine = words(&[&"inspect", &demo_engine()]);
     let _ = run("exporter", engine).failure(2, &["this is an engine", "`runtime inspect --engine"]);
-    // A pipeline's folder, and one of its networks.
+    // A pipeline's folder, and one of the pipeline's networks.
     let pipeline = end_to_end::GoldenPipelines::read().write_folder(work.path(), "sd");
     let shown = run("exporter", words(&[&"inspect", &pipeline])).success().stdout;
     for expected in ["diffusion pipeline", "StableDiffusionPipeline", "vae_decoder ", "exporter export ", "unet "] {
@@ -132,7 +132,7 @@ fn inspection_says_what_else_a_file_is() {
     assert_eq!((&all["kind"], all["graphs"].as_array().unwrap().len()), (&"pipeline".into(), 4));
     let one = words(&[&"inspect", &pipeline, &"--component", &"unet", &"--json"]);
     assert_eq!(run("exporter", one).success().json()["architecture"], "UNet2DConditionModel");
-    // A graph is inspected; to export it again is an error.
+    // A graph can be inspected, but not exported again.
     let graph = work.path().join("x4.onnx");
     let _ = run("exporter", words(&[&"export", &repository("models/compact-x4.safetensors"), &"-o", &graph])).success();
     let shown = run("exporter", words(&[&"inspect", &graph])).success().stdout;
@@ -174,7 +174,7 @@ fn a_text_of_any_length_gives_an_error_that_can_be_read() {
         let path = work.path().join(name);
         fs::write(&path, bytes).unwrap();
         let outcome = run("exporter", words(&[&"inspect", &path, &"-v"])).failure(1, &[name]);
-        // What the file says takes a line at most. With -v, so does each of some forty architectures.
+        // Each value from the file takes at most one line. With -v, so does each of about forty architectures.
         assert!(outcome.stderr.len() < 20_000, "{name}: {} bytes", outcome.stderr.len());
     }
 }
@@ -309,7 +309,7 @@ fn places_that_cannot_be_written_are_refused() {
         .failure(1, &["/proc"]);
 }
 
-/// Runs a program with a limit on the size of files, so that a write fails in the middle, as on a full disk.
+/// Runs a program with a limit on the size of files, so that a write fails in the middle, as if the disk were full.
 fn with_small_disk(kibibytes: u32, program: &str, arguments: &[OsString]) -> (Option<i32>, String) {
     let program = command(program, [""; 0]).get_program().to_owned();
     let limit = format!("trap '' XFSZ; ulimit -f {kibibytes}; exec \"$0\" \"$@\"");

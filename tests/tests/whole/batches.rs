@@ -1,5 +1,5 @@
-//! A graph for several pictures computes for each of them what the graph for one does, byte for byte. So a build need
-//! not run every batch of every tile (`engine-builder/src/coverage.rs`).
+//! A graph for several pictures computes the same bytes for each picture as the graph for one. So a build need not run
+//! every batch of every tile (`engine-builder/src/coverage.rs`).
 
 use crate::random_networks::{BATCH, Outputs, RandomNetwork, each, of_sample};
 use end_to_end::{build_engine, manifest_in, run, words};
@@ -7,7 +7,8 @@ use std::fs;
 use tileforge_exporter::arch::registry;
 use tileforge_session::SessionOptions;
 
-/// How samples in a batch, on each of these numbers of threads, differ from one sample alone on one thread.
+/// The differences between samples in a batch, on each of these numbers of threads, and one sample alone on one
+/// thread.
 fn differences(network: &RandomNetwork<'_>, threads: &[usize]) -> Vec<String> {
     let run = |batch: usize, threads: usize, inputs: &_| {
         let options = SessionOptions { threads: Some(threads), ..SessionOptions::default() };
@@ -40,8 +41,8 @@ fn differences(network: &RandomNetwork<'_>, threads: &[usize]) -> Vec<String> {
 fn a_sample_of_a_batch_is_computed_as_one_alone_on_any_number_of_threads() {
     let (mut of_pictures, mut found) = (0, Vec::new());
     let shown = each(|network, threads| {
-        // Convolutions of clips are rounded otherwise in a batch and on other numbers of threads (docs/runtime.md). All of
-        // their graphs are run.
+        // Convolutions of clips are rounded differently in a batch and on other numbers of threads (docs/runtime.md).
+        // All of their graphs are run.
         if !network.is_of_clips() {
             of_pictures += 1;
             found.extend(differences(network, threads));
@@ -73,7 +74,7 @@ fn each_tile_and_each_batch_is_gated_once() {
     assert_eq!(of("graphs", "file"), [&small[..], &[graph(1, 48), graph(2, 48)]].concat());
     assert_eq!(of("gates", "graph"), [&small[..], &[graph(1, 48)]].concat());
 
-    // Every tile, batch and number of streams is in one sweep, and no other batch is taken for one that is there.
+    // One sweep has every tile, batch and number of streams, and no batch is reported for another one.
     let engine = work.path().join("engine");
     let bench = |more: &[&str]| {
         let line = words(&[&"bench", &"--engine", &engine, &"--size", &"48x48", &"--passes", &"1", &"--json"]);

@@ -1,4 +1,4 @@
-//! Packed engines: the same bytes every time, whole or refused, and signed.
+//! Packed engines: the same bytes every time, complete or refused, and signed.
 
 use end_to_end::{
     Outcome, build_engine, command, copied_engine, demo_engine, names_in, new_key, repository, run, words,
@@ -49,7 +49,7 @@ fn the_same_inputs_give_the_same_bytes_in_8_bits() {
     let model = repository("models/compact-x4.safetensors");
     let built = [(); 2].map(|()| {
         let work = tempfile::tempdir().unwrap();
-        // Speed gates are off, because no test depends on time. Each build measures activations itself.
+        // Speed gates are off, because no test may depend on time. Each build measures activations itself.
         let text = fs::read_to_string(&profile)
             .unwrap()
             .replace("psnr_db: 100", "psnr_db: 40")
@@ -76,12 +76,12 @@ fn what_is_packed_is_unpacked() {
         assert!(fs::read(engine.join(&name)).unwrap() == fs::read(demo_engine().join(&name)).unwrap(), "{name}");
     }
     let _ = run("runtime", words(&[&"verify", &"--engine", &engine])).success();
-    // Unpacking again replaces the engine. It never replaces anything else.
+    // Unpacking again replaces the engine. It replaces nothing else.
     let _ = unpack(&archive, &engine).success();
     fs::remove_file(engine.join("manifest.json")).unwrap();
     let _ = unpack(&archive, &engine).failure(1, &["is not empty and holds no engine"]);
     assert_eq!(names_in(work.path()), ["engine.tar", "unpacked"]);
-    // Any tar program reads the archive.
+    // Other tar programs can read the archive.
     let listed = std::process::Command::new("tar").arg("-tf").arg(&archive).output().unwrap();
     let listed = String::from_utf8(listed.stdout).unwrap();
     assert!(listed.starts_with("engine/manifest.json\n") && listed.contains("engine/model.weights\n"), "{listed}");
@@ -95,7 +95,8 @@ fn an_altered_byte_in_any_file_is_refused_by_its_name() {
     for name in names_in(&engine) {
         let path = engine.join(&name);
         let whole = fs::read(&path).unwrap();
-        // A changed digit in a digest of the manifest is found. Only a signature protects what does not concern files.
+        // A changed digit in a digest of the manifest is found. Values that do not concern files are protected only by
+        // a signature.
         let text = String::from_utf8_lossy(&whole);
         let middle = if name == "manifest.json" { text.rfind("sha256\": \"").unwrap() + 12 } else { whole.len() / 2 };
         flip(&path, middle);
@@ -146,7 +147,8 @@ fn whatever_byte_of_an_archive_is_altered_the_engine_is_the_same_or_refused() {
     let (archive, engine) = (work.path().join("engine.tar"), work.path().join("engine"));
     let _ = pack(demo_engine(), &archive).success();
     let whole = fs::read(&archive).unwrap();
-    // All bytes of the first header and of the beginning of the manifest, then single bytes here and there.
+    // Every third byte of the first header and of the beginning of the manifest, then single bytes at regular
+    // distances.
     let positions = (0..2000).step_by(3).chain((2000..whole.len()).step_by(whole.len() / 200));
     for position in positions {
         let mut altered = whole.clone();
@@ -251,7 +253,7 @@ fn only_engines_signed_with_the_key_are_opened() {
     fs::write(engine.join("manifest.sig"), &signature[1..]).unwrap();
     let _ = verify(&public).failure(1, &["expected the 64 bytes of a signature"]);
     fs::write(engine.join("manifest.sig"), &signature).unwrap();
-    // Nothing is parsed before the signature has been checked.
+    // The signature is checked before anything is parsed.
     let manifest = fs::read(engine.join("manifest.json")).unwrap();
     fs::write(engine.join("manifest.json"), "no JSON").unwrap();
     let _ = verify(&public).failure(1, &["manifest.sig", "not one of this key"]);
@@ -308,12 +310,12 @@ fn a_box_without_the_builder_unpacks_verifies_and_runs() {
     let told = unpack(&unpacked, &public, &[]).success();
     assert_eq!(told.stdout.trim(), unpacked.to_str().unwrap());
     let _ = run("runtime", words(&[&"verify", &"--engine", &unpacked, &"--require-signature", &public])).success();
-    // A second one shares its files with the first.
+    // A second engine shares its files with the first.
     let second = engines.join("two");
     let _ = unpack(&second, &public, &[&"--share", &engines]).success();
     let inode = |folder: &Path| fs::metadata(folder.join("model.weights")).unwrap().ino();
     assert_eq!(inode(&unpacked), inode(&second));
-    // What was altered on the way leaves the older engine alone.
+    // An archive that was altered on the way does not change the older engine.
     flip(&archive, 300_000);
     let _ = unpack(&unpacked, &public, &[]).failure(1, &["engine.tar"]);
     let _ = run("runtime", words(&[&"verify", &"--engine", &unpacked])).success();
@@ -370,7 +372,7 @@ fn the_same_weights_are_stored_once() {
     let inode = |engine: &Path, name: &str| fs::metadata(engine.join(name)).unwrap().ino();
     assert_eq!(inode(&one, "model.weights"), inode(&two, "model.weights"));
     assert_ne!(inode(&one, "manifest.json"), inode(&two, "manifest.json"));
-    // What a killed command may have left does no harm.
+    // Leftovers of a killed command do no harm.
     fs::write(one.join("model.weights.linking"), "x").unwrap();
     let again = unpack("two");
     assert_eq!(inode(&one, "model.weights"), inode(&again, "model.weights"));
@@ -385,7 +387,7 @@ fn the_same_weights_are_stored_once() {
     assert_ne!(inode(&one, "model.weights"), inode(&three, "model.weights"));
     let _ = run("runtime", words(&[&"verify", &"--engine", &three])).success();
     let _ = run("runtime", words(&[&"verify", &"--engine", &one])).failure(1, &["model.weights"]);
-    // Neither is the file of an unfinished engine.
+    // The file of an unfinished engine is not linked to either.
     let unfinished = engines.join(".tileforge-AbCdEf123456.partial");
     fs::rename(&three, &unfinished).unwrap();
     let four = unpack("four");

@@ -1,4 +1,4 @@
-//! The action and the job that users put into their CI, run step by step as their systems do.
+//! The action and the job that users add to their CI, run step by step as the CI systems run them.
 
 use end_to_end::{Outcome, copied_engine, demo_engine, new_key, repository, run, words};
 use serde_json::Value;
@@ -31,7 +31,7 @@ const INPUTS: [(&str, &str); 12] = [
     ("runtime", "TILEFORGE_RUNTIME"),
 ];
 
-/// A shell in `work` that finds the programs.
+/// A shell in `work` that has the programs on its path.
 fn shell(work: &Path) -> Command {
     let runtime = end_to_end::command("runtime", [""; 0]);
     let programs = Path::new(runtime.get_program()).parent().unwrap();
@@ -41,10 +41,10 @@ fn shell(work: &Path) -> Command {
     command
 }
 
-/// What a CI system runs, with the values of some inputs in `work`.
+/// Runs a CI system's steps with the values of some inputs in `work`.
 type System = fn(&Path, &[(&str, &str)]) -> Outcome;
 
-/// The steps of the action, one after the other, until one fails.
+/// Runs the steps of the action in order, until one fails.
 fn github(work: &Path, given: &[(&str, &str)]) -> Outcome {
     let action = yaml("ci/github/action.yml");
     let mut known: BTreeMap<String, String> = BTreeMap::new();
@@ -84,7 +84,7 @@ fn github(work: &Path, given: &[(&str, &str)]) -> Outcome {
     all
 }
 
-/// The script of the job.
+/// Runs the script of the job.
 fn gitlab(work: &Path, given: &[(&str, &str)]) -> Outcome {
     let job = yaml("ci/gitlab/engine.yml")[".tileforge-engine"].clone();
     // Runners start `sh` where an image has no bash.
@@ -110,7 +110,7 @@ fn pictures(work: &Path) -> PathBuf {
     folder
 }
 
-/// So that no test takes long.
+/// Short options, so that no test takes long.
 const QUICK: (&str, &str) = ("bench-options", "--size 48x48 --runs 2 --warm-up 1 --passes 1");
 
 #[test]
@@ -137,7 +137,7 @@ fn a_signed_archive_is_unpacked_run_and_measured() {
         assert_eq!(image::open(results.join("pictures/a b.png")).unwrap().width(), 160, "{name}");
         assert!(results.join("bench.txt").exists() && results.join("engine/manifest.sig").exists(), "{name}");
 
-        // The same machine is as fast as it was, and nothing is a hundred times as fast.
+        // The same machine has about the same speed, and nothing is a hundred times as fast.
         let figures: Value = serde_json::from_slice(&fs::read(results.join("figures.json")).unwrap()).unwrap();
         let baseline = |times: f64| {
             let mut faster = figures.clone();
@@ -189,7 +189,7 @@ fn a_folder_is_run_where_it_was_built_for_and_nowhere_else() {
         let _ = given(demo_engine()).success();
         let report: Value = serde_json::from_slice(&fs::read(work.join("out/infer.json")).unwrap()).unwrap();
         assert!(report["files"][0]["tiles"].as_u64().unwrap() > 1, "{name}: {report}");
-        // No GPU is here: the engine would run on the CPU.
+        // This machine has no GPU: the engine would run on the CPU.
         let _ = given(&for_gpu).failure(3, &["falls back to cpu, because cuda", "--strict"]);
         let _ = given(&work.join("nothing")).failure(1, &["no such folder"]);
     }
@@ -217,7 +217,7 @@ fn pictures_are_compared_with_those_of_an_earlier_run() {
         let _ = with(&expected, &[]).success();
         assert_eq!(compare()["files"][0]["maximum"], 0, "{name}");
 
-        // One sample of another level is seen, and a floor decides whether it counts.
+        // A sample with another level is found, and a floor decides whether it counts.
         let changed = work.join("changed");
         end_to_end::copy_folder(&expected, &changed);
         let mut picture = image::open(changed.join("a b.png")).unwrap().into_rgb8();
@@ -247,7 +247,7 @@ fn action_job_and_documentation_have_the_same_inputs() {
         let default = if input["required"] == true { "" } else { text(&input["default"]) };
         assert_eq!(text(&job[variable]), default, "{variable}");
     }
-    // The example gives nothing that the action does not know.
+    // The example sets only inputs that the action has.
     let example = yaml("ci/github/example.yml");
     let steps = example["jobs"]["engine"]["steps"].as_array().unwrap();
     let uses = steps.iter().find(|step| step["uses"] == "./ci/github").unwrap();

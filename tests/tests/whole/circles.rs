@@ -1,5 +1,5 @@
-//! No file of a crate knows of another one that knows of it, directly or through others: each can be read after those
-//! that it stands on. A module that declares its children and hands on what they have does not know of them.
+//! The dependencies between the files of a crate have no cycles: each file can be read after the files that it uses. A
+//! module that declares its children and re-exports their items does not depend on them.
 
 use end_to_end::{repository, rust_files};
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,18 +9,18 @@ use std::path::{Path, PathBuf};
 /// A module's path in its crate: `["host", "queue"]`; empty for the crate's root.
 type Module = Vec<String>;
 
-/// A crate's modules with files of their own.
+/// A crate's modules that have their own files.
 struct Crate {
     files: BTreeMap<Module, PathBuf>,
     sources: BTreeMap<Module, Source>,
 }
 
-/// What a file names of its own crate.
+/// The names that a file uses of its own crate.
 #[derive(Default)]
 struct Source {
     /// Paths from the crate's root that it uses.
     uses: Vec<Vec<String>>,
-    /// Names that it hands on, with their paths from the crate's root; `*` for all of a module.
+    /// Re-exported names with their paths from the crate's root; `*` for all of a module.
     exports: Vec<(String, Vec<String>)>,
 }
 
@@ -70,7 +70,7 @@ fn expanded(tree: &str) -> Vec<Vec<String>> {
     paths.map(|path| [prefix.clone(), path].concat()).collect()
 }
 
-/// A path as the crate's root sees it; `None` for one of another crate.
+/// A path from the crate's root; `None` for a path of another crate.
 fn absolute(module: &Module, path: &[String]) -> Option<Vec<String>> {
     let (first, mut rest) = path.split_first()?;
     let mut base = match first.as_str() {
@@ -89,7 +89,7 @@ fn absolute(module: &Module, path: &[String]) -> Option<Vec<String>> {
 
 fn read(module: &Module, path: &Path, children: &BTreeSet<String>) -> Source {
     let mut source = Source::default();
-    // Modules within generated files name each other by `super`.
+    // Modules within generated files refer to each other by `super`.
     if fs::read_to_string(path).unwrap().lines().take(2).any(|line| line.contains("@generated")) {
         return source;
     }
@@ -159,7 +159,7 @@ impl Crate {
         Self { files, sources }
     }
 
-    /// The module whose file holds what a path names, after everything that hands it on.
+    /// The module whose file defines a path's item, after all re-exports.
     fn home(&self, path: &[String], hops: usize) -> Option<Module> {
         let module =
             (0..=path.len()).rev().map(|length| path[..length].to_vec()).find(|at| self.files.contains_key(at))?;
@@ -172,7 +172,7 @@ impl Crate {
         }
     }
 
-    /// The modules that each module stands on.
+    /// The modules that each module depends on.
     fn arrows(&self) -> BTreeMap<&Module, BTreeSet<Module>> {
         let of = |(module, source): (&'_ Module, &'_ Source)| -> BTreeSet<Module> {
             source.uses.iter().filter_map(|path| self.home(path, 0)).filter(|home| home != module).collect()
@@ -180,7 +180,7 @@ impl Crate {
         self.sources.iter().map(|(module, source)| (module, of((module, source)))).collect()
     }
 
-    /// Modules that can be reached from each other, each set once.
+    /// The cycles: sets of modules that can be reached from each other, each set once.
     fn circles(&self) -> Vec<BTreeSet<Module>> {
         let arrows = self.arrows();
         let reached = |from: &Module| {
@@ -247,17 +247,17 @@ fn circles_are_found_through_what_modules_hand_on() {
     };
     let module =
         |path: &str| -> Module { path.split("::").filter(|part| !part.is_empty()).map(ToOwned::to_owned).collect() };
-    // The root hands on what `a` and `b` have, and each is free of the other.
+    // The root re-exports the items of `a` and `b`, and these do not depend on each other.
     let plain = [
         ("lib.rs", "mod a;\nmod b;\npub use a::A;\npub use b::B;"),
         ("a.rs", "pub struct A;"),
         ("b.rs", "use crate::A;\npub struct B(A);"),
     ];
     assert!(write(&plain).is_empty());
-    // `a` takes `B` from the root, which hands on what `b` has, which takes `A`.
+    // `a` takes `B` from the root, which re-exports it from `b`, which takes `A`.
     let circle = [plain[0], ("a.rs", "use crate::{B};\npub struct A(B);"), plain[2], ("c.rs", "// use crate::A;")];
     assert_eq!(write(&circle), [[module("a"), module("b")]]);
-    // A child that takes something of its parent's own, and a parent that takes something of the child's.
+    // A child that uses its parent's own item, and a parent that uses the child's item.
     let nested = [
         ("lib.rs", "mod a;"),
         ("a/mod.rs", "mod b;\nuse b::B;\npub struct A;\nfn f(_: B) {}"),

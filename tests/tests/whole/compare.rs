@@ -1,4 +1,4 @@
-//! `runtime compare` and `runtime evaluate`: floors, folders, and the pictures that they make.
+//! `runtime compare` and `runtime evaluate`: floors, folders, and the difference pictures.
 
 use end_to_end::{Outcome, demo_engine, names_in, repository, run, words};
 use std::ffi::OsStr;
@@ -9,7 +9,7 @@ fn compare(one: &Path, other: &Path, more: &[&dyn AsRef<OsStr>]) -> Outcome {
     run("runtime", words(&[&"compare", &one, &other]).into_iter().chain(words(more)))
 }
 
-/// A photo and the same with other samples in a square, in a folder each.
+/// A photo and a copy with changed samples in a square, each in its own folder.
 fn folders(work: &Path) -> [std::path::PathBuf; 2] {
     let folders = ["expected", "made"].map(|name| work.join(name));
     let photo = image::open(repository("tests/images/coffee.png")).unwrap().crop_imm(100, 50, 60, 40).into_rgb8();
@@ -78,7 +78,8 @@ fn pictures_of_two_folders_are_pairs_by_name() {
         (names_in(&differences), names_in(&differences.join("in"))),
         (vec!["in".to_owned(), "same.png".to_owned()], vec!["changed.png".to_owned()])
     );
-    // Never over what is read, and never into it, where it would be a picture of the next comparison.
+    // Difference pictures are never written over an input, nor into an input folder, where the next comparison would
+    // read them.
     for output in [&made, &made.join("differences"), &expected] {
         let _ = compare(&expected, &made, &[&"--side-by-side", output]).failure(2, &["this output"]);
     }
@@ -94,7 +95,7 @@ fn pictures_of_two_folders_are_pairs_by_name() {
     assert!(!names_in(&made).iter().any(|name| name.starts_with("both")));
 }
 
-/// A picture that is too small for a window has no SSIM, and passes no floor of it.
+/// A picture that is smaller than a window has no SSIM, and passes no SSIM floor.
 #[test]
 fn small_pictures_have_no_structural_similarity() {
     let work = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Exported components of diffusion pipelines give the outputs of diffusers and transformers.
+//! Exported components of diffusion pipelines give the same outputs as diffusers and transformers.
 
 use end_to_end::{GoldenComponent, Graph, error_over_range, golden_components, repository};
 use ndarray::{ArrayD, Axis, Slice, concatenate};
@@ -51,14 +51,14 @@ fn fixed_shapes_match_the_reference() {
 #[test]
 fn dynamic_shapes_match_the_reference() {
     for golden in &golden_networks() {
-        // A text encoder's graph has one number of tokens: the number that its tokenizer pads to, by default.
+        // A text encoder's graph has one number of tokens; the default is the number that its tokenizer pads to.
         let tokens = golden.inputs.get("input_ids").filter(|ids| ids.shape()[1] != 11).map(|_| golden.shapes());
         let _ = check(golden, &tokens.unwrap_or_default(), WeightStorage::Copy);
     }
 }
 
-/// A UNet with a timestep for each sample: a batch at different steps gives the outputs of its samples one by one. A
-/// batch at one step gives the outputs of the UNet with one timestep for all.
+/// A UNet with a timestep for each sample: a batch at different steps gives the same outputs as its samples one by
+/// one. A batch at one step gives the same outputs as the UNet with one timestep for all samples.
 #[test]
 fn every_image_of_a_batch_can_have_its_own_timestep() {
     let mut seen = 0;
@@ -80,7 +80,7 @@ fn every_image_of_a_batch_can_have_its_own_timestep() {
         };
         let step = golden.inputs["timestep"].first().copied().unwrap();
         let batch = golden.inputs["sample"].shape()[0];
-        // One step for all samples, in the other form.
+        // The same step for all samples, as one value for each.
         let mut inputs = golden.inputs.clone();
         inputs.insert("timestep".into(), ArrayD::from_elem(vec![batch], step));
         let error = error_over_range(&run(&inputs, &mut each), &golden.outputs["out_sample"]);

@@ -1,4 +1,4 @@
-//! What networks of pipelines are conditioned on beside the states of a text, with small networks that show it.
+//! The conditions of a pipeline's network beside the states of a text, tested with small networks that expose them.
 
 use end_to_end::{GoldenPipelines, build_engine, copy_folder, list_again, run, words};
 use serde_json::{Value as Json, json};
@@ -15,7 +15,7 @@ const TEXT: [usize; 2] = [77, 16];
 /// Rows and columns of a latent.
 const SIDE: usize = 8;
 
-/// How the network counts the tokens of its text.
+/// How the network receives the number of its text's tokens.
 #[derive(Clone, Copy, Debug)]
 enum Counts {
     Mask,
@@ -48,7 +48,7 @@ fn denoiser(folder: &Path, counts: Counts) -> PathBuf {
             inputs.push(TensorSpec::new("length", [Axis::Batch], Meaning::TextLength).of_type(Elements::I64));
             inputs.push(TensorSpec::new("control", axes(), Meaning::Residual));
             let length = trace.input("length", TensorType::new(DataType::I64, vec![1]));
-            // Without a control network, its residuals are zeros.
+            // Without a control network, the residuals are zeros.
             everywhere(&length.cast(DataType::F32)) + float("control", &latent)
         }
     };
@@ -70,7 +70,7 @@ fn denoiser(folder: &Path, counts: Counts) -> PathBuf {
     path
 }
 
-/// The engine of Stable Diffusion with another network in its place.
+/// The engine of Stable Diffusion with another network instead of its own.
 fn pipeline(work: &Path, sd: &Path, counts: Counts) -> PathBuf {
     let engine = work.join(format!("{counts:?}"));
     copy_folder(sd, &engine);
@@ -85,7 +85,7 @@ fn pipeline(work: &Path, sd: &Path, counts: Counts) -> PathBuf {
     engine
 }
 
-/// The latent that an engine makes of a prompt.
+/// The latent that an engine makes from a prompt.
 fn latent(engine: &Path, work: &Path, prompt: &str) -> Vec<u8> {
     let output = work.join("latent.safetensors");
     let line = words(&[&"generate", &"--engine", &engine, &"--output", &output, &"--prompt", &prompt]);

@@ -1,4 +1,4 @@
-//! Follows CONTRIBUTING.md and the Makefile to the letter.
+//! Follows CONTRIBUTING.md and the Makefile exactly.
 
 use end_to_end::{binaries, copy_folder, repository};
 use std::fs;
@@ -22,8 +22,8 @@ fn rust_blocks(section: &str) -> Vec<&str> {
 /// Packages of the copy that are compiled for the test.
 const COMPILED: [&str; 4] = ["contract", "exporter", "files", "graph"];
 
-/// A copy of the workspace. It has all packages, so that Cargo chooses the same features of the dependencies, and takes
-/// those that are compiled already.
+/// A copy of the workspace. It has all packages, so that Cargo chooses the same features of the dependencies and
+/// reuses the compiled ones.
 fn copy_of_workspace(folder: &Path) {
     let root = repository("").canonicalize().unwrap();
     for part in
@@ -42,15 +42,15 @@ fn insert(path: &Path, before: &str, text: &str) {
     fs::write(path, [&content[..place], text, &content[place..]].concat()).unwrap();
 }
 
-/// The recipe for a new architecture, followed to the letter in a copy: it compiles without a warning, and a checkpoint
-/// of each of its small presets is detected as what it is.
+/// The recipe for a new architecture, followed exactly in a copy: it compiles without a warning, and the checkpoint of
+/// each small preset is detected as that architecture.
 #[test]
 fn an_architecture_is_added_as_contributing_says() {
     let document = fs::read_to_string(repository("CONTRIBUTING.md")).unwrap();
     let (_, section) = document.split_once("## Adding an architecture\n").unwrap();
     let (section, _) = section.split_once("\n## ").unwrap();
     let [file, module, line] = rust_blocks(section).try_into().unwrap();
-    // Always the same folder, so that Cargo keeps one copy of its build.
+    // Always the same folder, so that Cargo keeps only one build of the copy.
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("contributing");
     let _ = fs::remove_dir_all(&folder);
     copy_of_workspace(&folder);
@@ -63,7 +63,7 @@ fn an_architecture_is_added_as_contributing_says() {
     let last = entries.split_once("];").unwrap().0.lines().last().unwrap().to_owned();
     insert(&registry, &last, line);
     let test = "a_synthesised_checkpoint_is_detected_as_what_it_is";
-    // What is compiled is run only briefly, so it need not be optimised.
+    // The compiled programs run only briefly, so they need no optimisation.
     let unoptimised = |name| ["--config".into(), format!("profile.release.package.tileforge-{name}.opt-level=0")];
     let output = success(
         Command::new(env!("CARGO"))
@@ -83,7 +83,7 @@ fn an_architecture_is_added_as_contributing_says() {
 
 /// The output of make, with another target folder or with Cargo's own.
 fn said_by(make: &mut Command, target: Option<&Path>) -> String {
-    // Without the variables of the make that runs this test.
+    // The variables of the make that runs this test are removed.
     for name in ["MAKEFLAGS", "CARGO_TARGET_DIR", "ORT_DYLIB_PATH"] {
         let _ = make.env_remove(name);
     }
@@ -93,7 +93,7 @@ fn said_by(make: &mut Command, target: Option<&Path>) -> String {
     String::from_utf8(success(make).stdout).unwrap()
 }
 
-/// With another target folder of Cargo, make finds the programs there.
+/// If Cargo has another target folder, make finds the programs there.
 #[test]
 fn make_finds_the_programs_in_another_target_folder() {
     let folder = tempfile::tempdir().unwrap();

@@ -41,8 +41,8 @@ fn a_graph_of_every_architecture_converts_alone() {
     let _ = convert(&[&"--precision", &"fp16", &"--island", &"nothing"]).failure(1, &["it has no node `nothing`"]);
 }
 
-/// 8-bit weights in every layer, read by DequantizeLinear, of a checkpoint in half precision. They are near the
-/// originals, in half the bytes.
+/// 8-bit weights in every layer of a half-precision checkpoint, read by DequantizeLinear. They are close to the
+/// originals and have half the bytes.
 #[test]
 fn weights_alone_go_to_8_bits() {
     let work = tempfile::tempdir().unwrap();

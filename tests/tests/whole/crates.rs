@@ -1,4 +1,4 @@
-//! Which crate depends on which: data flows one way, and docs/architecture.md has the list.
+//! The dependencies between crates: data flows one way, and docs/architecture.md has the list.
 
 use end_to_end::repository;
 use serde_json::Value as Json;
@@ -41,7 +41,7 @@ const MAY_KNOW: [(&str, &[&str]); 19] = [
         ],
     ),
     ("runtime", &["contract", "engine", "files", "image", "session"]),
-    // The host is reached through the facade alone.
+    // The host is reached only through the facade.
     ("python", &[]),
     ("server", &[]),
     ("server-cli", &["server", "terminal"]),
@@ -51,7 +51,7 @@ const MAY_KNOW: [(&str, &[&str]); 19] = [
     ),
 ];
 
-/// The crates of this tree, as Cargo tells them.
+/// The crates of this tree, from Cargo's metadata.
 fn packages() -> Vec<Json> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
@@ -62,12 +62,12 @@ fn packages() -> Vec<Json> {
     metadata["packages"].as_array().unwrap().clone()
 }
 
-/// What a crate is built with: not what only its tests need.
+/// The dependencies of a crate, without those of its tests.
 fn built_with(package: &Json) -> impl Iterator<Item = &Json> {
     package["dependencies"].as_array().unwrap().iter().filter(|dependency| dependency["kind"].is_null())
 }
 
-/// Each crate of the product with those that it depends on.
+/// Each crate of the product with its dependencies.
 fn arrows() -> BTreeMap<String, BTreeSet<String>> {
     let short = |name: &Json| name.as_str().unwrap().strip_prefix("tileforge-").map(str::to_owned);
     let crates = packages();
@@ -75,8 +75,8 @@ fn arrows() -> BTreeMap<String, BTreeSet<String>> {
     crates.iter().filter_map(|package| Some((short(&package["name"])?, known(package)))).collect()
 }
 
-/// Adds a crate of the library with the packages of others that it brings, and below it the crates that it is built
-/// with.
+/// Adds a crate of the library with its dependencies on other authors' packages, and below it the crates that it is
+/// built with.
 fn add_to_tree(packages: &[Json], name: &str, indents: [&str; 2], shown: &mut BTreeSet<String>, tree: &mut String) {
     let package = packages.iter().find(|package| package["name"] == name).unwrap();
     let (mut own, mut others) = (BTreeSet::new(), BTreeSet::new());

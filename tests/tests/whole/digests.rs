@@ -1,4 +1,4 @@
-//! Digests of large files: computed once, remembered, and taken from the hub's cache where they are compared later.
+//! Digests of large files: computed once, remembered, and taken from the hub's cache where a later step compares them.
 
 use end_to_end::{Outcome, command, repository, words};
 use std::ffi::OsStr;
@@ -13,20 +13,20 @@ use tileforge_graph::DataType;
 const COMPUTED: &str = "computing its SHA-256";
 const KNOWN: &str = "its SHA-256 is known from before";
 
-/// A program that says what it does, with its cache in `work`.
+/// A program with verbose output, with its cache in `work`.
 fn told(program: &str, work: &Path, arguments: &[&dyn AsRef<OsStr>]) -> Outcome {
     let mut command = command(program, words(arguments));
     command.env("XDG_CACHE_HOME", work.join("cache")).env("HF_HUB_CACHE", work.join("none")).arg("-v");
     Outcome::of(&mut command).success()
 }
 
-/// How many lines say this about files of this name.
+/// The number of lines with this text about files of this name.
 fn lines(outcome: &Outcome, name: &str, what: &str) -> usize {
     let about = |line: &&str| line.contains(name) && line.contains(what);
     outcome.stderr.lines().filter(about).count()
 }
 
-/// A checkpoint that is large enough to be remembered, last changed a while ago.
+/// A checkpoint that is large enough for its digest to be remembered, and whose last change is not recent.
 fn large(folder: &Path) -> PathBuf {
     let entry = registry().iter().find(|entry| entry.name == "RRDBNet").unwrap();
     let presets = entry.presets();
@@ -85,7 +85,7 @@ fn a_digest_is_remembered_until_the_checkpoint_changes() {
     let verified =
         |name: &str| told("engine-builder", work.path(), &[&"verify", &work.path().join(name).join("x.onnx")]);
     assert_eq!(lines(&verified("first"), "large", KNOWN), 1);
-    // One bit, with the time that it had.
+    // One changed bit, with the old modification time.
     let mut bytes = fs::read(&checkpoint).unwrap();
     let time = fs::metadata(&checkpoint).unwrap().modified().unwrap();
     *bytes.last_mut().unwrap() ^= 1;
@@ -120,7 +120,7 @@ fn the_hub_states_a_digest_that_a_build_compares() {
     let verify = |graph: &Path| Outcome::of(&mut command("engine-builder", words(&[&"verify", &graph])));
     let right = export(&sha256, "right");
     assert!(verify(&right).success().stdout.contains("unchanged since the export"));
-    // A blob under another name, as a download that was damaged or exchanged.
+    // A blob under another name, like a damaged or replaced download.
     let wrong = export(&"0".repeat(64), "wrong");
     let refusal = ["expected SHA-256 000", &format!("found {sha256}")];
     let _ = verify(&wrong).failure(1, &refusal);
@@ -144,7 +144,7 @@ fn quiet_programs_print_results_and_errors_alone() {
         let silent = Outcome::of(command(program, &arguments).arg("--quiet")).success();
         assert!(silent.stderr.is_empty(), "{program}: {}", silent.stderr);
         assert!(silent.stdout.ends_with(result) && !silent.stdout.is_empty(), "{program}: {}", silent.stdout);
-        // The same flag before the command.
+        // The same flag in front of the command.
         let before = std::iter::once("-q".into()).chain(arguments.iter().cloned());
         assert!(Outcome::of(&mut command(program, before)).success().stderr.is_empty(), "{program}");
     }

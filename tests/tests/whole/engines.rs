@@ -1,4 +1,4 @@
-//! Engine directories: built from every kind of source; whole, or refused.
+//! Engine directories: built from every kind of source; complete, or refused.
 
 use end_to_end::{Outcome, command, copied_engine, demo_engine, names_in, repository, run, words};
 use std::fs;
@@ -13,7 +13,7 @@ fn checkpoint_graph_and_model_file_give_the_same_engine() {
     let mut weights = Vec::new();
     for (number, source) in [repository("models/compact-x4.yaml"), checkpoint, graph].iter().enumerate() {
         let engine = work.path().join(format!("engine-{number}"));
-        // The model file would rather have another precision.
+        // The model file states another precision.
         let line = words(&[&"build", source, &"--profile", &profile, &"--precision", &"fp32", &"-o", &engine]);
         let _ = run("engine-builder", line).success();
         let verified = run("runtime", words(&[&"verify", &"--engine", &engine, &"--json"])).success().json();
@@ -95,7 +95,7 @@ fn a_failed_gate_writes_nothing_and_exits_with_4() {
     let work = tempfile::tempdir().unwrap();
     let profile = work.path().join("strict.yaml");
     let text = fs::read_to_string(repository("tests/profiles/small-tiles.yaml")).unwrap();
-    // FP32 cannot reach this: the arithmetic is the same, but its order is not.
+    // FP32 cannot reach this floor: the arithmetic is the same, but in another order.
     fs::write(&profile, text.replace("small-tiles", "strict").replace("psnr_db: 100", "psnr_db: 199")).unwrap();
     let engine = work.path().join("engine");
     let outcome = run(
@@ -212,7 +212,7 @@ fn a_changed_engine_is_refused() {
 fn a_failed_self_test_exits_with_4() {
     let work = tempfile::tempdir().unwrap();
     let engine = copied_engine(work.path());
-    // Rounding on another machine could miss this tolerance, too.
+    // Rounding on another machine could also miss this tolerance.
     let manifest = fs::read_to_string(engine.join("manifest.json")).unwrap();
     fs::write(engine.join("manifest.json"), manifest.replace("\"tolerance\": 0.0001", "\"tolerance\": 1e-12")).unwrap();
     let _ = run("runtime", words(&[&"verify", &"--engine", &engine])).failure(4, &[]);
@@ -280,7 +280,7 @@ fn doctor_counts_the_processors_that_it_may_use() {
     };
     let text = doctor(None, &[]).stdout;
     assert!(text.contains(&line(processors, cores, threads)), "{text}");
-    // The first processor that this test may use, alone.
+    // Only the first processor that this test may use.
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let allowed = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap().trim();
     let first = allowed.split([',', '-']).next().unwrap();
@@ -332,7 +332,7 @@ fn doctor_judges_before_it_opens() {
     assert!(failed.stdout.contains("fits cpu") && !failed.stdout.contains("nodes"), "{}", failed.stdout);
 }
 
-/// A library that claims to be some version of ONNX Runtime, but has no API.
+/// A library that reports a version of ONNX Runtime, but has no API.
 fn library_of_version(folder: &Path, version: &str) -> PathBuf {
     let (source, library) = (folder.join("old.c"), folder.join("libonnxruntime.so"));
     let code = format!(
@@ -367,7 +367,7 @@ fn an_engine_for_a_gpu_that_is_not_here_is_portable() {
         let engine = work.path().join(profile);
         let path = repository(&format!("profiles/{profile}.yaml"));
         let build = |more: &[&str]| {
-            // One small tile: the profiles' own ones take most of a minute.
+            // One small tile: the profiles' own tiles take most of a minute.
             let arguments = words(&[&"build", &model, &"--profile", &path, &"--size", &"64x64", &"-o", &engine]);
             run("engine-builder", arguments.into_iter().chain(more.iter().map(Into::into)))
         };
@@ -451,7 +451,7 @@ fn warming_runs_every_graph_once() {
     assert!(graphs.iter().all(|graph| graph["provider"] == "cpu" && graph["seconds"].as_f64().unwrap() > 0.0));
     let _ = run("runtime", words(&[&"warm", &"--engine", &demo_engine(), &"--provider", &"tensorrt-rtx"]))
         .failure(3, &["refused, because tensorrt-rtx: "]);
-    // A CPU adds nothing that another machine could use.
+    // On a CPU, `warm` adds nothing that another machine could use.
     let work = tempfile::tempdir().unwrap();
     let output = work.path().join("warm");
     let line = |output: &Path| words(&[&"warm", &"--engine", &demo_engine(), &"--output", &output]);
@@ -470,13 +470,13 @@ fn the_memory_of_a_run_is_measured_on_the_processor() {
         };
         let image = elements(&graph["inputs"]["image"]);
         let measured = graph["values_bytes"].as_u64().unwrap();
-        // Two layers of 32 channels at least, one of which is made of the other.
+        // At least two layers of 32 channels are in memory: one is made from the other.
         assert!(measured >= 4 * 2 * 32 * image / 3, "{graph}");
         measured as f64
     };
     let graphs = manifest["graphs"].as_array().unwrap();
     let ratio = bytes(&graphs[1]) / bytes(&graphs[0]);
     assert!((14.0..18.0).contains(&ratio), "16 times the pixels take {ratio} times the memory");
-    // What the allocator counted: the shapes alone give 228,096 bytes for the small one.
+    // The allocator's count: the shapes alone give 228,096 bytes for the small one.
     assert!(bytes(&graphs[0]) > 228_096.0, "{}", graphs[0]);
 }

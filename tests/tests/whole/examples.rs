@@ -46,7 +46,7 @@ fn tiles_make_what_the_whole_picture_makes() {
     }
 }
 
-/// A crate outside of this source tree, with the lines of the document and the example as its program.
+/// A crate outside this source tree, with the document's lines and the example as its program.
 #[test]
 fn a_program_of_its_own_takes_the_library_as_the_document_says() {
     let document = std::fs::read_to_string(repository("docs/runtime.md")).unwrap();
@@ -64,17 +64,17 @@ fn a_program_of_its_own_takes_the_library_as_the_document_says() {
     };
     let lines = lines.lines().map(from_here).collect::<Vec<_>>().join("\n");
     let package = "[workspace]\n[package]\nname = \"outside\"\nversion = \"1.0.0\"\nedition = \"2024\"\n";
-    // Always the same folder, so that Cargo keeps one copy of its build.
+    // Always the same folder, so that Cargo keeps only one build.
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("outside");
     std::fs::create_dir_all(folder.join("src")).unwrap();
-    // With the settings of here, what Cargo has compiled already is taken from the target folder.
+    // With this workspace's settings, Cargo reuses the compiled dependencies in the target folder.
     let workspace = std::fs::read_to_string(root.join("Cargo.toml")).unwrap();
     let settings = workspace.split("\n\n").filter(|section| section.contains("[profile.release"));
     let settings = settings.collect::<Vec<_>>().join("\n");
     assert!(settings.contains("[profile.release]\n"), "{settings}");
     let manifest = format!("{package}[dependencies]\n{lines}\n{settings}\n");
     std::fs::write(folder.join("Cargo.toml"), manifest).unwrap();
-    // The same versions of everything as here: nothing is downloaded.
+    // The same versions as in this workspace: nothing is downloaded.
     std::fs::copy(root.join("Cargo.lock"), folder.join("Cargo.lock")).unwrap();
     std::fs::copy(root.join("runtime/examples/upscale.rs"), folder.join("src/main.rs")).unwrap();
     let mut check = Command::new(env!("CARGO"));

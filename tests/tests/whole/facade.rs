@@ -1,4 +1,4 @@
-//! The facade: engines and pictures as a program of one's own uses them.
+//! The facade: engines and pictures as a user's own program uses them.
 
 use end_to_end::{
     GoldenPipelines, LocalRegistry, demo_engine, golden_systems, golden_video_autoencoders, repository, run,
@@ -30,7 +30,7 @@ fn photo(work: &Path) -> PathBuf {
     path
 }
 
-/// Waits for a future as the smallest runtime does.
+/// Blocks on a future with the smallest possible runtime.
 fn block_on<F: Future>(future: F) -> F::Output {
     struct Signal(Mutex<bool>, Condvar);
     impl Wake for Signal {
@@ -89,7 +89,7 @@ fn pictures_of_every_kind_become_what_the_command_makes_of_the_file() {
         assert!(far <= Some(1), "{deep:?}: {far:?}");
     }
 
-    // And as files again.
+    // And from files again.
     let large = upscaler.upscale(file).unwrap();
     assert!(Picture::from_bytes(&large.encode(Format::Png).unwrap()).unwrap().to_eight() == large.to_eight());
     assert!(Picture::from_bytes(&large.encode(Format::Jpeg).unwrap()).unwrap().size() == large.size());
@@ -242,7 +242,7 @@ fn previews_come_between_the_steps_and_change_no_pixel() {
         assert_eq!(shown.iter().map(|(steps, _)| *steps).collect::<Vec<_>>(), expected);
         assert!(shown.iter().all(|(_, picture)| picture.size() == size && *picture != alone.pictures[0]));
     }
-    // A request that is cancelled in the middle shows no more.
+    // A request that is cancelled in the middle shows no more previews.
     let (cancel, count) = (Cancel::new(), Arc::new(Mutex::new(0)));
     let (ending, counted) = (cancel.clone(), count.clone());
     let request = text().with_previews(1, move |_, _| {
@@ -279,7 +279,8 @@ fn a_stream_gives_a_frame_for_each_and_ends_when_nobody_takes_them() {
     let first: Vec<Picture> = player.play(all.clone(), Terms::default()).unwrap().map(Result::unwrap).collect();
     assert_eq!(first.len(), 9);
     assert!(first.iter().all(|frame| frame.size() == size));
-    // Each frame depends on the one before: the same frames again are the same stream, and other first frames are not.
+    // Each frame depends on the previous one: the same frames give the same stream, and other first frames give
+    // another.
     let again: Vec<Picture> = player.play(all.clone(), Terms::default()).unwrap().map(Result::unwrap).collect();
     assert!(again == first);
     let later: Vec<Picture> = player.play(all[1..].to_vec(), Terms::default()).unwrap().map(Result::unwrap).collect();

@@ -1,11 +1,12 @@
-//! `engine-builder plan`, and the gate of an 8-bit plan's speed: what cards can do by their rates, without any card.
+//! `engine-builder plan`, and the gate of an 8-bit plan's speed: the least times on cards by their rates, without any
+//! card.
 
 use end_to_end::{Outcome, names_in, repository, run, words};
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What a card has beside its name.
+/// The values of a card beside its name.
 struct Card<'c> {
     capability: &'c str,
     memory: &'c str,
@@ -13,12 +14,12 @@ struct Card<'c> {
     more: &'c str,
 }
 
-/// One that waits for its memory, and one that waits for its tensor cores.
+/// The first card is limited by its memory, the second by its tensor cores.
 const SLOW_MEMORY: Card<'_> = Card { capability: "8.9", memory: "24 GB", bandwidth: "10 GB/s", more: "" };
 const FAST_MEMORY: Card<'_> = Card { bandwidth: "1000 TB/s", ..SLOW_MEMORY };
 
 impl Card<'_> {
-    /// Writes its profile, and returns the file.
+    /// Writes the card's profile and returns the file.
     fn write(&self, folder: &Path, name: &str) -> PathBuf {
         let Card { capability, memory, bandwidth, more } = self;
         let path = folder.join(name).with_extension("yaml");
@@ -71,16 +72,16 @@ fn each_card_gets_the_size_and_the_precision_that_suit_it() {
             assert!(candidate["plan_bytes"].as_u64() > figures["weight_bytes"].as_u64());
         }
     }
-    // Its 8-bit plans move more bytes, and have fewer operations of 16 bits.
+    // Its 8-bit plans move more bytes, but have fewer 16-bit operations.
     assert_eq!((&slow_entry["chosen"], &fast_entry["chosen"]), (&"fp16".into(), &"int8".into()));
     assert_eq!((precisions(ampere_entry), &ampere_entry["chosen"]), (vec!["fp16", "int8"], &"fp16".into()));
-    // By hand: with memory this slow, all kernels wait for it, but for the megabyte at each end.
+    // By hand: with memory this slow, the memory limits all kernels, except for the megabyte at each end.
     let figures = &slow_entry["candidates"][0]["figures"];
     let moved = figures["moved_bytes"].as_u64().unwrap() as f64 / 10e9 * 1e6;
     let uncached = slow_entry["candidates"][0]["uncached_microseconds"].as_u64().unwrap() as f64;
     assert!((moved - uncached).abs() <= 1.0, "{moved} {uncached}");
 
-    // A card whose memory ends between the two sizes, and one that holds neither.
+    // A card whose memory is between the needs of the two sizes, and a card that has memory for neither.
     let needed = slow_entry["candidates"][0]["memory_bytes"].as_u64().unwrap();
     let memory = |bytes: u64| format!("{:.6} MB", bytes as f64 / 1e6);
     let (tight, tiny) = (memory((1 << 30) + needed - 1), memory(1 << 30));
@@ -123,7 +124,7 @@ fn cards_that_compile_engines_themselves_are_estimated() {
     let entries = plan(work.path(), &[Path::new("h100")], &[&demo()], &["--json"]).success().json();
     let candidate = &entries[0]["candidates"][0];
     assert_eq!((&candidate["evidence"], precisions(&entries[0])), (&"estimated".into(), vec!["fp16"]));
-    // The picture of a tile of 1024² and its values in FP16, at least.
+    // At least the picture of a tile of 1024² and its values in FP16.
     assert!(candidate["memory_bytes"].as_u64().unwrap() > 4096 * 4096 * 3 * 2, "{candidate}");
     assert!(candidate["figures"].is_null() && candidate["plan_bytes"].is_null());
 }
@@ -174,7 +175,7 @@ fn an_8_bit_plan_is_faster_than_fp16_by_the_cards_rates_or_is_not_built() {
     let slow = Card { more: floors, ..SLOW_MEMORY }.write(folder, "slow");
     let _ = built(&slow).failure(4, &["model-1x3x40x40.onnx: least_time_of_fp16_over_own is 0.", "at least 1.00"]);
     assert!(!folder.join("engine").exists());
-    // An own floor takes it all the same; and a card that waits for its tensor cores gains.
+    // With a speed floor of 0, the engine passes anyway. On a card limited by its tensor cores, 8 bits are faster.
     let any = Card { more: "floors: { psnr_db: 20, cosine: 0.9, speed: 0 }\n", ..SLOW_MEMORY }.write(folder, "any");
     let fast = Card { more: floors, ..FAST_MEMORY }.write(folder, "fast");
     let ratio = |outcome: Outcome| {

@@ -14,7 +14,7 @@ fn piped(input: &[u8], more: &[&str]) -> Output {
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();
     let input = input.to_owned();
-    // The program may stop reading early. The rest is dropped.
+    // The program may stop reading early. The rest is discarded.
     let feeder = std::thread::spawn(move || drop(stdin.write_all(&input)));
     let output = child.wait_with_output().unwrap();
     feeder.join().unwrap();
@@ -228,7 +228,7 @@ fn a_signal_ends_the_wait_for_frames() {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
-        // The program has been waiting for some time, or is about to wait.
+        // By then, the program has waited for some time, or is about to wait.
         std::thread::sleep(std::time::Duration::from_millis(700));
         let signalled = Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap();
         assert!(signalled.success());
@@ -277,7 +277,7 @@ fn damaged_streams_say_which_frame() {
     let _ = refused(piped(b"", &["--raw", "rgb24:4x4"]), 1, &["expected frames, found none"]);
     let _ = refused(piped(b"YUV4MPEG2 W4 H4 C444\n", &[]), 1, &["expected frames, found none"]);
     let _ = refused(piped(b"YUV4MPEG2 W4 H4 It C444\n", &[]), 1, &["deinterlace"]);
-    // What does not begin like frames is taken for a picture.
+    // A stream that does not begin like frames is read as a picture.
     let _ = refused(piped(b"\x89PNG\r\n\x1a\n and more", &[]), 1, &["standard input: a truncated or damaged PNG"]);
     let _ = refused(piped(b"neither this nor that", &[]), 1, &["expected a PNG, JPEG", "found something else"]);
     let _ = refused(piped(b"YUV4MPEG2 W99999 H99999 C444\n", &[]), 1, &["--max-megapixels"]);
@@ -312,8 +312,8 @@ fn a_full_disk_is_an_error_and_leaves_nothing() {
     photo(100).save(input.join("in.png")).unwrap();
     std::fs::write(input.join("in.y4m"), y4m("F24:1 C444", &[photo(100), photo(200)])).unwrap();
     std::fs::write(input.join("in.rgb"), photo(100).into_raw()).unwrap();
-    // Limits the size of files to so many KiB, with an error instead of a signal. The first limit lets a part be
-    // written.
+    // Limits the size of files to so many KiB, with an error instead of a signal. The first limit allows a part of the
+    // output.
     for limit in ["4", "0"] {
         for (from, to) in [
             ("in.png", "out.tif"),
@@ -340,7 +340,7 @@ fn a_full_disk_is_an_error_and_leaves_nothing() {
             assert!(names_in(&outputs).is_empty(), "{to}: {:?}", names_in(&outputs));
         }
     }
-    // A stream has no name, but it can fail: a device that is always full.
+    // The output has no name, but can fail: a device that is always full.
     let arguments =
         words(&[&"infer", &"--engine", &demo_engine(), &"--input", &input.join("in.y4m"), &"--output", &"-"]);
     let mut full = command("runtime", arguments);

@@ -1,4 +1,4 @@
-//! Attention, normalisations and activations have the forms that ONNX Runtime fuses.
+//! Attention, normalisations and activations are exported in the forms that ONNX Runtime fuses.
 
 use end_to_end::Graph;
 use std::collections::BTreeMap;
@@ -43,7 +43,7 @@ fn attention_is_fused() {
         assert_eq!(count(&fused, "FusedMatMul"), attentions, "{architecture}");
         assert_eq!(count(&fused, "MatMul"), attentions, "{architecture}");
         assert_eq!(count(&model, "Mul") - count(&fused, "Mul"), attentions, "{architecture}");
-        // Operators that the exporter wrote as one are not decomposed, and everything known stays constant.
+        // Operators that the exporter wrote as one node are not decomposed, and known values stay constant.
         for operator in ["LayerNormalization", "Gelu", "Gemm"] {
             let activated = if operator == "Gemm" { count(&fused, "FusedGemm") } else { 0 };
             assert_eq!(count(&fused, operator) + activated, count(&model, operator), "{architecture}: {operator}");
@@ -76,7 +76,7 @@ fn a_fused_graph_stores_no_weights_that_were_in_32_bits_before() {
         let tensors = external_tensors(&std::fs::read(path).unwrap(), path).unwrap();
         tensors.iter().map(|tensor| tensor.length).sum()
     };
-    // The share of the weights' bytes that stays in their file.
+    // The share of the weights' bytes that stays in the weight file.
     let share = |model: &Model| {
         save_sharing_weights(&[(model, &path)], &weights).unwrap();
         let options = SessionOptions {

@@ -14,10 +14,10 @@ use std::sync::{Mutex, OnceLock};
 use std::thread;
 use std::time::Instant;
 
-/// The least likeness of a picture and diffusers', which computes its steps in float32.
+/// The least PSNR against diffusers' picture. Diffusers computes its steps in float32.
 const PSNR_DB: f64 = 50.0;
 
-/// The folder in which engines are built, once for all tests.
+/// The folder of the engines, which are built once for all tests.
 fn engine(name: &str) -> PathBuf {
     static WORK: OnceLock<Mutex<tempfile::TempDir>> = OnceLock::new();
     let work = WORK.get_or_init(|| Mutex::new(tempfile::tempdir().unwrap())).lock().unwrap_or_else(|e| e.into_inner());
@@ -48,7 +48,7 @@ fn psnr_db(one: &[f64], other: &[f64]) -> f64 {
     if squares == 0.0 { f64::INFINITY } else { 10.0 * (255.0 * 255.0 * one.len() as f64 / squares).log10() }
 }
 
-/// Makes the pictures of a run and compares them with the reference's.
+/// Makes the pictures of a run and compares them with the reference's pictures.
 fn check(golden: &GoldenRun, made: &Path) {
     let ending = if golden.latent.is_some() { "safetensors" } else { "png" };
     let output = made.join(format!("{}.{ending}", golden.name));
@@ -71,7 +71,7 @@ fn latent(path: &Path) -> Vec<f32> {
     data.chunks_exact(4).map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap())).collect()
 }
 
-/// The largest difference over the largest value.
+/// The largest difference over the largest value of the latents.
 fn latent_error(one: &Path, other: &Path) -> f32 {
     let (one, other) = (latent(one), latent(other));
     assert_eq!(one.len(), other.len());
@@ -79,7 +79,7 @@ fn latent_error(one: &Path, other: &Path) -> f32 {
     one.iter().zip(&other).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max) / largest
 }
 
-/// Checks every run whose name begins so, and that there are so many.
+/// Checks every run whose name begins with `prefix`, and that there are `count` of them.
 fn check_all(prefix: &str, count: usize) {
     let made = tempfile::tempdir().unwrap();
     let golden: Vec<_> =
@@ -117,7 +117,7 @@ fn other_settings_give_the_pictures_of_diffusers() {
     }
 }
 
-/// The least options, for the golden pipelines, with a seed where none is given.
+/// The least options for the golden pipelines, with a seed if none is given.
 fn fox(more: &[&str]) -> Vec<String> {
     let least = ["--prompt", "a red fox", "--steps", "2"];
     let seed = if more.contains(&"--seed") { &[][..] } else { &["--seed", "0"] };
@@ -140,7 +140,7 @@ fn the_same_settings_give_the_same_bytes_and_a_picture_repeats_itself() {
     let options = fox(&["--seed", "3", "--eta", "0.5", "--scheduler", "DDIMScheduler", "--low-memory"]);
     let said = generate(&engine, &one, &options).success();
     assert!(said.stdout.contains("64×64, 2 steps of DDIMScheduler, seed 3"), "{}", said.stdout);
-    // Its first step is made of two evaluations.
+    // Its first step takes two evaluations.
     let said = generate(&engine, &two, &fox(&["--scheduler", "PNDMScheduler"])).success();
     assert!(said.stdout.contains("2 steps of PNDMScheduler (3 evaluations)"), "{}", said.stdout);
     let _ = generate(&engine, &two, &options[..options.len() - 1]).success();
@@ -150,7 +150,7 @@ fn the_same_settings_give_the_same_bytes_and_a_picture_repeats_itself() {
             generate(&engine, &two, &[&options[..], &["--threads".to_owned(), threads.to_string()]].concat()).success();
         assert!(bytes(&one) == bytes(&two), "{threads} threads");
     }
-    // The settings of the picture, and then some others.
+    // First with the settings of the picture, then with others.
     let repeat = ["--from-image", one.to_str().unwrap()].map(ToOwned::to_owned);
     let report = generate(&engine, &again, &[&repeat[..], &["--json".to_owned()]].concat()).success().json();
     assert_eq!(bytes(&again), bytes(&one));
@@ -161,7 +161,7 @@ fn the_same_settings_give_the_same_bytes_and_a_picture_repeats_itself() {
     }
     let _ = generate(&engine, &other, &[&repeat[..], &["--seed".to_owned(), "4".to_owned()]].concat()).success();
     assert!(psnr_db(&samples(&other), &samples(&one)) < 40.0);
-    // Numbers of another generator are other numbers.
+    // Another generator gives other random numbers.
     let philox = fox(&["--seed", "3", "--eta", "0.5", "--scheduler", "DDIMScheduler", "--rng", "philox"]);
     let _ = generate(&engine, &other, &philox).success();
     assert!(psnr_db(&samples(&other), &samples(&one)) < 40.0);
@@ -185,7 +185,7 @@ fn a_picture_that_was_made_from_another_one_asks_for_it_again() {
         .failure(2, &["found one without settings"]);
 }
 
-/// A PNG with the settings of another one, changed.
+/// A PNG with another PNG's settings, changed.
 fn with_settings(from: &Path, to: &Path, change: impl FnOnce(&mut Value)) {
     let reader = png::Decoder::new(BufReader::new(fs::File::open(from).unwrap())).read_info().unwrap();
     let text = reader.info().utf8_text.iter().find(|text| text.keyword == "tileforge").unwrap();
@@ -254,7 +254,7 @@ fn brackets_are_weights_unless_they_are_read_literally() {
     for engine in ["sd", "xl"] {
         let plain = samples(&sample("plain", engine, &["--prompt", "a red fox"]));
         let same = |options: &[&str]| samples(&sample("other", engine, options)) == plain;
-        // Weights of 1 and empty brackets change nothing, and neither do brackets that take each other back.
+        // Weights of 1 and empty brackets change nothing, nor do brackets that cancel each other.
         assert!(same(&["--prompt", "a red fox", "--literal-prompt"]), "{engine}");
         assert!(same(&["--prompt", "(a red fox:1)"]) && same(&["--prompt", "a red fox()"]), "{engine}");
         let [heavier, lighter, literal, escaped] = [
@@ -270,7 +270,8 @@ fn brackets_are_weights_unless_they_are_read_literally() {
         assert!(escaped == literal, "{engine}");
         assert!(!same(&["--prompt", "a red fox", "--negative-prompt", "(blurry:1.3)"]), "{engine}");
     }
-    // A picture repeats itself with the reading that it was made with; one of a release without weights is literal.
+    // A picture is repeated with the prompt syntax that it was made with; a picture of a release without weights is
+    // literal.
     let made = sample("literal", "sd", &["--prompt", "a (red) fox", "--literal-prompt"]);
     let [older, again] = ["older.png", "again.png"].map(|name| work.path().join(name));
     with_settings(&made, &older, |record| {
@@ -333,7 +334,7 @@ fn a_picture_of_another_size_gets_one_that_the_engine_has() {
     let _ = with(&stretched, &["--fit", "stretch"]);
     assert_eq!(samples(&made), samples(&cropped));
     assert_ne!(samples(&made), samples(&stretched));
-    // Stretching is what diffusers does where the size is asked for, without a word.
+    // Without --fit, a requested size stretches the picture, as in diffusers, without a message.
     let said = with(&cropped, &["--size", "64x64"]);
     assert_eq!(samples(&cropped), samples(&stretched));
     assert!(!said.stderr.contains("resized"), "{}", said.stderr);
@@ -350,7 +351,7 @@ fn what_of_a_prompt_has_no_effect_is_said_before_the_steps() {
         "{said}"
     );
     assert!(said.contains("--long-prompt"), "{said}");
-    // Without guidance, it has no effect anyway.
+    // Without guidance, it has no effect.
     let said =
         generate(&engine("sd"), &output, &fox(&["--negative-prompt", &long, "--guidance", "1"])).success().stderr;
     assert!(!said.contains("too long"), "{said}");
@@ -383,7 +384,7 @@ fn the_picture_can_be_seen_on_its_way() {
     let options = ["--preview", preview.to_str().unwrap(), "--preview-every", "1", "--scheduler"];
     let _ = generate(&engine("sd"), &output, &fox(&[&options[..], &["EulerDiscreteScheduler"]].concat())).success();
     assert_eq!(names_in(work.path()), ["out.png", "preview.png"]);
-    // What the network sees of the picture in the first step is much like it.
+    // The network's view of the picture in the first step is similar to it.
     let likeness = psnr_db(&samples(&preview), &samples(&output));
     assert!((10.0..1000.0).contains(&likeness), "{likeness}");
     let without = work.path().join("without.png");
@@ -417,7 +418,7 @@ fn pictures_of_several_numbers_of_steps_are_measured() {
     let lines: Vec<&str> = told.lines().skip_while(|line| !line.starts_with("| steps")).collect();
     assert!(lines.len() == 4 && lines[2].starts_with("| 2 | 1 |") && lines[3].starts_with("| 3 | 1 |"), "{told}");
     assert!(told.contains("fp32 on cpu") && told.contains("64×64, PNDMScheduler, guidance 7.5"), "{told}");
-    // Time is not tested: one threshold accepts any speed, the other none.
+    // Time is not tested: one threshold accepts any speed, the other accepts none.
     let _ = bench(&sd, &[&"2,3", &"--compare", &base, &"--threshold", &"0"]).success();
     let _ = bench(&sd, &[&"2,3", &"--compare", &base, &"--threshold", &"100"]).failure(4, &["expected a speed"]);
     let _ = bench(&sd, &[&"2", &"--compare", &base]).failure(2, &["of another setting"]);
@@ -447,7 +448,7 @@ fn pictures_of_several_numbers_of_steps_are_measured() {
     let _ = bench(&sd.join("unet"), &[&"2"]).failure(2, &["expected the engine of a diffusion pipeline"]);
 }
 
-/// Each with what the message has to say. Nothing is written.
+/// Each case has the words that the message must contain. Nothing is written.
 #[test]
 fn what_cannot_be_made_is_refused() {
     let work = tempfile::tempdir().unwrap();
@@ -489,7 +490,7 @@ fn what_cannot_be_made_is_refused() {
     refused(&sd, &["--image", latent.to_str().unwrap(), "--mask", &mask], 1, &["a mask needs a picture"]);
     fs::remove_file(latent).unwrap();
 
-    // A line of a shell cannot hold so much, but a file can.
+    // A command line cannot hold so much text, but a file can.
     let text = work.path().join("prompt.txt");
     let options = ["--prompt-file", text.to_str().unwrap()].map(ToOwned::to_owned);
     for prompt in ["a red fox ", "((red)) fx", "[[[[[[[[[[", r"\(\[\\\]\)"] {
@@ -499,7 +500,7 @@ fn what_cannot_be_made_is_refused() {
     assert_eq!(names_in(work.path()), ["prompt.txt"]);
 }
 
-/// Changes the manifest of an engine, and takes its folders as its parts and files.
+/// Changes the manifest of an engine, with its folders as its parts and files.
 fn with_manifest(engine: &Path, change: impl FnOnce(&mut Value)) {
     let path = engine.join("manifest.json");
     let mut manifest: Value = serde_json::from_slice(&bytes(&path)).unwrap();
@@ -508,7 +509,7 @@ fn with_manifest(engine: &Path, change: impl FnOnce(&mut Value)) {
     list_again(engine);
 }
 
-/// Without the roles of parts, as older releases wrote it: the parts' names say what they are.
+/// A manifest without the roles of parts, as older releases wrote it: the parts' names determine them.
 fn without_roles(manifest: &mut Value) {
     assert!(manifest["diffusion"].as_object_mut().unwrap().remove("roles").is_some());
 }
@@ -527,7 +528,7 @@ fn parts_may_have_any_names() {
         let roles = manifest["diffusion"]["roles"].as_object_mut().unwrap();
         assert!(roles.remove("conditions").is_some());
     });
-    // The first encoder's new name stands behind that of the second one: their order is that of the roles.
+    // The first encoder's new name sorts after the second encoder's name: the order must follow the roles.
     let names =
         [("unet", "predictor"), ("vae_decoder", "pictures"), ("text_encoder", "words"), ("tokenizer", "pieces")];
     for (from, to) in names {
@@ -575,7 +576,7 @@ fn the_network_is_conditioned_on_the_outputs_that_the_manifest_states() {
         at(name)
     };
     let of = |output: &str| json!([{ "part": "text_encoder", "output": output }]);
-    // The last state is that after the last layer, normalised: one of another layer makes another picture.
+    // The last state is the state after the last layer, normalised; a state of another layer gives another picture.
     let same = conditioned("same", "encoder_hidden_states", of("last_hidden_state"));
     let other = conditioned("other", "encoder_hidden_states", of("hidden_states.1"));
     for (engine, output) in [(&engine("sd"), "sd.png"), (&same, "same.png"), (&other, "other.png")] {
@@ -613,7 +614,7 @@ fn a_network_that_takes_the_guidance_scale_has_no_negative_prompt() {
     };
     let (plain, talk) = made("plain.png", &[]);
     assert!(!talk.contains("negative prompt"), "{talk}");
-    // What diffusers' pipeline of such networks does where it is told nothing else: 4 steps.
+    // The default of diffusers' pipeline for such networks: 4 steps.
     assert_eq!(plain["seconds"]["evaluations"].as_array().unwrap().len(), 4, "{plain}");
     let (_, talk) = made("negative.png", &["--negative-prompt", "blur"]);
     assert!(talk.contains("the negative prompt has no effect"), "{talk}");
@@ -683,7 +684,7 @@ fn a_signal_stops_it_between_steps_with_nothing_half_made() {
     let work = tempfile::tempdir().unwrap();
     let output = work.path().join("out.png");
     let line = words(&[&"generate", &"--engine", &engine("sd"), &"--output", &output, &"--prompt", &"a fox"]);
-    // This would take minutes if it were not stopped.
+    // Without a signal, this would take minutes.
     let mut command = command("runtime", line.into_iter().chain(words(&[&"--steps", &"999", &"--count", &"8"])));
     command.env("RUST_LOG", "tileforge_runtime=debug").stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
@@ -706,7 +707,7 @@ fn whatever_kills_it_leaves_nothing_or_the_whole_picture() {
     let _ = generate(&engine, &expected, &options).success();
     let whole = started.elapsed();
     for run in 0..20_u32 {
-        // Fractions of the run by the golden ratio: all different, and the same in every test.
+        // Fractions of the run by the golden ratio: all different, and the same in every run of the test.
         let moment = whole.mul_f64(f64::from(run) * 0.618_034 % 1.0);
         let line = words(&[&"generate", &"--engine", &engine, &"--output", &output]);
         let line = line.into_iter().chain(options.iter().map(OsString::from));

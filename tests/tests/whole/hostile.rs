@@ -1,4 +1,4 @@
-//! Hostile files, names and numbers: each is refused with a clear error, without a panic, without waiting and within
+//! Hostile files, names and numbers: each is refused with a clear error, without a panic, without waiting, and within
 //! bounded memory.
 
 use end_to_end::{command, copied_engine, demo_engine, names_in, new_key, repository, run, words};
@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Longest time that any of these commands may take. A build of the tests without optimisation is slow.
+/// The longest time that any of these commands may take. Unoptimised test builds are slow.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// The exit code, or the signal as a negative number, and what was said.
+/// The exit code, or the signal as a negative number, and the output.
 fn ended(mut child: Child) -> (i32, String) {
     use std::io::Read;
     use std::os::unix::process::ExitStatusExt;
@@ -41,7 +41,7 @@ fn started(command: &mut Command) -> Child {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
-/// Runs a program, which must fail in time with these words.
+/// Runs a program that must fail in time with these words.
 fn refused(program: &str, arguments: &[&dyn AsRef<OsStr>], code: i32, expected: &str) {
     let (found, talk) = ended(started(&mut command(program, words(arguments))));
     let shown: Vec<OsString> = words(arguments);
@@ -190,12 +190,12 @@ fn within(bytes: u64, program: &str, arguments: &[&dyn AsRef<OsStr>]) -> (i32, S
     ended(started(&mut limited))
 }
 
-/// What a program may use beside what ONNX Runtime and the system's libraries map.
+/// The memory that a program may use in addition to the mappings of ONNX Runtime and the system's libraries.
 const MEMORY: u64 = 1 << 30;
-/// What those map, with a thread for each processor.
+/// The size of those mappings, with a thread for each processor.
 const LIBRARIES: u64 = 1 << 30;
 
-/// Runs a program within its memory. It must fail cleanly with these words.
+/// Runs a program within its memory limit. It must fail cleanly with these words.
 fn bounded(program: &str, arguments: &[&dyn AsRef<OsStr>], expected: &str) {
     let (code, talk) = within(MEMORY + LIBRARIES, program, arguments);
     let shown = words(arguments);
@@ -218,7 +218,7 @@ fn field(number: u8, content: &[u8]) -> Vec<u8> {
 
 /// An ONNX model with this content of its graph.
 fn onnx(graph: &[u8]) -> Vec<u8> {
-    // The version of the format, and of the operators.
+    // The versions of the format and of the operators.
     [&[8, 8][..], &field(8, &[16, 17]), &field(7, graph)].concat()
 }
 
@@ -279,7 +279,7 @@ fn hostile_graphs_are_refused_within_bounded_memory() {
     let loops = [port(11, "x", &["1"]), port(12, "y", &["1"]), node("Add", &["x", "y"], "y", &[])].concat();
     lint(loops, "it reads its own output `y`");
 
-    // Any name of a dimension is a name.
+    // Any text is a valid name of a dimension.
     for dim in ["n/0", "0*n", "n+99999999999999999999", "n/18446744073709551615"] {
         let content = [port(11, "x", &["1", dim]), node("Relu", &["x"], "y", &[]), port(12, "y", &["1", dim])].concat();
         fs::write(&graph, onnx(&content)).unwrap();
@@ -394,7 +394,7 @@ fn picture_bombs_are_refused_within_bounded_memory() {
         );
         assert!(!output.exists());
     };
-    // Dimensions without data, and with all of it.
+    // Dimensions without data, and dimensions with all data.
     let mut large = flat_jpeg(64, false);
     let header = large.windows(2).position(|pair| pair == [0xff, 0xc0]).unwrap();
     large[header + 5..header + 9].copy_from_slice(&[0x4e, 0x20, 0x4e, 0x20]);
@@ -414,7 +414,7 @@ fn picture_bombs_are_refused_within_bounded_memory() {
     ]
     .concat();
     refused("claims.webp", &webp);
-    // A colour profile that inflates to a gigabyte is left out: the picture itself is whole.
+    // A colour profile that inflates to a gigabyte is ignored: the picture itself is complete.
     let sparse = work.path().join("sparse.jpg");
     let mut file = fs::File::create(&sparse).unwrap();
     file.write_all(&[0xff, 0xd8, 0xff, 0xe0]).unwrap();
@@ -436,12 +436,13 @@ fn a_name_that_no_engine_can_have_is_refused_first() {
     assert!(begun.elapsed() < Duration::from_secs(20) && names_in(work.path()).is_empty());
 }
 
-/// A file that is cut while a program has mapped it is named.
+/// If a file is truncated while a program has mapped it, the error names the file.
 #[test]
 fn a_checkpoint_that_is_cut_while_it_is_read_is_named() {
     let work = tempfile::tempdir().unwrap();
     let path = work.path().join("model.safetensors");
-    // The header is at the end of a large file's first part, and its reading takes a while: a long list of tensors.
+    // The header is at the end of a large file's first part, and reading it takes a while: it has a long list of
+    // tensors.
     let names: Vec<String> =
         (0..400_000).map(|at| format!("\"t{at}\":{{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}}")).collect();
     let header = format!("{{{}}}", names.join(","));

@@ -1,4 +1,4 @@
-//! Pictures through the tiles of an engine give the pixels of the whole picture.
+//! Tiled pictures give the same pixels as the whole picture in one run.
 
 use end_to_end::{Graph, demo_engine, engine_of, names_in, repository, run, words};
 use image::{DynamicImage, ImageBuffer, Luma, Rgb, Rgba};
@@ -117,7 +117,7 @@ fn images_below_one_tile_equal_the_whole_image_away_from_the_padding() {
     }
 }
 
-/// Mirrored at the last pixel, which is not repeated, as often as needed.
+/// The position after mirroring at the last pixel, which is not repeated, as often as needed.
 fn reflect(position: usize, length: usize) -> usize {
     if length == 1 {
         return 0;
@@ -165,7 +165,7 @@ fn grey_stays_grey() {
 #[test]
 fn alpha_is_kept() {
     let (image, tensor) = photo(150, 120);
-    // A slope: bicubic interpolation continues it.
+    // A gradient: bicubic interpolation continues it.
     let with_alpha = ImageBuffer::from_fn(150, 120, |x, y| {
         let Rgb([r, g, b]) = *image.get_pixel(x, y);
         Rgba([r, g, b, (400 * x) as u16])
@@ -253,7 +253,7 @@ fn tiff_holds_what_png_holds_and_floats() {
     let (expected, _) = upscaled(&image.clone().into(), &["--overlap", "52"]);
     assert!(samples == expected.into_rgb16().iter().flat_map(|sample| sample.to_be_bytes()).collect::<Vec<_>>());
 
-    // Values outside of the model's range are clamped.
+    // Values outside the model's range are clamped.
     let floats: Vec<f32> = image.as_raw().iter().map(|&sample| f32::from(sample) / 65535.0).collect();
     let brighter: Vec<u8> =
         floats.iter().flat_map(|value| (if *value > 0.6 { value + 3.0 } else { *value }).to_ne_bytes()).collect();
@@ -318,9 +318,9 @@ fn the_report_says_what_ran() {
 fn png_compression_changes_the_size_of_a_file_and_no_pixel() {
     let work = tempfile::tempdir().unwrap();
     let input = work.path().join("in.png");
-    // Of 8 bits: the noise in the lower half of 16 bits is compressed by nothing.
+    // The input has 8 bits: noise in the lower half of 16 bits cannot be compressed.
     DynamicImage::from(photo(120, 100).0).to_rgb8().save(&input).unwrap();
-    // The second byte of a zlib stream tells its level: the first data of a PNG begin with it.
+    // The second byte of a zlib stream states the level: the first data of a PNG begins with it.
     let written = ["fast", "default", "best"].map(|how| {
         let output = work.path().join(format!("{how}.png"));
         infer(demo_engine(), &input, &output, &["--png-compression", how]);

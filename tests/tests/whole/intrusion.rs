@@ -1,5 +1,5 @@
-//! Files that others made: names that lead elsewhere, engines that change while they are opened, libraries and profiles
-//! that others have put in the way, and text that a terminal would obey.
+//! Files of other people: names that lead elsewhere, engines that change while they are opened, libraries and profiles
+//! that other users have placed in the search path, and text that contains terminal commands.
 
 use end_to_end::{
     Outcome, command, copied_engine, demo_engine, engine_of, environment, names_in, new_key, repository, run, words,
@@ -125,8 +125,8 @@ fn two_engines_that_are_exchanged_are_never_mixed() {
     });
 }
 
-/// Makes the graphs of an engine take their weights from `location`, which has the length of `model.weights`, and fixes
-/// the manifest's digests.
+/// Changes the weight location in an engine's graphs to `location`, which has the length of `model.weights`, and
+/// corrects the manifest's digests.
 fn take_weights_from(engine: &Path, location: &str) {
     assert_eq!(location.len(), "model.weights".len());
     change(&engine.join("manifest.json"), |manifest| {
@@ -150,7 +150,7 @@ fn graphs_use_only_weights_that_the_manifest_lists() {
         let work = tempfile::tempdir().unwrap();
         let engine = copied_engine(work.path());
         take_weights_from(&engine, location);
-        // Wherever the graph's location could lead.
+        // The possible targets of the graph's location.
         let elsewhere = work.path().join("elsewhere");
         fs::create_dir(&elsewhere).unwrap();
         for folder in [&engine, &elsewhere] {
@@ -186,7 +186,7 @@ fn a_file_that_the_manifest_does_not_list_is_refused() {
     let _ = run("runtime", words(&[&"verify", &"--engine", &engine])).failure(1, &expected);
 }
 
-/// A copy of a program in `work/deep/bin`, which finds nothing above it.
+/// A copy of a program in `work/deep/bin`, with none of our files in the folders above it.
 fn program_in(work: &Path, program: &str) -> PathBuf {
     let bin = work.join("deep/bin");
     fs::create_dir_all(&bin).unwrap();
@@ -200,12 +200,12 @@ fn a_library_is_loaded_only_from_where_nobody_else_can_put_one() {
     let program = program_in(work.path(), "runtime");
     let doctor =
         || Outcome::of(Command::new(&program).arg("doctor").env_remove("ORT_DYLIB_PATH").current_dir(work.path()));
-    // Whoever can write in a folder above the program could have this executed.
+    // A user who can write in a folder above the program could plant a library there.
     let planted = work.path().join(".onnxruntime/lib");
     fs::create_dir_all(&planted).unwrap();
     fs::write(planted.join("libonnxruntime.so"), "not a library").unwrap();
     let _ = doctor().success();
-    // Beside the program, it is taken if nobody else can write it.
+    // A library beside the program is loaded only if no other user can write it.
     let beside = program.with_file_name("libonnxruntime.so");
     fs::write(&beside, "not a library").unwrap();
     allow(&beside, 0o666);
@@ -247,7 +247,7 @@ fn external_data_stays_in_the_folder_of_its_graph() {
         let _ = outcome.failure(1, &["g.weights is a link to", "outside"]);
     }
     assert_eq!(names_in(work.path()), ["graph", "outside"]);
-    // A cache of downloads has links to a folder with all files of the graph.
+    // A download cache has links to a folder with all files of the graph.
     let links = work.path().join("links");
     fs::create_dir(&links).unwrap();
     fs::remove_file(folder.join("g.weights")).unwrap();
@@ -289,7 +289,7 @@ fn keys_belong_to_their_owner_and_openssl_reads_them() {
     let [private, public] = new_key(work.path(), "ours");
     let sign = || run("engine-builder", words(&[&"sign", &engine, &"--key", &private]));
     let verify = || run("engine-builder", words(&[&"verify", &engine, &"--require-signature", &public]));
-    // PKCS#8 version 1 without the public half: 48 bytes of DER, whose beginning is always the same (RFC 8410).
+    // PKCS#8 version 1 without the public key: 48 bytes of DER, whose beginning is always the same (RFC 8410).
     let text = fs::read_to_string(&private).unwrap();
     let body = text.lines().nth(1).unwrap();
     assert!(body.len() == 64 && body.starts_with("MC4CAQAwBQYDK2VwBCIEI"), "{text}");

@@ -1,5 +1,5 @@
-//! All end-to-end tests are one program: it is linked once, and runs as many tests at a time as the machine has
-//! processors. `cargo test --release -p end-to-end infer::` runs those of one file.
+//! All end-to-end tests are one program: it is linked once, and runs as many tests at the same time as the machine has
+//! processors. `cargo test --release -p end-to-end infer::` runs the tests of one file.
 #![allow(clippy::unwrap_used, clippy::panic)] // a test's way to fail
 
 mod advice;

@@ -1,4 +1,4 @@
-//! Many pictures in one run: batches and streams change nothing, and a failure affects no other picture.
+//! Many pictures in one run: batches and streams change nothing, and a failed picture does not affect the others.
 
 use end_to_end::{
     Outcome, THREADS, build_engine, command, copy_of, engine_of, names_in, repository, run, run_with_cache_in, words,
@@ -73,7 +73,7 @@ fn batches_streams_threads_and_folders_change_no_byte() {
         }
     }
     assert_eq!(differing, [""; 0]);
-    // A batch that the engine lacks is not silently another one.
+    // If the engine lacks the requested batch, no other batch is used silently.
     let _ = infer(batched(), &input, &work.path().join("none"), &["--batch", "3"])
         .failure(1, &["the engine has no graph for 3 images in one run, only for 1, 4", "--batch"]);
     for (name, _) in &pictures {
@@ -83,7 +83,7 @@ fn batches_streams_threads_and_folders_change_no_byte() {
     }
 }
 
-/// A folder of many pictures, small and all different.
+/// A folder of many small, different pictures.
 fn folder_of(work: &Path, count: u32) -> PathBuf {
     let input = work.join("in");
     fs::create_dir(&input).unwrap();
@@ -110,7 +110,7 @@ fn a_damaged_picture_leaves_the_others_alone() {
     let _ = infer(batched(), &input, &first, &["--fail-fast"]).failure(1, &["07.png", "were not finished"]);
     assert!(names_in(&first).iter().all(|name| name.as_str() < "13.png"), "{:?}", names_in(&first));
 
-    // Finished outputs are left as they are; others and missing ones are made.
+    // Finished outputs stay unchanged; wrong and missing outputs are made.
     let right = fs::read(output.join("00.png")).unwrap();
     let finished = fs::metadata(output.join("01.png")).unwrap().modified().unwrap();
     fs::write(output.join("00.png"), "mine").unwrap();
@@ -135,7 +135,7 @@ fn whatever_kills_it_leaves_whole_pictures_and_resume_completes() {
     let _ = infer(batched(), &input, &expected, &[]).success();
     let (whole, expected) = (started.elapsed(), contents(&expected));
     let output = work.path().join("out");
-    // Fractions of the run by the golden ratio: all different, and the same in every test.
+    // Fractions of the run by the golden ratio: all different, and the same in every run of the test.
     for run in 0..50_u32 {
         let moment = whole.mul_f64(f64::from(run) * 0.618_034 % 1.0);
         let arguments =
@@ -176,7 +176,7 @@ fn shards_of_several_machines_make_each_picture_once() {
         let report = infer(batched(), &input, &output, &shard).success().json();
         let made = report["files"].as_array().unwrap().iter().map(|file| file["output"].as_str().unwrap().to_owned());
         all.extend(made);
-        // Where the folder is changes nothing, and what is made is left out.
+        // The place of the folder changes nothing, and finished pictures are skipped.
         let again = infer(batched(), &input, &output, &shard).success().json();
         assert_eq!(again["files"], json!([]));
         assert_eq!(again["skipped"], report["files"].as_array().unwrap().len());
@@ -202,7 +202,7 @@ fn shards_of_several_machines_make_each_picture_once() {
 fn a_signal_stops_it_with_nothing_half_made() {
     let work = tempfile::tempdir().unwrap();
     let (input, output) = (work.path().join("large.png"), work.path().join("out.png"));
-    // This would take hours if it were not stopped.
+    // Without a signal, this would take hours.
     image::RgbImage::from_fn(6000, 6000, |x, y| image::Rgb([x as u8, y as u8, (x ^ y) as u8])).save(&input).unwrap();
     let arguments = words(&[&"infer", &"--engine", &batched(), &"--input", &input, &"--output", &output]);
     let mut command = command("runtime", arguments);
@@ -231,12 +231,12 @@ fn whoever_stops_listening_stops_nothing() {
     drop(child.stdout.take());
     assert_eq!(child.wait().unwrap().code(), Some(1));
     assert_eq!(contents(&output).len(), 6);
-    // One picture is left to do, of several that were asked for.
+    // Of several requested pictures, one is left to do.
     let _ = infer(batched(), &input, &output, &["--resume"])
         .failure(1, &["damaged.png", "1 of 7 pictures failed; see above"]);
 }
 
-/// Nodes that do not change the output, but fail.
+/// Adds nodes that do not change the output, but fail.
 struct Sabotage<'m> {
     model: &'m mut Model,
     number: usize,
@@ -265,7 +265,7 @@ impl Sabotage<'_> {
         name
     }
 
-    /// One value of the input, which is known only at run time.
+    /// The least value of the input, which is known only at run time.
     fn least(&mut self) -> String {
         let input = self.model.inputs[0].name.clone();
         self.node("ReduceMin", &[&input], &[("keepdims", Attribute::from(0))])
@@ -305,7 +305,7 @@ fn sabotaged_copy(original: &Path, folder: &Path, name: &str, change: impl Fn(&m
 #[test]
 fn a_run_that_fails_takes_the_pictures_of_its_batch_and_no_others() {
     let work = tempfile::tempdir().unwrap();
-    // A row that the table does not have, for a tile whose darkest value is at least one half.
+    // A row that the table lacks, for a tile whose darkest value is at least one half.
     let engine = sabotaged(work.path(), 4, |model| {
         let mut sabotage = Sabotage { model, number: 0 };
         let (least, two, table) = (sabotage.least(), sabotage.number(2.0), sabotage.number(1.0));
@@ -320,7 +320,7 @@ fn a_run_that_fails_takes_the_pictures_of_its_batch_and_no_others() {
     let mut white = photo(0, 0, 300, 200).into_rgb8();
     image::imageops::replace(&mut white, &image::RgbImage::from_pixel(300, 100, image::Rgb([255; 3])), 0, 100);
     white.save(input.join("b.png")).unwrap();
-    // Enough tiles that the last of them share no batch with those of the second.
+    // Enough tiles that the last tiles share no batch with the second picture's tiles.
     photo(0, 0, 150, 100).save(input.join("c.png")).unwrap();
     photo(20, 0, 150, 100).save(input.join("d.png")).unwrap();
     for streams in ["1", "2"] {
@@ -334,7 +334,7 @@ fn a_run_that_fails_takes_the_pictures_of_its_batch_and_no_others() {
     }
 }
 
-/// Asks for far more memory than there is. This is known only at run time.
+/// Needs far more memory than is available. This is known only at run time.
 fn greedy(model: &mut Model) {
     let mut sabotage = Sabotage { model, number: 0 };
     let (least, tiny, huge, one) =
@@ -390,7 +390,7 @@ fn tiles_that_memory_does_not_hold_run_in_smaller_ones() {
         }
     }
 
-    // Otherwise it says so.
+    // With less overlap, the report states that the result is not exact.
     let one_tile = work.path().join("one-tile.png");
     photo(0, 0, 192, 192).save(&one_tile).unwrap();
     let output = work.path().join("approximated.png");
@@ -399,13 +399,13 @@ fn tiles_that_memory_does_not_hold_run_in_smaller_ones() {
     let exact = infer(&original, &one_tile, &output, &["--json", "--overlap", "8"]).success();
     assert_eq!(told(&exact.json()), [(192, true)]);
 
-    // A tile that was asked for is kept.
+    // A tile that the user set is kept.
     let asked = work.path().join("asked.png");
     let _ = infer(&engine, &one_tile, &asked, &["--tile", "192x192"]).failure(1, &["allocate memory"]);
     assert!(!asked.exists());
 }
 
-/// Asks for far more memory than there is where a tile has nearly as many values as 3·128².
+/// Needs far more memory than is available if a tile has nearly as many values as 3·128².
 fn greedy_for_large_tiles(model: &mut Model) {
     let input = model.inputs[0].name.clone();
     let mut sabotage = Sabotage { model, number: 0 };
@@ -470,7 +470,7 @@ fn memory_that_does_not_suffice_makes_batches_and_streams_smaller() {
     assert_eq!(ran.json()["used"], json!({ "streams": 2, "batch": 1 }));
     assert!(contents(&output) == contents(&expected));
 
-    // Nothing helps if a single picture needs too much.
+    // If a single picture needs too much memory, the run fails.
     fs::remove_dir_all(&engine).unwrap();
     let engine = sabotaged(work.path(), 1, greedy);
     let none = work.path().join("none");
@@ -494,7 +494,7 @@ fn figures_are_saved_compared_and_swept() {
         first["latency"]["p50_ms"].as_f64().unwrap() > 0.0 && first["tiles_per_second"].as_f64().unwrap() > 0.0,
         "{first}"
     );
-    // Time is not tested: one threshold accepts any speed, the other none.
+    // Time is not tested: one threshold accepts any speed, the other accepts none.
     let _ = bench(&[&"--compare", &base, &"--threshold", &"0"]).success();
     let _ = bench(&[&"--compare", &base, &"--threshold", &"100"]).failure(4, &["expected a speed of at least"]);
     assert_eq!((first["passes"].as_array().unwrap().len(), &first["provider"]), (3, &json!("cpu")));
@@ -528,7 +528,7 @@ fn figures_are_saved_compared_and_swept() {
     assert_eq!(names_in(&report), ["sweep.json", "sweep.md", "sweep.svg"]);
     assert!(fs::read_to_string(report.join("sweep.svg")).unwrap().starts_with("<svg"));
 
-    // Measurements of other places stay. Those of this place are replaced.
+    // Measurements of other places stay. Measurements of this place are replaced.
     let folder = work.path().join("cache/tileforge/throughput");
     let kept = folder.join(&names_in(&folder)[0]);
     let measured =

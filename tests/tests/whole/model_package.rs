@@ -45,7 +45,7 @@ fn onnx_runtime_opens_a_package_and_computes_what_the_engine_does() {
 
     let values: Vec<f32> = (0..3 * 24 * 24).map(|index| (index % 97) as f32 / 97.0).collect();
     let opened = open_and_run(&package, "model-1x3x24x24", ("image", &[1, 3, 24, 24], &values), "upscaled").unwrap();
-    // One CPU variant: that of the engine that was built for the CPU.
+    // One CPU variant, from the engine that was built for the CPU.
     let variants = [
         ("h100", "TensorrtExecutionProvider"),
         ("h100-cuda", "CUDAExecutionProvider"),
@@ -71,7 +71,8 @@ fn files_are_stored_once_and_a_package_repeats() {
     let _ = pack(&[&engine], &one).success();
     let _ = pack(&[&engine], &other).success();
     assert!(fs::read(one.join("manifest.json")).unwrap() == fs::read(other.join("manifest.json")).unwrap());
-    // Second names of the engine's files. Neither self-test nor manifest of the engine: ONNX Runtime knows neither.
+    // Hard links to the engine's files. The engine's self-test and manifest are left out: ONNX Runtime does not use
+    // them.
     let names = ["model-1x3x24x24.onnx", "model-1x3x96x96.onnx", "model.weights"];
     assert_eq!(names_in(&one.join("small-tiles")), names);
     for name in names {
@@ -149,7 +150,7 @@ fn what_makes_no_package_is_refused_and_leaves_nothing() {
     assert_eq!(names_in(work.path()), before);
 }
 
-/// An engine for two kinds of RTX GPUs: each plan goes with the bytes that say what can run it.
+/// An engine for two kinds of RTX GPUs: each plan is listed with the bytes that state which GPUs can run it.
 #[cfg(feature = "rtx")]
 #[test]
 fn plans_carry_what_their_provider_asks_for() {

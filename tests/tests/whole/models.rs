@@ -15,7 +15,7 @@ use tileforge_exporter::arch::{Entry, registry};
 use tileforge_exporter::synthesise;
 use tileforge_graph::DataType;
 
-/// What a server got.
+/// A request that a server received.
 #[derive(Debug, Clone, PartialEq)]
 struct Request {
     path: String,
@@ -33,13 +33,13 @@ struct Server {
 struct State {
     files: BTreeMap<String, Vec<u8>>,
     redirects: BTreeMap<String, String>,
-    /// Bytes after which the next answers are cut, one number for each.
+    /// The number of bytes after which each of the next answers is cut.
     cuts: Vec<usize>,
-    /// Whether an answer that is cut stays open instead of ending.
+    /// Whether a cut answer stays open instead of ending.
     stalls: bool,
-    /// The status of every answer, instead of the right one.
+    /// The status of every answer, instead of the correct one.
     status: Option<&'static str>,
-    /// The token that the server asks for.
+    /// The token that the server requires.
     token: Option<String>,
     requests: Vec<Request>,
 }
@@ -53,7 +53,7 @@ impl Server {
         let shared = state.clone();
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                // A client that goes away ends its own answer alone.
+                // A client that disconnects ends only its own answer.
                 let _ = answer(stream, &shared);
             }
         });
@@ -116,13 +116,13 @@ fn answer(stream: TcpStream, state: &Mutex<State>) -> std::io::Result<()> {
     let stalls = state.stalls && sent < body.len();
     drop(state);
     if stalls {
-        // Until the client goes away.
+        // Waits until the client disconnects.
         stream.read_exact(&mut [0])?;
     }
     Ok(())
 }
 
-/// `engine-builder` without anything of the user's environment that it reads.
+/// `engine-builder` without the user's environment variables that it reads.
 fn builder(arguments: &[&dyn AsRef<std::ffi::OsStr>], work: &Path) -> Command {
     let mut command = command("engine-builder", words(arguments));
     for name in ["HF_TOKEN", "HF_HOME", "HF_HUB_CACHE", "HF_HUB_OFFLINE", "http_proxy", "HTTP_PROXY", "all_proxy"] {
@@ -135,7 +135,7 @@ fn builder(arguments: &[&dyn AsRef<std::ffi::OsStr>], work: &Path) -> Command {
     command
 }
 
-/// A model file in `work/models` for a checkpoint of this tree, which a server has.
+/// A model file in `work/models` for a checkpoint of this tree, which a server provides.
 fn model(work: &Path, name: &str, source: &str, sha256: Option<&str>) -> PathBuf {
     let digest = sha256.map_or("{}".into(), |sha256| format!("{{ sha256: {sha256} }}"));
     let text = format!(
@@ -168,7 +168,7 @@ fn weights_are_fetched_checked_and_built() {
     let build = || {
         builder(&[&"build", &path, &"--profile", &profile, &"-o", &engine, &"--calibration-tiles", &"4"], work.path())
     };
-    // Missing weights say where they come from.
+    // The error about missing weights names their source.
     let missing = Outcome::of(&mut build()).failure(1, &["compact: model.pth is not on this machine"]);
     for word in [
         "the hub's repository someone/compact",
@@ -189,7 +189,7 @@ fn weights_are_fetched_checked_and_built() {
     assert_eq!(fs::read(work.path().join("weights/compact/model.pth")).unwrap(), bytes);
     assert_eq!(names_in(&work.path().join("weights/compact")), ["model.pth"]);
     assert_eq!(server.requests().len(), 1);
-    // Once more: nothing is downloaded, offline or not.
+    // Again: nothing is downloaded, offline or not.
     let _ = fetch(&[("HF_HUB_OFFLINE", "1")]).success();
     assert!(server.requests().is_empty());
     let _ = Outcome::of(&mut build()).success();
@@ -210,14 +210,14 @@ fn a_download_that_is_cut_goes_on_where_it_stopped() {
     let path = model(work.path(), "compact", HUB, Some(&digest));
     let fetch = || Outcome::of(builder(&[&"fetch", &path], work.path()).env("HF_ENDPOINT", &server.address));
     let ranges = |requests: Vec<Request>| requests.into_iter().map(|request| request.range).collect::<Vec<_>>();
-    // Cut twice in one run: it goes on by itself.
+    // Two interruptions in one run: the program resumes by itself.
     server.state.lock().unwrap().cuts = vec![10_000, 20_000];
     let _ = fetch().success();
     assert_eq!(ranges(server.requests()), [None, Some("bytes=10000-".into()), Some("bytes=30000-".into())]);
     let weights = work.path().join("weights/compact");
     assert_eq!(fs::read(weights.join("model.pth")).unwrap(), bytes);
     assert_eq!(names_in(&weights), ["model.pth"]);
-    // Cut until it gives up: what came stays, and the next run goes on from there.
+    // Interrupted until it gives up: the received part stays, and the next run resumes it.
     fs::remove_file(weights.join("model.pth")).unwrap();
     server.state.lock().unwrap().cuts = vec![40_000, 0];
     let _ = fetch().failure(1, &["the download was cut", "model.pth.part", "goes on from there"]);
@@ -226,14 +226,14 @@ fn a_download_that_is_cut_goes_on_where_it_stopped() {
     let _ = fetch().success();
     assert_eq!(ranges(server.requests()), [Some("bytes=40000-".into())]);
     assert_eq!(fs::read(weights.join("model.pth")).unwrap(), bytes);
-    // A file that changed in between is downloaded from its beginning.
+    // If the file changed in between, it is downloaded from its beginning.
     fs::remove_file(weights.join("model.pth")).unwrap();
     server.state.lock().unwrap().cuts = vec![40_000, 0];
     let _ = fetch().failure(1, &["the download was cut"]);
     fs::write(weights.join("model.pth.part/content.version"), "\n\"another\"").unwrap();
     let _ = fetch().success();
     assert_eq!(fs::read(weights.join("model.pth")).unwrap(), bytes);
-    // A part that is complete already needs no byte.
+    // A part that is already complete needs no more bytes.
     fs::create_dir(weights.join("model.pth.part")).unwrap();
     fs::rename(weights.join("model.pth"), weights.join("model.pth.part/content")).unwrap();
     let _ = fetch().success();
@@ -263,7 +263,7 @@ fn a_server_that_stops_sending_is_asked_again() {
     }
 }
 
-/// Without a tag and without a digest nothing would tell that the rest is of another file.
+/// Without an ETag and a digest, the rest could be from another file without notice.
 #[test]
 fn a_part_of_an_unknown_file_is_downloaded_anew() {
     let work = tempfile::tempdir().unwrap();
@@ -289,7 +289,7 @@ fn a_wrong_digest_is_refused_and_an_unpublished_one_is_recorded() {
     let _ = fetch(&wrong)
         .failure(1, &["expected the SHA-256 0000", "another file than the published one, and was removed"]);
     assert!(names_in(&work.path().join("weights/wrong")).is_empty());
-    // The address of a folder, and no digest.
+    // The source is the address of a folder, and there is no digest.
     let folder = format!("{{ folder: {}/releases }}", server.address);
     let path = model(work.path(), "recorded", &folder, None);
     let _ = fetch(&path).success();
@@ -324,29 +324,29 @@ fn servers_that_refuse_are_explained() {
     let _ = fetch(&[]).failure(1, &["the server refused the download (401)", "set HF_TOKEN"]);
     let refused = fetch(&[("HF_TOKEN", "wrong")]).failure(1, &["(401)", "the account of HF_TOKEN"]);
     assert!(!refused.stderr.contains("wrong"), "{}", refused.stderr);
-    // As the hub does: the file is elsewhere, where the token must not go.
+    // As on the hub: the file is on another server, which must not get the token.
     server.state.lock().unwrap().redirects.insert(FILE.into(), format!("{}/blob", cdn.address));
     server.requests();
     let _ = fetch(&[("HF_TOKEN", "secret")]).success();
     assert_eq!(server.requests()[0].token.as_deref(), Some("Bearer secret"));
     assert_eq!(cdn.requests(), [Request { path: "/blob".into(), range: None, token: None }]);
-    // A server that answers as if a part were asked for.
+    // A server that answers as if the request were for a part of the file.
     fs::remove_dir_all(work.path().join("weights")).unwrap();
     *cdn.state.lock().unwrap() = State { status: Some("416 Range Not Satisfiable"), ..State::default() };
     let _ = fetch(&[("HF_TOKEN", "secret")]).failure(1, &["found the answer 416"]);
-    // A system without certificates can trust no server.
+    // A system without certificates cannot trust any server.
     let secure = model(work.path(), "secure", "{ folder: https://127.0.0.1:9/releases }", None);
     let mut command = builder(&[&"fetch", &secure], work.path());
     let outcome = Outcome::of(command.env("SSL_CERT_FILE", "/dev/null").env_remove("SSL_CERT_DIR"));
     let _ = outcome.failure(1, &["no certificates of authorities", "`ca-certificates`"]);
-    // Nobody listens.
+    // No server listens on this port.
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let _ = fetch(&[("HF_ENDPOINT", &format!("http://{closed}"))]).failure(1, &["cannot be downloaded", "refused"]);
     assert!(names_in(&work.path().join("weights/compact")).is_empty());
-    // Weights that come with their model file.
+    // Weights in the folder of their model file.
     let beside = Outcome::of(&mut builder(&[&"fetch", &"compact-x4"], work.path())).success();
     assert!(beside.stdout.trim().ends_with("models/compact-x4.safetensors"), "{}", beside.stdout);
-    // A page for people.
+    // The source is a web page.
     let by_hand = model(work.path(), "by-hand", "{ page: https://example.org/zoo }", None);
     let outcome = Outcome::of(&mut builder(&[&"fetch", &by_hand], work.path()));
     let _ = outcome.failure(1, &["no program can download model.pth; get it from https://example.org/zoo"]);
@@ -384,7 +384,7 @@ fn weights_are_found_in_every_place_that_people_keep_them() {
     let mut command = builder(&[&"models", &path, &"--available", &"--names"], work.path());
     let found = Outcome::of(command.env("HF_HUB_CACHE", work.path().join("hub"))).success();
     assert_eq!(found.stdout.trim(), "compact");
-    // That cache is only read: the digest of the first use goes to the folder of downloads.
+    // That cache is only read: the digest of the first use is recorded in the folder of downloads.
     let profile = repository("tests/profiles/small-tiles.yaml");
     let engine = work.path().join("engine");
     let mut command = builder(&[&"build", &path, &"--profile", &profile, &"-o", &engine], work.path());
@@ -395,7 +395,7 @@ fn weights_are_found_in_every_place_that_people_keep_them() {
     assert!(listed.lines().any(|line| line.starts_with("compact-x4 ") && line.contains(" here ")), "{listed}");
 }
 
-/// The preset of an architecture that is small and has the parts of a model's graph.
+/// The small preset of an architecture that has the parts of a model's graph.
 fn reduced(model: &str, graph: &str) -> &'static str {
     match (model, graph) {
         ("sdxl-base", "unet") => "tiny-xl",
@@ -406,7 +406,7 @@ fn reduced(model: &str, graph: &str) -> &'static str {
     }
 }
 
-/// Sizes that take no time.
+/// Sizes that run quickly.
 fn sizes(task: &str, frames: Option<&Value>) -> Value {
     let tile = match task {
         "upscale" | "realtime" => "32x48",
@@ -428,7 +428,7 @@ fn make_engines_builds_every_model() {
     for mut model in described.as_array().unwrap().clone() {
         let name = model["name"].as_str().unwrap().to_owned();
         fs::create_dir_all(weights.join(&name)).unwrap();
-        // The same model with weights of reduced size, one file for each graph. JSON is YAML.
+        // The same model with reduced weights, one file for each graph. JSON is YAML.
         let mut files = serde_json::Map::new();
         for (graph, facts) in model["graphs"].as_object_mut().unwrap() {
             let (architecture, task) = (facts["architecture"].clone(), facts["task"].as_str().unwrap().to_owned());
@@ -444,7 +444,7 @@ fn make_engines_builds_every_model() {
             graphs += 1;
         }
         if model.get("restoration").is_some() {
-            // As many numbers for each token as the small transformers take.
+            // Each token has as many numbers as the small transformers take.
             let states: Vec<u8> = (0..50_u8).flat_map(|at| (f32::from(at) / 25.0 - 1.0).to_le_bytes()).collect();
             let view = TensorView::new(Dtype::F32, vec![5, 10], &states).unwrap();
             safetensors::serialize_to_file([("text", view)], None, &weights.join(&name).join("text")).unwrap();
@@ -480,7 +480,7 @@ fn make_engines_builds_every_model() {
         let shown = run("runtime", words(&[&"verify", &"--engine", &engine, &"--json"])).success().json();
         assert_eq!(shown["passed"], true, "{}: {shown}", engine.display());
     }
-    // A second run has nothing to do, and a name that nobody knows ends it.
+    // A second run has nothing to do, and an unknown name ends it.
     assert!(!make(&names.join(" ")).success().stdout.contains("engine-builder build"));
     let _ = make("compact-x5").failure(2, &["compact-x5.yaml: no such model; known are animesharp-v4-x2"]);
 }

@@ -1,4 +1,4 @@
-//! What a newcomer types: models and engines by name, and nothing that the programs can find out themselves.
+//! The commands of a new user: models and engines by name, without options that the programs can find themselves.
 
 use end_to_end::{Outcome, command, demo_engine, names_in, new_key, repository, run, words};
 use std::ffi::OsStr;
@@ -11,7 +11,7 @@ fn run_in(work: &Path, program: &str, arguments: &[&dyn AsRef<OsStr>]) -> Outcom
     Outcome::of(command(program, words(arguments)).current_dir(work).env("XDG_DATA_HOME", work.join("data")))
 }
 
-/// A folder with engines of these names below it: links to the demo engine.
+/// A folder that contains engines with these names: links to the demo engine.
 fn engines(names: &[&str]) -> TempDir {
     let work = tempfile::tempdir().unwrap();
     for name in names {
@@ -68,14 +68,14 @@ fn of_several_profiles_the_one_for_this_machine_is_taken() {
     assert!(inspected.stdout.contains("target           cpu"), "{}", inspected.stdout);
     let t4 = run_in(work.path(), "runtime", &[&"inspect", &"--engine", &"t4/x4"]).success();
     assert!(t4.stdout.contains("target           t4"), "{}", t4.stdout);
-    // What is done to one engine does not guess which.
+    // A command that changes one engine does not guess which.
     let key = new_key(work.path(), "release")[0].clone();
     let _ = run_in(work.path(), "engine-builder", &[&"sign", &"x4", &"--key", &key])
         .failure(2, &["several engines have this name: engines/cpu/x4, engines/t4/x4; give one of these"]);
     let package =
         run_in(work.path(), "engine-builder", &[&"pack", &"--format", &"model-package", &"x4", &"-o", &"all"]);
     assert!(package.success().stdout.contains("all"));
-    // Only engines with the signature count, and where there is none, the refusal says so.
+    // Only engines with the signature count; if there is none, the refusal states it.
     let _ = run_in(work.path(), "engine-builder", &[&"sign", &"t4/x4", &"--key", &key]).success();
     let signed = |engine: &str| {
         let public = work.path().join("release.pub");
@@ -101,7 +101,7 @@ fn a_path_wins_and_a_name_that_is_not_here_says_what_to_do() {
     for path in ["./near", "../near", "/near", "near/"] {
         let _ = inspect(path).failure(1, &["no such folder"]);
     }
-    // A file of the name is a path, and wins.
+    // A file with this name is a path, and takes precedence.
     fs::write(work.path().join("near"), "text").unwrap();
     let _ = inspect("near").failure(1, &["near: "]);
     fs::write(work.path().join("compact-x4"), "text").unwrap();
@@ -149,7 +149,7 @@ fn help_says_what_a_program_has() {
             assert!(found.iter().any(|found| found == heading), "{arguments:?}: {heading} in {found:?}");
         }
     }
-    // One option has one meaning.
+    // The same option has the same description everywhere.
     let words = "Refuse the engine unless it was signed with this key, before anything else of it is read";
     for (program, command) in [
         ("runtime", "infer"),

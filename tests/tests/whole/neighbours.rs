@@ -1,5 +1,5 @@
-//! A neighbour on the same machine, who can write in the folder that a program writes in, such as `/tmp`, and knows
-//! which names it will use. These tests need a user who may give files away.
+//! Another user on the same machine, who can write in the folder that a program writes in, such as `/tmp`, and knows
+//! the names that it will use. These tests need a user who may change the owner of files.
 
 use end_to_end::{
     Answer, LocalRegistry, Outcome, ScriptedServer, command, copy_folder, demo_engine, names_in, run, words,
@@ -9,7 +9,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The number of the neighbour.
+/// The user ID of the other user.
 const NEIGHBOUR: u32 = 12_345;
 
 fn give_away(path: &Path) {
@@ -21,17 +21,17 @@ fn pipe(path: &Path) {
     assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
 }
 
-/// A folder as `/tmp` is.
+/// A folder with the permissions of `/tmp`.
 fn shared() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o1777)).unwrap();
     folder
 }
 
-/// A trap: the words of its refusal, and what lays it.
+/// A trap: the words of the refusal, and a function that sets it.
 type Trap = (&'static str, Box<dyn Fn()>);
 
-/// What a neighbour can put where a program keeps what came: each with the words of the refusal.
+/// What another user can place where a program keeps a partial download, each with the words of the refusal.
 fn traps(part: &Path, victim: &Path) -> Vec<Trap> {
     let own = |path: &Path| path.to_owned();
     let (a, b, c, d, e) = (own(part), own(part), own(part), own(part), own(part));
@@ -59,7 +59,7 @@ fn traps(part: &Path, victim: &Path) -> Vec<Trap> {
     ]
 }
 
-/// Runs a download into each of the traps, and then without one.
+/// Runs a download with each of the traps, and then without one.
 fn fall_into(folder: &Path, part: &Path, run: &dyn Fn() -> Outcome) {
     let victim = tempfile::tempdir().unwrap();
     let precious = victim.path().join("precious");
@@ -94,7 +94,7 @@ fn a_pull_into_a_shared_folder_takes_nothing_of_a_neighbour() {
         let found = fs::symlink_metadata(output.join(&name)).unwrap();
         assert_eq!((found.uid(), found.nlink(), found.mode() & 0o022), (mine, 1, 0), "{name}");
     }
-    // A file that the neighbour owns, in a folder that is the user's own by now.
+    // A file that the other user owns, in a folder that now belongs to the user.
     fs::remove_dir_all(&output).unwrap();
     let weights = demo_engine().join("model.weights");
     let digest = tileforge_engine::digest::sha256_file(&weights).unwrap().sha256;
@@ -106,7 +106,7 @@ fn a_pull_into_a_shared_folder_takes_nothing_of_a_neighbour() {
     assert_eq!(fs::metadata(output.join("model.weights")).unwrap().uid(), mine);
 }
 
-/// The model file of a model whose one file a server has.
+/// The model file of a model with one file, which a server provides.
 fn model(work: &Path, port: u16) -> PathBuf {
     let path = work.join("small.yaml");
     let text = format!(
@@ -128,7 +128,7 @@ fn a_fetch_into_a_shared_folder_takes_nothing_of_a_neighbour() {
     let fetch = || Outcome::of(&mut command("engine-builder", words(&[&"fetch", &path, &"--into", &folder.path()])));
     fall_into(&here, &here.join("model.pth.part"), &fetch);
     assert_eq!(fs::read(here.join("model.pth")).unwrap(), b"weights");
-    // Nor does the record of the digest go through a link.
+    // The record of the digest does not follow a link either.
     let victim = work.path().join("victim");
     for name in ["model.pth", "model.pth.sha256"] {
         fs::remove_file(here.join(name)).unwrap();

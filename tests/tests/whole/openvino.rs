@@ -9,7 +9,7 @@ use std::process::Command;
 fn engine(work: &Path, precision: &str) -> PathBuf {
     let (engine, profile) = (work.join(precision), work.join("openvino.yaml"));
     let model = repository("models/compact-x4.yaml");
-    // No test depends on time: INT8 may be slower than FP32 on a machine that does something else.
+    // No test depends on time: INT8 may be slower than FP32 on a busy machine.
     let text = fs::read_to_string(repository("profiles/openvino.yaml")).unwrap();
     let untimed = text.replace("cosine: 0.999999", "cosine: 0.999999\n  speed: 0");
     assert_ne!(untimed, text);
@@ -40,7 +40,7 @@ fn engines_for_openvino_give_the_pixels_of_onnx_runtime() {
     let work = tempfile::tempdir().unwrap();
     let (_, expected) = enlarged(demo_engine(), work.path(), "onnxruntime", &["--provider", "cpu"]);
     let computes_bf16 = environment().library().computes_bf16().unwrap();
-    // An engine that was built for ONNX Runtime's kernels, where OpenVINO is asked for.
+    // An engine for ONNX Runtime's kernels, run with OpenVINO on request.
     let asked = ["--provider", "openvino", "--strict"];
     let mut tried = vec![(demo_engine().to_owned(), &asked[..], 80.0), (engine(work.path(), "fp32"), &[], 80.0)];
     if computes_bf16 {
@@ -56,7 +56,7 @@ fn engines_for_openvino_give_the_pixels_of_onnx_runtime() {
         let db = psnr_db(&found, &expected);
         assert!(db >= *least_db, "{}: {db} dB", engine.display());
         let _ = run("runtime", words(&[&"verify", &"--engine", engine])).success();
-        // Two streams share what is compiled. Each has half of the threads.
+        // Two streams share the compiled model. Each has half of the threads.
         let small: &[&str] = if options.is_empty() { &["--tile", "256x256"] } else { options };
         let (_, one) = enlarged(engine, work.path(), "one", small);
         let (report, two) = enlarged(engine, work.path(), "two", &[small, &["--streams", "2"]].concat());
@@ -64,7 +64,7 @@ fn engines_for_openvino_give_the_pixels_of_onnx_runtime() {
         let db = psnr_db(&two, &one);
         assert!(db >= *least_db, "{}: {db} dB", engine.display());
     }
-    // On ONNX Runtime's kernels, an engine for OpenVINO computes the same; but none computes in BF16.
+    // On ONNX Runtime's kernels, an engine for OpenVINO computes the same; but these kernels do not compute in BF16.
     let (report, found) = enlarged(&work.path().join("fp32"), work.path(), "back", &["--provider", "cpu"]);
     assert_eq!(report["provider"], "cpu");
     assert!(psnr_db(&found, &expected) >= 80.0);
@@ -86,7 +86,7 @@ fn the_fastest_precision_is_built() {
     let tried = |precision: &str| told.stderr.contains(&format!("{precision}: "));
     assert!(tried("int8"), "{}", told.stderr);
     assert_eq!(tried("bf16"), environment().library().computes_bf16().unwrap(), "{}", told.stderr);
-    // Its gates were measured in the precision in which it runs.
+    // Its gates were measured in the precision that it runs in.
     let _ = run("runtime", words(&[&"verify", &"--engine", &engine, &"--strict"])).success();
     let asked = words(&[&"build", &model, &"--profile", &"cpu,rtx", &"--precision", &"auto", &"-o", &"{profile}"]);
     let _ = run("engine-builder", asked).failure(2, &["rtx is a profile for GPUs", "name a precision"]);
@@ -120,17 +120,17 @@ fn what_was_compiled_is_kept_and_computes_as_it_did() {
         let [entry] = entries.as_slice() else { panic!("{precision}: {entries:?}") };
         let blob = fs::read(entry.join("graph.blob")).unwrap();
         assert!(enlarged(precision, &[]).0 == new, "{precision}");
-        // What is damaged is compiled again.
+        // A damaged entry is compiled again.
         for damaged in [&blob[..blob.len() / 2], &[blob.as_slice(), b"x"].concat(), b""] {
             fs::write(entry.join("graph.blob"), damaged).unwrap();
             assert!(enlarged(precision, &[]).0 == new, "{precision}");
             assert!(fs::read(entry.join("graph.blob")).unwrap().len() == blob.len(), "{precision}");
         }
-        // Other threads are another entry.
+        // Another number of threads gives another entry.
         assert_eq!(enlarged(precision, &["--threads", "1"]).1.len(), 2, "{precision}");
         pictures.push((new, entry.clone()));
     }
-    // What is in the cache runs: another graph there, with its digest, gives other pixels.
+    // The cached model is what runs: another graph in the cache, with a matching digest, gives other pixels.
     let [(picture, fp32), (_, other), ..] = pictures.as_slice() else { unreachable!("two precisions") };
     let record = |entry: &Path| -> serde_json::Value {
         serde_json::from_slice(&fs::read(entry.join("compiled.json")).unwrap()).unwrap()
@@ -165,7 +165,7 @@ fn without_the_library_its_engines_run_on_onnx_runtime() {
     assert!(told.stderr.contains("steps down from openvino to cpu: libopenvino_c.so is not beside"), "{}", told.stderr);
     let _ = ran(&[&"verify", &"--engine", &engine, &"--strict"]).failure(3, &["falls back to cpu", "pip: openvino"]);
     let _ = ran(&[&"verify", &"--engine", &engine, &"--provider", &"openvino"]).failure(3, &["pip: openvino"]);
-    // Other engines say nothing of it.
+    // Other engines do not mention it.
     let told = ran(&[&"verify", &"--engine", &demo_engine()]).success();
     assert!(!told.stderr.contains("openvino"), "{}", told.stderr);
 }

@@ -1,4 +1,4 @@
-//! What is written where: never over an input, never over what is not ours, and never in part.
+//! Output paths: never over an input, never over files that are not ours, and never incomplete.
 
 use end_to_end::{Outcome, command, copied_engine, demo_engine, names_in, repository, run, words};
 use std::collections::BTreeMap;
@@ -48,7 +48,7 @@ fn a_folder_that_is_no_engine_is_never_replaced() {
     let (app, archive) = (work.path().join("app"), work.path().join("engine.tar"));
     let _ = run("engine-builder", words(&[&"pack", &demo_engine(), &"-o", &archive])).success();
     let unpack = |program: &str| run(program, words(&[&"unpack", &archive, &"-o", &app]));
-    // A web application, and an engine among other things.
+    // A web application that contains an engine among other files.
     fs::create_dir_all(app.join("icons")).unwrap();
     fs::write(app.join("manifest.json"), r#"{ "name": "my app", "icons": [] }"#).unwrap();
     fs::write(app.join("icons/one.svg"), "x").unwrap();
@@ -196,7 +196,7 @@ fn figures_are_replaced_as_a_whole() {
     let work = tempfile::tempdir().unwrap();
     let [saved, kept] = ["saved.json", "kept.json"].map(|name| work.path().join(name));
     fs::write(&saved, "the figures of last year").unwrap();
-    // Another name of the same file shows whether it is truncated.
+    // A second name of the same file shows whether the file is truncated.
     fs::hard_link(&saved, &kept).unwrap();
     let line = words(&[&"bench", &"--engine", &demo_engine(), &"--size", &"24x24", &"--runs", &"1", &"--save", &saved]);
     let _ = run("runtime", line).success();
@@ -255,7 +255,7 @@ fn a_graph_notices_that_its_checkpoint_was_overwritten() {
     assert!(verify(&graph).success().stdout.contains("x.c.safetensors: unchanged since the export"));
     assert!(verify(&quick).success().stdout.contains("it was not digested"));
 
-    // In place, as `cp new.safetensors c.safetensors` does it: the link is the same file.
+    // In place, like `cp new.safetensors c.safetensors`: the link is the same file.
     let mut bytes = fs::read(&given).unwrap();
     let last = bytes.len() - 1;
     bytes[last] ^= 1;
@@ -285,9 +285,9 @@ fn an_older_graph_does_not_take_the_weights_of_a_newer_export() {
     // The same checkpoint gives the same bytes.
     let _ = export(&given, &graph, "copy").success();
     assert!(fs::read(&graph).unwrap() == older);
-    // Another one of the same network, and a program that was killed between its two renames.
+    // Another checkpoint of the same network, and a program that was killed between its two renames.
     let mut bytes = fs::read(&given).unwrap();
-    // In the middle there is a tensor that is large enough for the weight file.
+    // The tensor in the middle is large enough for the weight file.
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
     fs::write(&given, &bytes).unwrap();
@@ -310,7 +310,7 @@ fn an_older_graph_does_not_take_the_weights_of_a_newer_export() {
     assert!(inline.stdout.contains("states no digest"), "{}", inline.stdout);
 }
 
-/// A program that may write files of at most 100 KB, as if the disk were full.
+/// Runs a program that may write files of at most 100 KB, as if the disk were full.
 fn on_a_full_disk(program: &str, arguments: Vec<OsString>) -> Outcome {
     let program = command(program, arguments);
     let mut limited = Command::new("sh");

@@ -1,13 +1,13 @@
-//! What systems do differently stands in pairs: `unix.rs` and `windows.rs`, or the folders `unix/` and `windows/`,
-//! beside each other in a folder that is named for a duty. One file chooses between the two. Nothing else names a
-//! system.
+//! Code for one operating system is in pairs: `unix.rs` and `windows.rs`, or the folders `unix/` and `windows/`,
+//! beside each other in a folder that is named for its purpose. One file chooses between the two. No other file names
+//! a system.
 
 use end_to_end::{repository, rust_files};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Names that are of one system alone: modules of the standard library, crates, and files of the system.
+/// Names of one system: modules of the standard library, crates, and files of the system.
 const NAMES: [&str; 14] = [
     "std::os::unix",
     "std::os::linux",
@@ -25,7 +25,7 @@ const NAMES: [&str; 14] = [
     "\"/sys/",
 ];
 
-/// Words that mean systems in a condition of the compiler.
+/// Words for systems in conditional compilation.
 const CONDITIONS: [&str; 6] = ["unix", "windows", "target_os", "target_family", "target_env", "target_vendor"];
 
 const SYSTEMS: [&str; 2] = ["unix", "windows"];
@@ -40,7 +40,7 @@ fn text_of(text: &str) -> String {
     text[..end.unwrap_or(text.len())].lines().map(code).collect::<Vec<_>>().join("\n")
 }
 
-/// The conditions of the compiler in a line: what stands in the brackets of `cfg(…)`, `cfg!(…)` and `cfg_attr(…)`.
+/// The conditional compilation in a line: the content of the brackets of `cfg(…)`, `cfg!(…)` and `cfg_attr(…)`.
 fn conditions(line: &str) -> impl Iterator<Item = &str> {
     ["cfg(", "cfg!(", "cfg_attr("].into_iter().flat_map(move |start| line.split(start).skip(1))
 }
@@ -50,13 +50,13 @@ fn names_a_system(condition: &str) -> bool {
     words.into_iter().any(|word| CONDITIONS.contains(&word))
 }
 
-/// Whether a line has a name that does not begin within another one, as `nix::` does in `unix::`.
+/// Whether a line has a name that does not begin inside another name, as `nix::` does in `unix::`.
 fn names(line: &str, name: &str) -> bool {
     let begins = |at: usize| !line[..at].ends_with(|letter: char| letter.is_alphanumeric() || letter == '_');
     line.match_indices(name).any(|(at, _)| begins(at))
 }
 
-/// Whether a line chooses between the two sides of a pair: it declares one of them, or hands on what it has.
+/// Whether a line chooses between the two sides of a pair: it declares one of them, or re-exports its items.
 fn chooses(condition: &str, next: &str) -> bool {
     SYSTEMS.iter().any(|system| {
         let next = next.trim_start_matches("pub(crate) ").trim_start_matches("pub(super) ");
@@ -65,14 +65,14 @@ fn chooses(condition: &str, next: &str) -> bool {
     })
 }
 
-/// Whether a file is of one side of a pair: it, or a folder above it, has a system's name, and the other side is there.
+/// Whether a file is one side of a pair: it, or a folder above it, has a system's name, and the other side exists.
 fn is_side(path: &Path) -> bool {
     let whole = |folder: &Path| SYSTEMS.iter().all(|system| folder.join(system).with_extension("rs").is_file());
     let named = |path: &Path| path.file_stem().is_some_and(|stem| SYSTEMS.iter().any(|system| stem == *system));
     path.ancestors().any(|place| named(place) && place.parent().is_some_and(whole))
 }
 
-/// What is wrong with a file that is of no side.
+/// The faults of a file outside of pairs.
 fn faults(path: &Path, text: &str) -> Vec<String> {
     let text = text_of(text);
     let lines: Vec<&str> = text.lines().map(str::trim).collect();
@@ -88,7 +88,8 @@ fn faults(path: &Path, text: &str) -> Vec<String> {
     found
 }
 
-/// The files of one side of a pair, from the folder that holds both: `.rs`, and those of the folder of its name.
+/// The files of one side of a pair, relative to the folder that holds both: `.rs`, and the files in the folder of its
+/// name.
 fn side(folder: &Path, system: &str) -> BTreeSet<PathBuf> {
     let mut files = Vec::new();
     if folder.join(system).is_dir() {
@@ -118,12 +119,12 @@ fn only_pairs_name_a_system() {
                 let faults = faults(path, &fs::read_to_string(&file).unwrap());
                 found.extend(faults.into_iter().map(|fault| format!("{shown}: {fault}")));
             }
-            // The exporter has a `windows.rs` for the windows of attention, which is of no pair.
+            // The exporter's `windows.rs` is about the windows of attention, and is not part of a pair.
             if file.file_name().is_some_and(|name| name == "unix.rs") {
                 let folder = file.parent().unwrap();
                 assert!(is_side(&file), "{folder:?}");
                 let [unix, windows] = SYSTEMS.map(|system| side(folder, system));
-                // Windows has calls of its own, which the standard library has for Unix.
+                // Windows has system calls for which Unix uses the standard library.
                 let missing: Vec<_> = unix.iter().filter(|file| file.iter().count() == 1).collect();
                 assert!(missing.iter().all(|file| windows.contains(*file)), "{folder:?}: {missing:?} {windows:?}");
                 pairs += 1;

@@ -1,4 +1,4 @@
-//! Exported graphs give the pixels of the reference implementation.
+//! Exported graphs give the same pixels as the reference implementation.
 
 use end_to_end::{Golden, Graph, PROCESSOR, error_over_range, golden_cases};
 use ndarray::ArrayD;
@@ -11,7 +11,7 @@ use tileforge_session::SessionOptions;
 /// Largest absolute error over the range of the reference's output.
 const TOLERANCE: f32 = 2e-5;
 
-/// The output of the exported graph on each library for processors.
+/// The output of the exported graph with each library for processors.
 fn infer(golden: &Golden, shapes: &Shapes, storage: WeightStorage) -> Vec<ArrayD<f32>> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.onnx");
@@ -28,7 +28,7 @@ fn infer(golden: &Golden, shapes: &Shapes, storage: WeightStorage) -> Vec<ArrayD
     PROCESSOR.map(on).into()
 }
 
-/// Panics where an output is not the reference's.
+/// Panics if an output differs from the reference's.
 fn compare(golden: &Golden, found: &[ArrayD<f32>]) {
     for (found, provider) in found.iter().zip(PROCESSOR) {
         let error = error_over_range(found, &golden.upscaled);
@@ -53,8 +53,8 @@ fn dynamic_shapes_match_the_reference() {
         let checkpoint = Checkpoint::open(&golden.checkpoint).unwrap();
         let network = tileforge_exporter::arch::detect(&checkpoint, &BTreeMap::new()).unwrap();
         let multiple = Upscale::of(&network.contract()).unwrap().size_multiple;
-        // A dynamic graph takes multiples only. That is its contract, and the runtime pads pictures to them. Some
-        // graphs have one size only.
+        // A dynamic graph takes multiples only. The contract states this, and the runtime pads pictures to them. Some
+        // graphs have only one size.
         if network.example_shapes().is_empty() && golden.image.shape()[2..].iter().all(|size| size % multiple == 0) {
             let found = infer(&golden, &Shapes::default(), WeightStorage::Copy);
             compare(&golden, &found);

@@ -1,4 +1,4 @@
-//! What users expect of pictures: names, folders, pipes, metadata, colours, and outputs that are there already.
+//! The user's view of pictures: names, folders, pipes, metadata, colours, and existing outputs.
 
 use std::fs;
 use std::io::Write;
@@ -13,7 +13,7 @@ fn photo(width: u32, height: u32) -> image::DynamicImage {
     image::open(repository("tests/images/coffee.png")).unwrap().crop_imm(100, 50, width, height).into_rgb8().into()
 }
 
-/// `runtime infer` in a folder, with no engine of the user's.
+/// `runtime infer` in a folder, without the user's engines.
 fn infer_in(work: &Path, arguments: &[&str]) -> Command {
     let line = ["infer"].iter().chain(arguments);
     let mut infer = command("runtime", line);
@@ -21,7 +21,7 @@ fn infer_in(work: &Path, arguments: &[&str]) -> Command {
     infer
 }
 
-/// The same with the engine for tests.
+/// The same command with the tests' engine.
 fn with_engine(work: &Path, arguments: &[&str]) -> Outcome {
     Outcome::of(infer_in(work, arguments).env("TILEFORGE_ENGINE", demo_engine()))
 }
@@ -42,7 +42,7 @@ fn a_picture_alone_is_enough() {
     photo(30, 20).save(at("photo.jpg")).unwrap();
     let nothing = Outcome::of(&mut infer_in(work.path(), &["photo.jpg"]));
     let _ = nothing.failure(2, &["no engine is given", "engines or ", ".local/share/tileforge/engines", "build one"]);
-    // In the user's data; then in the folder itself, which counts first.
+    // First in the user's data folder; then in the folder itself, which takes precedence.
     for folder in [".local/share/tileforge/engines/compact", "engines/cpu/compact"] {
         fs::create_dir_all(at(folder).parent().unwrap()).unwrap();
         std::os::unix::fs::symlink(demo_engine(), at(folder)).unwrap();
@@ -52,7 +52,7 @@ fn a_picture_alone_is_enough() {
         let _ = again.failure(2, &["photo-x4.jpg: is there already", "--output"]);
         fs::remove_file(at("photo-x4.jpg")).unwrap();
     }
-    // Of several, the one for this machine.
+    // Of several engines, the one for this machine is used.
     std::os::unix::fs::symlink(demo_engine(), at("engines/other")).unwrap();
     let chosen = Outcome::of(&mut infer_in(work.path(), &["photo.jpg", "-o", "large.jpg"])).success();
     assert!(chosen.stderr.contains("chosen for this machine; another one is there"), "{}", chosen.stderr);
@@ -77,19 +77,20 @@ fn a_folder_of_everything_becomes_what_was_asked_for() {
     for name in ["out/a-x4.webp", "out/trip/b-x4.webp", "out/trip/day/c-x4.webp"] {
         assert_eq!(size(&at(name)), (120, 80), "{name}");
     }
-    // Beside the folder, without its folders, by the inputs' own names.
+    // The outputs are beside the folder, without its subfolders, under the inputs' own names.
     let _ = with_engine(work.path(), &["in"]).success();
     assert_eq!(names_in(&at("in-x4")), ["a.png"]);
     let _ =
         with_engine(work.path(), &["in/trip/b.bmp", "-o", "b.bmp"]).failure(1, &["b.bmp: expected a name that ends"]);
-    // A GIF that is cut is an error of its own.
+    // A truncated GIF gives its own error.
     gif.truncate(gif.len() / 2);
     fs::write(at("cut.gif"), gif).unwrap();
     let _ = with_engine(work.path(), &["cut.gif"]).failure(1, &["damaged GIF"]);
     assert!(!at("cut-x4.png").exists());
 }
 
-/// A GIF of one colour, by hand: the codes of its pixels are literals of 3 bits, with a clear code before each second.
+/// A GIF of one colour, written by hand: the codes of its pixels are literals of 3 bits, with a clear code before
+/// every second one.
 fn gif_of(width: u16, height: u16) -> Vec<u8> {
     let mut bytes = b"GIF89a".to_vec();
     let sides = [width.to_le_bytes(), height.to_le_bytes()].concat();
@@ -152,7 +153,7 @@ fn pictures_go_through_pipes() {
     let (jpeg, expected) = (fs::read(at("photo.jpg")).unwrap(), fs::read(at("large.png")).unwrap());
     let through = piped(infer_in(work.path(), &["-", "-o", "-", "--format", "png"]), &jpeg);
     assert!(through.stdout == expected, "{}", String::from_utf8_lossy(&through.stderr));
-    // Without a format, that of the input; what it is follows from its first bytes.
+    // Without --format, the output has the input's format, which its first bytes determine.
     let through = piped(infer_in(work.path(), &["-"]), &jpeg);
     assert!(through.stdout.starts_with(b"\xff\xd8\xff"), "{}", String::from_utf8_lossy(&through.stderr));
     let through = piped(infer_in(work.path(), &["--input", "-", "--output", "named.png"]), &jpeg);
@@ -163,7 +164,7 @@ fn pictures_go_through_pipes() {
         assert!(through.stdout.is_empty() && talk.contains(words), "{talk}");
         assert_eq!(through.status.code(), Some(1));
     }
-    // A pipe with a name, which is read once.
+    // A named pipe, which can be read only once.
     assert!(Command::new("mkfifo").arg(at("pipe")).status().unwrap().success());
     let (pipe, bytes) = (at("pipe"), jpeg.clone());
     let writer = std::thread::spawn(move || fs::write(pipe, bytes).unwrap());
@@ -228,7 +229,7 @@ fn a_gamma_is_kept_as_a_profile_and_used_for_srgb() {
         let picture = image::open(at(name)).unwrap().into_rgb8();
         picture.iter().map(|&level| f64::from(level)).sum::<f64>() / picture.len() as f64
     };
-    // 0.5 of linear light is 188 in sRGB; the network changes flat colours a little.
+    // 0.5 in linear light is 188 in sRGB; the network changes flat colours a little.
     assert!(mean("srgb.png") - mean("kept.webp") > 40.0, "{} {}", mean("srgb.png"), mean("kept.webp"));
 }
 
@@ -236,7 +237,7 @@ fn a_gamma_is_kept_as_a_profile_and_used_for_srgb() {
 fn a_small_file_makes_no_large_picture() {
     let work = tempfile::tempdir().unwrap();
     let at = |name: &str| work.path().join(name);
-    // 335 megapixels, of which the file has the header and some zeros.
+    // 335 megapixels, of which the file has only the header and some zeros.
     let mut info = png::Info::with_size(18_300, 18_300);
     info.bit_depth = png::BitDepth::Eight;
     let mut bytes = Vec::new();
@@ -251,7 +252,7 @@ fn a_small_file_makes_no_large_picture() {
     assert_eq!(names_in(work.path()), ["bomb.png"]);
 }
 
-/// Several programs write into one folder; afterwards everything is finished, and nothing else is.
+/// Several programs write into one folder; at the end, all outputs are finished, and no other files exist.
 #[test]
 fn shards_share_a_folder_and_its_record() {
     let work = tempfile::tempdir().unwrap();
@@ -277,7 +278,7 @@ fn shards_share_a_folder_and_its_record() {
         (report["skipped"].clone(), report["made_again"].clone())
     };
     assert_eq!(resumed(&[]), (12.into(), serde_json::json!([])));
-    // The same folder under another path, and copied with other times.
+    // The same folder under another path, and copied with new modification times.
     let copied = Command::new("cp").args(["-r", "out", "moved"]).current_dir(work.path()).status().unwrap();
     assert!(copied.success());
     let moved = with_engine(work.path(), &["one", "two", "-o", "./moved/", "--resume", "--json"]).success().json();
@@ -285,13 +286,13 @@ fn shards_share_a_folder_and_its_record() {
     let (skipped, again) = resumed(&["--blend", "none"]);
     assert_eq!((skipped, again.as_array().unwrap().len()), (0.into(), 12));
     assert_eq!(again[0]["reason"], "it was made with other options: blend");
-    // A folder with the name of an output is no output.
+    // A folder with the name of an output is not an output.
     let name = at("out").join("one-0 é.png");
     fs::remove_file(&name).unwrap();
     fs::create_dir(&name).unwrap();
     let refused = with_engine(work.path(), &["one", "-o", "out", "--resume"]);
     let _ = refused.failure(2, &["one-0 é.png: expected the name of a file, found a folder"]);
-    // One output under a name of its own leaves no record beside it.
+    // A single output with its own name leaves no record beside it.
     let _ = with_engine(work.path(), &["one/one-1 é.png", "-o", "alone.png"]).success();
     let hidden = |folder: &Path| {
         let mut names = folder.read_dir().unwrap().map(|entry| entry.unwrap().file_name());

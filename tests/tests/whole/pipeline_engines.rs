@@ -1,4 +1,5 @@
-//! Engines of several parts through the programs: diffusion pipelines in diffusers' layout, signed and shipped as one.
+//! Engines of several parts through the programs: diffusion pipelines in diffusers' layout, signed and packed as one
+//! engine.
 
 use end_to_end::{Outcome, Weight, copy_weights, names_in, new_key, repository, run, words};
 use safetensors::tensor::Dtype;
@@ -8,7 +9,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Tokens of the golden text encoders, and the width of what each makes of a text.
+/// The vocabulary size of the golden text encoders, and the width of their states.
 const VOCABULARY: usize = 99;
 const WIDTH: usize = 16;
 
@@ -25,7 +26,7 @@ fn copy_widened(from: &Path, to: &Path, width: usize) {
     });
 }
 
-/// Makes a text encoder's states larger, and nothing else.
+/// Multiplies a text encoder's states by a factor.
 fn multiply_states(encoder: &Path, factor: f32) {
     let path = encoder.join("model.safetensors");
     copy_weights(&path, &path, |name, Weight { kind, data, .. }| {
@@ -44,7 +45,7 @@ fn change(path: &Path, change: impl FnOnce(&mut Value)) {
     fs::write(path, value.to_string()).unwrap();
 }
 
-/// A pipeline's folder with golden components that belong together: Stable Diffusion's, or SDXL's.
+/// A pipeline's folder with golden components that fit together: Stable Diffusion's, or SDXL's.
 fn pipeline(folder: &Path, is_xl: bool) -> PathBuf {
     let root = folder.join(if is_xl { "xl" } else { "sd" });
     let class = if is_xl { "StableDiffusionXLPipeline" } else { "StableDiffusionPipeline" };
@@ -86,7 +87,7 @@ fn pipeline(folder: &Path, is_xl: bool) -> PathBuf {
 
 fn write_tokenizer(folder: &Path, vocabulary: usize) {
     fs::create_dir_all(folder).unwrap();
-    // Letters are unknown, and unknown tokens are the end.
+    // Letters are unknown to the tokenizer, and unknown tokens become the end token.
     let mut tokens: Vec<String> = (2..vocabulary).map(|token| format!("t{token}")).collect();
     tokens.extend(["<|startoftext|>", "<|endoftext|>"].map(ToOwned::to_owned));
     let tokens: BTreeMap<String, usize> = tokens.into_iter().zip(0..).collect();
@@ -138,18 +139,18 @@ fn a_pipelines_folder_becomes_one_engine() {
         },
     });
     assert_eq!(manifest["diffusion"], diffusion);
-    // The autoencoder halves once. One picture and two, each without and with guidance, and texts of two lengths.
+    // The autoencoder halves once. One and two pictures, each without and with guidance, and texts of two lengths.
     let texts = [[1, 11, 16], [2, 11, 16], [4, 11, 16], [1, 22, 16], [2, 22, 16], [4, 22, 16]].map(Vec::from);
     assert_eq!(shapes(&manifest, "unet", "encoder_hidden_states"), texts);
     assert!(shapes(&manifest, "unet", "sample").iter().all(|shape| shape[1..] == [4, 8, 16]));
     assert_eq!(shapes(&manifest, "vae_decoder", "latent_sample"), [[1, 4, 8, 16]]);
     assert_eq!(shapes(&manifest, "vae_encoder", "sample"), [[1, 3, 16, 32]]);
     assert_eq!(shapes(&manifest, "text_encoder", "input_ids"), [[1, 11]]);
-    // All parts made a picture together.
+    // All parts have made a picture together.
     let gates = manifest["gates"].as_array().unwrap();
     assert_eq!(gates.iter().map(|gate| &gate["name"]).collect::<Vec<_>>(), ["finite", "psnr_db"]);
     assert!(gates.iter().all(|gate| gate["graph"] == "picture"));
-    // Guidance makes errors ten times as large at most.
+    // Guidance makes errors at most ten times as large.
     assert_eq!(gates[1]["floor"], 80.0);
     assert!(gates[1]["value"].as_f64().unwrap() > 80.0, "{gates:?}");
     assert!(told.stderr.contains("a picture of 32×16 by all parts") && told.stderr.contains("gate picture: psnr_db"));
@@ -162,7 +163,7 @@ fn a_pipelines_folder_becomes_one_engine() {
     assert_eq!(judged["engine"].as_array().unwrap().iter().map(|each| &each["part"]).collect::<Vec<_>>(), parts);
     let warmed = run("runtime", words(&[&"warm", &"--engine", &engine, &"--json"])).success().json();
     assert_eq!(warmed["warmed"].as_array().unwrap().len(), 9);
-    // Autoencoders are found among the parts; commands for one network name them.
+    // Autoencoders are found among the parts; commands for one network list them.
     let picture = repository("tests/images/coffee.png");
     let roundtrip = words(&[&"roundtrip", &"--engine", &engine, &"--input", &picture, &"--json"]);
     assert!(run("runtime", roundtrip).success().json()["psnr_db"].is_number());
@@ -202,14 +203,15 @@ fn networks_that_hold_alone_and_not_together_are_refused() {
     let gates = &inspected(&engine)["gates"];
     assert_eq!((&gates[1]["name"], &gates[1]["floor"]), (&json!("psnr_db_emulated"), &json!(20.0)), "{gates}");
     fs::remove_dir_all(&engine).unwrap();
-    // The text encoder keeps such states in FP32, and the network was measured on smaller ones: it has no 16 bits for
-    // these.
+    // The text encoder computes such large states in FP32. The network was calibrated on smaller states, so FP16
+    // cannot hold its values for these.
     multiply_states(&from.join("text_encoder"), 1e6);
     let _ = build().failure(4, &["picture: finite is 0.00, expected at least 1.00"]);
     assert_eq!(names_in(work.path()), ["half.yaml", "sd"]);
 }
 
-/// The plans run on no CPU. The gates measure the graphs that the plans are built of, rounded as the GPU rounds them.
+/// The plans do not run on a CPU. The gates measure the graphs that the plans are built from, rounded as the GPU
+/// rounds them.
 #[cfg(feature = "rtx")]
 #[test]
 fn pipelines_for_rtx_gpus_have_plans_of_all_parts_and_a_measured_picture() {
@@ -224,12 +226,12 @@ fn pipelines_for_rtx_gpus_have_plans_of_all_parts_and_a_measured_picture() {
     for (name, capability) in [("rtx4090", "8.9"), ("rtx5090", "12.0")] {
         let engine = work.path().join(name);
         let manifest = inspected(&engine);
-        // The floor is that of the networks, 60 dB, less what guidance costs.
+        // The floor is the networks' floor, 60 dB, minus the loss by guidance.
         let gates = manifest["gates"].as_array().unwrap();
         let [finite, psnr_db] = gates.as_slice() else { panic!("{gates:?}") };
         assert_eq!(finite, &json!({ "name": "finite", "graph": "picture", "value": 1.0, "floor": 1.0 }));
         assert_eq!((&psnr_db["name"], &psnr_db["floor"]), (&json!("psnr_db_emulated"), &json!(40.0)), "{gates:?}");
-        // FP16 rounds: an engine that was measured in FP32 would be nearer.
+        // FP16 rounds: an engine measured in FP32 would be closer.
         assert!((40.0..100.0).contains(&psnr_db["value"].as_f64().unwrap()), "{gates:?}");
         let parts = manifest["parts"].as_object().unwrap();
         assert_eq!(parts.keys().collect::<Vec<_>>(), ["text_encoder", "unet", "vae_decoder", "vae_encoder"]);
@@ -246,7 +248,7 @@ fn pipelines_for_rtx_gpus_have_plans_of_all_parts_and_a_measured_picture() {
                 graphs += 1;
             }
         }
-        // A picture without and with guidance.
+        // One picture without and with guidance.
         assert_eq!(shapes(&manifest, "unet", "sample"), [[1, 4, 8, 8], [2, 4, 8, 8]]);
         assert_eq!(graphs, 5);
         let shown = run("runtime", words(&[&"inspect", &"--engine", &engine])).success().stdout;
@@ -254,7 +256,7 @@ fn pipelines_for_rtx_gpus_have_plans_of_all_parts_and_a_measured_picture() {
         assert_eq!(shown.matches(&plan).count(), graphs, "{shown}");
         assert!(shown.contains("gate             psnr_db_emulated on picture: "), "{shown}");
 
-        // On a machine without such a GPU, the CPU runs the graphs, and refuses to be the GPU.
+        // On a machine without such a GPU, the CPU runs the graphs, but does not count as the GPU.
         let line = words(&[&"verify", &"--engine", &engine, &"--json"]);
         let verified = run("runtime", &line).success();
         assert!(verified.stderr.contains("steps down from tensorrt-rtx to "), "{}", verified.stderr);
@@ -268,7 +270,7 @@ fn pipelines_for_rtx_gpus_have_plans_of_all_parts_and_a_measured_picture() {
         assert_eq!(image::open(&picture).unwrap().into_rgb8().dimensions(), (16, 16));
         fs::remove_file(picture).unwrap();
     }
-    // Every plan is one of the files that the manifests list.
+    // The manifests list every plan as one of their files.
     let plans = work.path().join("rtx4090/unet/tensorrt-rtx");
     let name = names_in(&plans).into_iter().find(|name| name.ends_with(".plan")).unwrap();
     fs::write(plans.join(&name), b"vtrt").unwrap();
@@ -295,7 +297,7 @@ fn one_signature_covers_a_shipped_pipeline() {
         run("runtime", line.into_iter().chain(more.iter().map(OsString::from)))
     };
     let _ = signed(&unpacked, &[]).success();
-    // A part is covered by the pipeline's signature, and has none of its own.
+    // The pipeline's signature covers a part, which has no signature of its own.
     let _ = signed(&unpacked, &["--part", "unet"]).success();
     let _ = signed(&unpacked.join("unet"), &[]).failure(1, &["a signature is required"]);
     let manifest = unpacked.join("vae_decoder/manifest.json");
@@ -320,7 +322,7 @@ fn a_pipeline_in_one_file_takes_everything_else_from_a_folder() {
     let manifest = inspected(&engine);
     assert_eq!(manifest["parts"].as_object().unwrap().len(), 5);
     assert!(manifest["files"].as_object().unwrap().contains_key("tokenizer_2/vocab.json"));
-    // A network that takes texts of another width is of another pipeline.
+    // A network for texts of another width belongs to another pipeline.
     let foreign = repository("tests/golden-diffusers/single-file-xl/checkpoint.safetensors");
     change(&described.join("unet/config.json"), |config| config["cross_attention_dim"] = json!(12));
     let expected = ["texts of width 12", "text_encoder and text_encoder_2 gives 32", "of one pipeline"];
@@ -368,7 +370,7 @@ fn what_does_not_belong_together_is_refused_and_nothing_is_written() {
         change(&from.join("scheduler/scheduler_config.json"), |config| config["_class_name"] = json!("OtherScheduler"));
     };
     refused(false, &unknown, &size, 1, &["scheduler_config.json", "unknown scheduler class \"OtherScheduler\""]);
-    // The picture's gate takes a scheduler of its own; the pipeline's is tried as well.
+    // The picture's gate uses its own scheduler; the pipeline's scheduler is also checked.
     for (key, value, words) in [
         ("sigma_min", json!(0), ["sigma_min is 0", "expected a positive number"]),
         ("num_train_timesteps", json!(1), ["num_train_timesteps is 1", "expected a whole number from 2 to"]),

@@ -1,5 +1,5 @@
-//! Diffusion pipelines of every source that an engine is built of, to a picture: folders, model files, adapted weights,
-//! variants of weights, and several sizes.
+//! Diffusion pipelines from every kind of source, up to a picture: folders, model files, adapted weights, variants of
+//! weights, and several sizes.
 
 use end_to_end::{
     GoldenPipelines, Outcome, Weight, command, copy_folder, copy_weights, names_in, repository, run, words,
@@ -12,7 +12,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use tileforge_engine::digest::sha256_file;
 
-/// A layer of the golden pipelines' network, by the name in files of adaptations, and its weight.
+/// A layer of the golden pipelines' network, by its name in files of adaptations, and its weight.
 const LAYER: &str = "lora_unet_down_blocks_0_attentions_0_transformer_blocks_0_attn2_to_k";
 const WEIGHT: &str = "down_blocks.0.attentions.0.transformer_blocks.0.attn2.to_k.weight";
 /// The network's weights in the layout of diffusers.
@@ -64,8 +64,8 @@ fn lora(path: &Path) {
     fs::write(path, safetensors::serialize(tensors, None).unwrap()).unwrap();
 }
 
-/// Writes the model file `name` of this repository for the small weights of a pipeline's folder, and puts these weights
-/// where such models' weights are.
+/// Writes the model file `name` of this repository for the small weights of a pipeline's folder, and puts these
+/// weights in the place of the model's weights.
 fn model_file(work: &Path, name: &str, pipeline: &Path) -> PathBuf {
     let described = run("engine-builder", ["models", "--json"]).success().json();
     let mut model = described.as_array().unwrap().iter().find(|model| model["name"] == name).unwrap().clone();
@@ -126,7 +126,7 @@ fn adaptations_are_merged_into_folders_and_model_files() {
     assert!(made("plain", &from, &[]) != expected);
     assert!(made("adapted", &from, &["--lora", &half]) == expected);
     assert!(made("adapted-model", &described, &["--lora", &half]) == expected);
-    // Made again, from what the manifests say: the adaptations are found beside what the engine was made of.
+    // Rebuilt from the manifests: the adaptations are found beside the engine's other inputs.
     for (name, from) in [("adapted", &from), ("adapted-model", &described)] {
         let engine = work.path().join(name);
         let before = fs::read(engine.join("manifest.json")).unwrap();
@@ -175,7 +175,7 @@ fn a_variant_of_the_weights_is_chosen() {
     assert_eq!(part.success().json()["model"]["checkpoint_sha256"], digest);
 }
 
-/// The bytes of all weights, of which each counts once, and of everything else.
+/// The bytes of all weights, where shared files count once, and the bytes of all other files.
 fn bytes_on_disk(engine: &Path) -> [u64; 2] {
     let (mut seen, mut bytes) = (Vec::new(), [0, 0]);
     for part in ["text_encoder", "unet", "vae_decoder", "vae_encoder"] {
@@ -198,8 +198,8 @@ fn sizes_of_one_engine_share_their_weights() {
     let _ = build(work.path(), &from, &one, &[]).success();
     let _ = build(work.path(), &from, &several, &["--size", "64x64,128x64,64x128", "--batch", "2"]).success();
     let ([weights, others], [shared, more]) = (bytes_on_disk(&one), bytes_on_disk(&several));
-    // Three times as many sizes and twice as many batches. Graphs are small beside the weights of published models:
-    // those of Stable Diffusion 1.5 are 0.1 % of its bytes for each size.
+    // Three times as many sizes and twice as many batches. Graphs are small compared with the weights of published
+    // models: for Stable Diffusion 1.5, each size adds 0.1 % of the weights' bytes.
     assert_eq!(weights, shared);
     assert!((2 * others..6 * others).contains(&more), "{others} and {more} bytes");
     assert_eq!(picture(&one).len(), 64 * 64 * 3);
@@ -211,7 +211,7 @@ fn sizes_of_one_engine_share_their_weights() {
     assert_eq!((made.width(), made.height()), (64, 128));
 }
 
-/// In 8 bits, small networks are slower: their speed has no floor.
+/// Small networks are slower in 8 bits: their speed has no floor.
 const SMALL: &str = "\
 name: small
 provider: cpu
@@ -229,7 +229,7 @@ fn eight_bits_are_for_the_parts_that_take_the_time() {
     let (from, engine) = (folder(work.path(), "sd"), work.path().join("engine"));
     let small = work.path().join("small.yaml");
     fs::write(&small, SMALL).unwrap();
-    // An option for 8 bits is for the parts in 8 bits.
+    // An option for 8 bits applies to the parts in 8 bits.
     let line =
         words(&[&"build", &from, &"--profile", &small, &"--precision", &"int8", &"--all-layers", &"-o", &engine]);
     let _ = run("engine-builder", line).success();

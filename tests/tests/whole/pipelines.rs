@@ -107,7 +107,7 @@ fn a_folder_that_is_there_is_left_alone() {
     assert!(names_in(&to).is_empty());
 }
 
-/// Exports a pipeline after a change. This must fail with the message `expected` and leave nothing behind.
+/// Exports a pipeline after a change. The export must fail with the message `expected` and leave nothing behind.
 fn refused(spoil: impl FnOnce(&Path), expected: &[&str]) {
     let work = tempfile::tempdir().unwrap();
     let from = pipeline(work.path(), &XL);
@@ -221,7 +221,7 @@ fn a_single_file_becomes_the_same_folders() {
     let _ = export(&file, &graph, &[])
         .failure(2, &["one file holds one graph", "unet, vae_encoder, vae_decoder, text_encoder, text_encoder_2"]);
     let _ = alone("transformer", &graph, &[]).failure(2, &["no such component", "text_encoder_2"]);
-    // Messages use the names in the file.
+    // Messages use the names from the file.
     let wrong =
         ["--set", "attention_head_dim=[1,2,4]", "--set", "addition_time_embed_dim=4", "--set", "text_embeds_width=12"];
     let _ = alone("unet", &work.path().join("other"), &wrong).success();
@@ -245,8 +245,8 @@ fn a_single_file_becomes_the_same_folders() {
         .failure(1, &["belong to no component", "control_model.betas", "--component"]);
 }
 
-/// A LoRA file with one layer of this name, for a weight of `[outputs, inputs]`. It has rank 2 and all ones, so it adds
-/// 2 to every element.
+/// A LoRA file with one layer of this name, for a weight of `[outputs, inputs]`. Its rank is 2 and its elements are
+/// all 1, so it adds 2 to every element.
 fn lora(folder: &Path, layer: &str, [outputs, inputs]: [usize; 2]) -> PathBuf {
     let tensor = |rows: usize, columns: usize| {
         (safetensors::Dtype::F32, vec![rows, columns], 1_f32.to_le_bytes().repeat(rows * columns))
@@ -274,7 +274,7 @@ fn adaptations_are_merged_or_refused() {
         }
         export(&from, &to, &[&["--lora", &format!("{}:0.5", file.display())], more].concat())
     };
-    // The same layer by each of its names.
+    // The same layer under each of its names.
     let attention = "transformer_blocks_0_attn2_to_k";
     for layer in [
         format!("lora_unet_down_blocks_1_attentions_0_{attention}"),
@@ -303,8 +303,8 @@ fn adaptations_are_merged_or_refused() {
         for (component, plain) in plain.iter().enumerate() {
             let added = if component == adapted { 0.5 * 2.0 * 24.0 * 16.0 } else { 0.0 };
             let found = elements(components[component]) - plain;
-            // The encoders are stored in 16 bits (the second in BF16), which rounds each sum: by 2e-3. The errors have
-            // both signs.
+            // The encoders are stored in 16 bits (the second in BF16), so each sum is rounded: by 2e-3. The errors
+            // have both signs.
             assert!((found - added).abs() < 0.2, "{layer} adds {found} to {}", components[component]);
         }
     }

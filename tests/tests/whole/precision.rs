@@ -1,4 +1,4 @@
-//! Engines in fewer bits: their graphs, their gates, and what is refused.
+//! Engines in fewer bits: their graphs, their gates, and refused options.
 
 use end_to_end::{assert_verified, build_engine, manifest_in, names_in, repository, run, run_with_cache_in, words};
 use serde_json::Value as Json;
@@ -12,7 +12,7 @@ use tileforge_graph::{ConvOptions, DataType, Model, TensorType, Trace, Value, We
 /// A profile for tiles of 24 and 48 pixels, with one precision and one floor.
 fn profile(folder: &Path, provider: &str, precision: &str, psnr_db: f64) -> PathBuf {
     let text = fs::read_to_string(repository("tests/profiles/small-tiles.yaml")).unwrap();
-    // Speed gates are off, because no test depends on time.
+    // Speed gates are off, because no test may depend on time.
     let text = text
         .replace("cosine: 0.999999", "cosine: 0.99\n  speed: 0")
         .replace("name: small-tiles", "name: few-bits")
@@ -73,7 +73,7 @@ fn fp16_has_typed_tensors_and_casts_at_its_ends_alone() {
         run("runtime", words(&[&"infer", &"--engine", &engine, &"--input", &picture, &"--output", &output])).success();
 }
 
-/// Convolutions whose activations leave FP16's range in the middle and come back, as in SDXL's VAE; an upscaler of
+/// Convolutions whose activations leave FP16's range in the middle and return to it, as in SDXL's VAE; an upscaler of
 /// scale 1.
 fn overflowing(folder: &Path) -> PathBuf {
     let trace = Trace::new("overflowing", 9, 20);
@@ -95,7 +95,7 @@ fn overflowing(folder: &Path) -> PathBuf {
     upscaler(trace, folder)
 }
 
-/// The graph of `trace` in a file: an upscaler of scale 1 from `image` to `upscaled`.
+/// Writes the graph of `trace` to a file: an upscaler of scale 1 from `image` to `upscaled`.
 fn upscaler(trace: Trace, folder: &Path) -> PathBuf {
     let mut model = trace.finish().unwrap_or_else(|e| panic!("{e}"));
     let contract = Upscale {
@@ -137,7 +137,7 @@ fn in_half(checkpoint: &Path, half: &Path) {
     safetensors::serialize_to_file(views, None, half).unwrap();
 }
 
-/// The picture that an engine makes of one of 24 by 24 pixels.
+/// The picture that an engine makes from one of 24×24 pixels.
 fn enlarged(work: &Path, engine: &Path) -> PathBuf {
     let [input, output] = ["small.png", "large.png"].map(|name| work.join(name));
     if !input.exists() {
@@ -167,14 +167,14 @@ fn weights_alone_are_in_fewer_bits() {
             let (manifest, graph) = (manifest_in(work.path()), graph_of(work.path(), 24));
             assert_eq!(manifest["precision"], precision);
             assert!(gate(&manifest, "psnr_db") >= least_db, "{}", manifest["gates"]);
-            // Neither is measured on samples, and neither has to be faster.
+            // These precisions are not calibrated, and need not be faster.
             assert!(manifest.get("calibration").is_none(), "{manifest}");
             let inner = graph.weights.values().filter(|weight| weight.elements() > 5_000);
             assert!(
                 inner.clone().count() > 10 && inner.clone().all(|weight| weight.data_type() == stored),
                 "{precision}"
             );
-            // What is computed has 32 bits.
+            // Computed values have 32 bits.
             let convolutions = graph.nodes.iter().filter(|node| node.operator == "Conv");
             assert!(
                 convolutions
@@ -190,7 +190,7 @@ fn weights_alone_are_in_fewer_bits() {
     for (precision, share) in [("fp16-weights", 0.51), ("int8-weights", 0.27)] {
         assert!(sizes[&("fp32", precision)] < share * sizes[&("fp32", "fp32")], "{sizes:?}");
     }
-    // Nothing is lost of what the checkpoint has.
+    // The engine loses nothing of the checkpoint's values.
     assert!(pictures[&("fp16", "fp16-weights")] == pictures[&("fp16", "fp32")]);
     assert!(pictures[&("fp32", "fp16-weights")] != pictures[&("fp32", "fp32")]);
 }
@@ -229,7 +229,7 @@ fn an_overflow_becomes_an_island() {
     }
 }
 
-/// Convolutions with PReLU between them, as an upscaler of scale 1.
+/// Convolutions with PReLU between them, an upscaler of scale 1.
 fn with_slopes(folder: &Path, slopes: [f32; 16]) -> PathBuf {
     let trace = Trace::new("slopes", 9, 20);
     let mut noise = Noise::new(7);
@@ -274,7 +274,7 @@ fn fp32_of_a_cpu_has_no_operator_that_leaves_the_convolutions_layout() {
     let _ = build_engine(work.path(), &compact(), &profile, &[]).success();
     let graph = graph_of(work.path(), 48);
     assert_eq!((count(&graph, "PRelu"), count(&graph, "Gather")), (0, 0));
-    // Each of the 48 residual channels takes one of the picture's three channels.
+    // Each of the 48 residual channels uses one of the picture's three channels.
     let filters: Vec<&Weight> = graph.weights.values().filter(|weight| weight.dims() == [48, 3, 1, 1]).collect();
     let expected: Vec<f32> = (0..48 * 3).map(|at| if at % 3 == at / 3 / 16 { 1.0 } else { 0.0 }).collect();
     assert_eq!(filters.iter().map(|filters| filters.to_f32s().unwrap()).collect::<Vec<_>>(), [expected]);
@@ -321,7 +321,8 @@ fn int8_of_a_cpu_is_made_of_what_onnxruntime_fuses() {
         (&manifest["calibration"]["source"], &manifest["calibration"]["range"]),
         (&"folder".into(), &"percentile".into())
     );
-    // Speed was measured. Another test, without time, shows that a missed floor refuses the engine.
+    // Speed was measured. Another test, which does not depend on time, shows that an engine with a missed floor is
+    // refused.
     let speed = report["speed"].as_array().unwrap();
     let floors: Vec<(&str, f64)> =
         speed.iter().map(|gate| (gate["name"].as_str().unwrap(), gate["floor"].as_f64().unwrap())).collect();
@@ -432,7 +433,7 @@ fn sensitivity_ranks_every_layer() {
         ranking.iter().zip(&figures).all(|(exact, printed)| (exact - printed).abs() < 0.006) && ranking.len() == 18,
         "{ranking:?}"
     );
-    // Speed and sensitivity are not part of the engine.
+    // Speed and sensitivity are not stored in the engine.
     assert_eq!(manifest_in(work.path()).get("sensitivity"), None);
 }
 
@@ -459,7 +460,8 @@ fn graphs_for_gpus_are_typed_throughout() {
         let profile = profile(work.path(), "tensorrt", precision, 30.0);
         let _ = build_engine(work.path(), &compact(), &profile, &[]).success();
         let (manifest, graph) = (manifest_in(work.path()), graph_of(work.path(), 24));
-        // The emulation rounds activations. An FP16 engine on the CPU does not, so it is nearer to the reference.
+        // The emulation rounds activations. An FP16 engine on the CPU does not round them, so it is closer to the
+        // reference.
         let measured = gate(&manifest, "psnr_db_emulated");
         assert!((30.0..unrounded).contains(&measured), "{precision}: {measured}, {unrounded} on the CPU");
         let types: BTreeSet<DataType> = graph.weights.values().map(Weight::data_type).collect();
@@ -519,7 +521,7 @@ fn what_cannot_be_built_is_refused() {
 #[test]
 fn what_the_calibration_budget_leaves_out_is_in_the_manifest() {
     let work = tempfile::tempdir().unwrap();
-    // One run of the large graph takes 3.0·10¹² operations: with its reference, more than a minute of the budget.
+    // One run of the large graph takes 3.0·10¹² operations: with its reference, that exceeds a minute of the budget.
     let profile = profile(work.path(), "cpu", "fp16", 50.0);
     let text = fs::read_to_string(&profile).unwrap().replace("48x48", "3072x3072");
     fs::write(&profile, text).unwrap();
@@ -568,7 +570,7 @@ fn a_model_has_its_own_precision_where_the_gates_allow_it() {
     ] {
         assert!(told.contains(expected), "expected `{expected}` in: {told}");
     }
-    // Who asks for it gets it, or an error.
+    // If the caller chooses the precision, the build gives it or an error.
     for asked in [&["--precision", "int8"][..], &["--all-layers"]] {
         let _ = build_engine(work.path(), &model, &profile, asked).failure(4, &["speed_over_fp32"]);
     }

@@ -1,11 +1,11 @@
-//! Engines on other processors than the one that they were built on, which QEMU emulates.
+//! Engines on emulated processors (QEMU) other than the one that they were built on.
 
 #![cfg(target_arch = "x86_64")]
 
 use end_to_end::{Outcome, build_engine, command, repository, words};
 use std::process::Command;
 
-/// Runs the runtime on a processor that QEMU knows by this name.
+/// Runs the runtime on QEMU's processor of this name.
 fn on_processor(name: &str, arguments: Vec<std::ffi::OsString>) -> Outcome {
     let runtime = command("runtime", arguments);
     let mut emulated = Command::new("qemu-x86_64-static");
@@ -18,8 +18,8 @@ fn on_processor(name: &str, arguments: Vec<std::ffi::OsString>) -> Outcome {
     Outcome::of(&mut emulated)
 }
 
-/// Haswell has AVX2 and no VNNI: it adds products of 8 bits in 16 bits, where those of a signed and an unsigned number
-/// overflow.
+/// Haswell has AVX2 but no VNNI: it adds products of 8 bits in 16 bits, where products of a signed and an unsigned
+/// number overflow.
 #[test]
 fn eight_bits_overflow_on_no_processor() {
     let work = tempfile::tempdir().unwrap();

@@ -13,7 +13,7 @@ use tileforge_session::{Result, SessionOptions};
 /// Samples of a batch.
 pub(crate) const BATCH: usize = 3;
 
-/// Height and width, or the next lengths that a network takes, with the threads that a batch is run on. Odd sizes end
+/// Height and width, or the next lengths that a network takes, with the numbers of threads for a batch. Odd sizes end
 /// in the middle of a vector register.
 const TRIED: [([usize; 2], &[usize]); 2] = [([45, 47], &THREADS), ([48, 48], &[4])];
 
@@ -33,7 +33,7 @@ fn batch_axis(spec: &TensorSpec) -> Option<Along> {
     spec.axes.iter().position(|axis| matches!(axis, Axis::Batch)).map(Along)
 }
 
-/// The part of a tensor that belongs to one sample; all of a tensor that the samples share.
+/// The part of a tensor for one sample; the whole tensor if the samples share it.
 pub(crate) fn of_sample(spec: &TensorSpec, values: &ArrayD<f32>, sample: usize) -> ArrayD<f32> {
     match batch_axis(spec) {
         Some(axis) => values.slice_axis(axis, Slice::from(sample..=sample)).to_owned(),
@@ -41,7 +41,7 @@ pub(crate) fn of_sample(spec: &TensorSpec, values: &ArrayD<f32>, sample: usize) 
     }
 }
 
-/// Values of an input, another one for each sample.
+/// Values of an input, different for each sample.
 fn values(contract: &Contract, spec: &TensorSpec, sizes: &Sizes, noise: &mut Noise) -> ArrayD<f32> {
     let shape = contract.input_shapes(sizes).unwrap().remove(&spec.name).unwrap();
     ArrayD::from_shape_simple_fn(shape, || match spec.meaning {
@@ -59,7 +59,7 @@ pub(crate) struct RandomNetwork<'a> {
     pub(crate) name: String,
     pub(crate) contract: &'a Contract,
     folder: &'a Path,
-    /// Of the batch.
+    /// The inputs of the batch.
     pub(crate) inputs: Vec<ArrayD<f32>>,
 }
 
@@ -77,12 +77,12 @@ impl RandomNetwork<'_> {
         }
     }
 
-    /// Whether it computes clips, and not pictures.
+    /// Whether it processes clips instead of pictures.
     pub(crate) fn is_of_clips(&self) -> bool {
         self.contract.inputs.iter().any(|input| input.frames().is_some())
     }
 
-    /// The inputs of each sample alone.
+    /// The inputs of each single sample.
     pub(crate) fn samples(&self) -> Vec<Vec<ArrayD<f32>>> {
         let of_each = |sample: usize| {
             let pairs = self.contract.inputs.iter().zip(&self.inputs);
@@ -91,7 +91,7 @@ impl RandomNetwork<'_> {
         (0..BATCH).map(of_each).collect()
     }
 
-    /// The outputs of the graph for so many samples, for each of these inputs.
+    /// The outputs of the graph for `samples` samples, for each of these inputs.
     pub(crate) fn run(
         &self,
         batch: usize,
@@ -108,8 +108,8 @@ impl RandomNetwork<'_> {
     }
 }
 
-/// Shows each network whose presets are for tests in several sizes, with numbers of threads for each. Returns their
-/// architectures.
+/// Passes each network whose presets are for tests to `show`, in several sizes, with numbers of threads for each.
+/// Returns the architectures.
 pub(crate) fn each(mut show: impl FnMut(&RandomNetwork<'_>, &[usize])) -> BTreeSet<&'static str> {
     let work = tempfile::tempdir().unwrap();
     let checkpoint = work.path().join("checkpoint.safetensors");

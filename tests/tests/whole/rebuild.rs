@@ -1,4 +1,4 @@
-//! Engines that are made again from what their manifests say, and engines of other releases.
+//! Engines that are rebuilt from their manifests, and engines of other releases.
 
 use end_to_end::{
     GoldenPipelines, Outcome, THREADS, command, copy_folder, names_in, new_key, on_cores, repository, run, words,
@@ -8,7 +8,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// `engine-builder` in `work`, which has its own weights and cache.
+/// `engine-builder` in `work`, with weights and a cache of its own there.
 fn builder(work: &Path, arguments: &[&dyn AsRef<OsStr>]) -> Outcome {
     let mut command = command("engine-builder", words(arguments));
     let weights = work.join("weights");
@@ -16,7 +16,7 @@ fn builder(work: &Path, arguments: &[&dyn AsRef<OsStr>]) -> Outcome {
     Outcome::of(&mut command)
 }
 
-/// `engine-builder` on a machine that seems to have so many cores, with a cache of its own.
+/// `engine-builder` on a simulated machine with this many cores, with its own cache.
 fn builder_on(work: &Path, cores: usize, arguments: &[&dyn AsRef<OsStr>]) -> Outcome {
     let mut command = command("engine-builder", words(arguments));
     command.current_dir(work).env("XDG_CACHE_HOME", work.join(format!("cache-{cores}")));
@@ -62,8 +62,9 @@ fn contents(engine: &Path) -> Vec<(String, Vec<u8>)> {
     all
 }
 
-/// References are run operator by operator, whose convolutions are rounded otherwise on other numbers of threads. So
-/// the figures of the gates and the expected outputs may differ in their last digits, but nothing that is run does.
+/// References are run operator by operator, and their convolutions are rounded differently on other numbers of
+/// threads. So the gates' figures and the expected outputs may differ in their last digits, but the files that an
+/// engine runs do not differ.
 #[test]
 fn what_an_engine_runs_is_the_same_whatever_machine_builds_it() {
     let work = tempfile::tempdir().unwrap();
@@ -94,13 +95,13 @@ fn a_model_file_gives_the_same_bytes_again() {
     let before = contents(&engine);
     let inspected = run("runtime", words(&[&"inspect", &"--engine", &engine])).success().stdout;
     assert!(inspected.contains("\nmade of          compact-x4.yaml\n"), "{inspected}");
-    // The model file is found by its name. The profile is not one of the installed ones.
+    // The model file is found by its name. The profile is not an installed one.
     let _ = builder(work.path(), &[&"rebuild", &engine]).failure(1, &["small-tiles: no such profile"]);
     let again = builder(work.path(), &[&"rebuild", &engine, &"--profile", &profile]).success();
     assert!(again.stderr.contains("all files are the same as before"), "{}", again.stderr);
     assert_eq!(again.stdout.trim(), engine.display().to_string());
     assert!(contents(&engine) == before);
-    // Elsewhere, and signed before.
+    // In another folder, and signed before.
     let [key, _] = new_key(work.path(), "ours");
     let _ = builder(work.path(), &[&"sign", &engine, &"--key", &key]).success();
     let other = work.path().join("other");
@@ -181,7 +182,7 @@ fn a_source_that_moved_or_changed_is_named() {
         let line = [&"rebuild" as &dyn AsRef<OsStr>, &engine, &"--profile", &profile];
         builder(work.path(), &[&line, more].concat())
     };
-    // Another name at another place is no change of the weights.
+    // Another name in another folder is not a change of the weights.
     let moved = work.path().join("moved/renamed.safetensors");
     fs::create_dir(work.path().join("moved")).unwrap();
     fs::rename(&model, &moved).unwrap();
@@ -192,7 +193,7 @@ fn a_source_that_moved_or_changed_is_named() {
     let now: Vec<_> = contents(&engine).into_iter().filter(|(name, _)| name != "manifest.json").collect();
     assert!(named == now);
 
-    // One bit of one weight.
+    // One changed bit of one weight.
     let mut bytes = fs::read(&moved).unwrap();
     *bytes.last_mut().unwrap() ^= 1;
     let digest = tileforge_engine::digest::sha256_file(&moved).unwrap().sha256;
@@ -239,12 +240,12 @@ fn everything_that_an_engine_is_made_of_is_compared() {
     let told = rebuild(&[named[0], named[1], &"--allow-changed-source"]).success();
     assert_eq!(manifest(&engine)["precision"], "fp32");
     assert!(told.stderr.contains("changed since it was made: compact-x4.yaml: "), "{}", told.stderr);
-    // A configuration beside the weights that was not there.
+    // A new configuration beside the weights.
     fs::write(models.join("config.json"), "{}").unwrap();
     let _ = rebuild(&named).failure(1, &["config.json: the engine was made without it"]);
     fs::remove_file(models.join("config.json")).unwrap();
     let _ = rebuild(&named).success();
-    // A profile of the same name with other content, which is not named on the command line.
+    // A profile of the same name with other content, which the command line does not name.
     let mut older = manifest(&engine);
     older["recipe"]["profile"] = json!({ "name": "cpu", "sha256": "0".repeat(64) });
     write_manifest(&engine, &older);
@@ -277,7 +278,7 @@ fn a_pipeline_gives_the_same_bytes_again() {
     for name in ["model_index.json", "scheduler/scheduler_config.json", "unet/config.json", "tokenizer/vocab.json"] {
         assert!(inputs.contains(&name), "{inputs:?}");
     }
-    // The folder is not below a folder that is searched; parts have no recipe of their own.
+    // The folder is not below a searched folder; parts have no recipe of their own.
     let moved = work.path().join("moved");
     fs::create_dir(&moved).unwrap();
     let moved = moved.join(pipeline.file_name().unwrap());
@@ -315,7 +316,7 @@ fn an_engine_of_an_older_schema_is_made_again_as_far_as_it_is_known() {
     ];
     let _ = builder(work.path(), &line).success();
     let files = contents(&engine);
-    // As manifests of schema 1 were.
+    // Manifests of schema 1 had this form.
     let mut old = manifest(&engine);
     old["schema"] = json!(1);
     let keys = old.as_object_mut().unwrap();
@@ -343,7 +344,7 @@ fn an_engine_of_an_older_schema_is_made_again_as_far_as_it_is_known() {
     assert_eq!(graph(&contents(&new)), graph(&files));
     fs::remove_dir_all(&new).unwrap();
 
-    // Its checkpoint is known by its digest, and that it was calibrated on a folder.
+    // Its checkpoint is identified by its digest, and the manifest states that it was calibrated on a folder.
     old["calibration"]["source"] = json!("folder");
     write_manifest(&engine, &old);
     let _ = rebuild(&[&"-o", &new, &"--model", &model]).failure(2, &["measured on a folder", "--calibration"]);
@@ -371,7 +372,7 @@ fn doctor_and_verify_name_what_an_engine_was_made_with() {
     let mut made = manifest(&engine);
     made["producer"] = json!("engine-builder 0.0.9");
     made["built_with"]["onnxruntime"] = json!("1.99.0");
-    // No machine computes as exactly as this.
+    // No machine computes as exactly as this tolerance requires.
     made["selftest"]["tolerance"] = json!(0.0);
     write_manifest(&engine, &made);
     let text = doctor(&[]).stdout;
@@ -391,7 +392,7 @@ fn doctor_and_verify_name_what_an_engine_was_made_with() {
             { "software": "onnx-runtime", "made_with": "1.99.0", "here": "1.31.1" },
         ])
     );
-    // A self-test that fails may be due to that.
+    // A failed self-test may have this reason.
     let _ = run("runtime", words(&[&"verify", &"--engine", &engine]))
         .failure(4, &["self-test", "it was built with ONNX Runtime 1.99.0, and 1.31.1 is here"]);
 }

@@ -1,4 +1,4 @@
-//! Exported networks for faces and for inpainting give the outputs of the reference implementation.
+//! Exported networks for faces and for inpainting give the same outputs as the reference implementation.
 
 use end_to_end::golden_retouches;
 use std::collections::BTreeMap;

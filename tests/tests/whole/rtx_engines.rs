@@ -1,4 +1,4 @@
-//! Engines with plans for RTX GPUs: built by NVIDIA's own builder, signed, shipped and checked on a machine without a
+//! Engines with plans for RTX GPUs: built by NVIDIA's own builder, signed, packed and checked on a machine without a
 //! GPU.
 
 use end_to_end::{Outcome, command, names_in, new_key, repository, run, words};
@@ -85,7 +85,7 @@ fn an_engine_has_plans_and_is_the_same_in_every_build() {
         assert!(bytes.starts_with(b"vtrt"));
         let digest = &report["files"][plan["file"].as_str().unwrap()];
         assert_eq!(digest["sha256"], tileforge_engine::digest::sha256(&bytes));
-        // The model around the plan has the graph's interface, and names the plan relative to itself.
+        // The model around the plan has the graph's interface, and names the plan relative to its own folder.
         let context = load(engine.join(plan["context"].as_str().unwrap())).unwrap();
         let original = load(engine.join(graph["file"].as_str().unwrap())).unwrap();
         assert_eq!((&context.inputs, &context.outputs), (&original.inputs, &original.outputs));
@@ -96,7 +96,7 @@ fn an_engine_has_plans_and_is_the_same_in_every_build() {
 
     what_its_plans_run_is_shown(&engine, &report["graphs"]);
 
-    // Several at the same time give the same plans.
+    // Building several plans at the same time gives the same plans.
     let again = work.path().join("second").join("engine");
     let parallel = build_line(&demo(), &profile, &again).into_iter().chain(["--jobs".into(), "2".into()]);
     let _ = run("engine-builder", parallel).success();
@@ -120,11 +120,11 @@ fn what_its_plans_run_is_shown(engine: &Path, graphs: &Json) {
         assert_eq!(plan["plan"], graph["plan"]["file"]);
         let kernels = plan["program"]["operations"].as_array().unwrap();
         let of = |kind: &str| kernels.iter().filter(|kernel| kernel["kind"] == kind).collect::<Vec<_>>();
-        // Every PReLU is computed where the convolution before it writes. What is left moves pixels.
+        // Every PReLU is computed with the convolution before it. The remaining passes move pixels.
         assert_eq!((of("convolution").len(), of("pass").len()), (18, 2), "{plan}");
         assert_eq!(kernels[1]["kernel"], "CorrMulMax");
         assert_eq!(kernels[1]["layers"][1], "body.1/PRelu");
-        // Filters of 32 channels, of which the picture has four in memory; the last ones make 48.
+        // Filters of 32 channels; the picture has four channels in memory, and the last filters make 48.
         let pixels: u64 =
             graph["inputs"]["image"].as_array().unwrap()[2..].iter().map(|side| side.as_u64().unwrap()).product();
         let products = (32 * 4 + 16 * 32 * 32 + 48 * 32) * 9 * pixels;
@@ -198,7 +198,7 @@ fn changed_graph(folder: &Path, name: &str, change: impl FnOnce(&mut tileforge_g
     graph
 }
 
-/// Puts a node of this operator before the last node.
+/// Inserts a node of this operator before the last node.
 fn insert(model: &mut tileforge_graph::Model, operator: &str, attributes: &[(&str, Attribute)]) {
     let last = model.nodes.len() - 1;
     let value = model.nodes[last].inputs[0].clone();
@@ -214,7 +214,7 @@ fn insert(model: &mut tileforge_graph::Model, operator: &str, attributes: &[(&st
     model.nodes.insert(last, node);
 }
 
-/// A graph in 8-bit floating point, which 8.6 does not have.
+/// A graph in 8-bit floating point, which compute capability 8.6 lacks.
 pub(crate) fn graph_in_fp8(folder: &Path) -> PathBuf {
     changed_graph(folder, "fp8.onnx", |model| {
         let scale = Weight::from_bytes(DataType::F32, vec![], 1_f32.to_le_bytes().to_vec()).unwrap();
@@ -258,7 +258,7 @@ fn what_the_builder_refuses_is_an_error_with_the_node_and_leaves_nothing() {
         model.nodes[at].inputs.push("shape".into());
     });
     refused(&reshape, &["broken/Reshape"]);
-    // An operator that neither we nor the builder know.
+    // An operator that neither our code nor the builder knows.
     let operator = changed_graph(work.path(), "operator.onnx", |model| insert(model, "Unheard", &[]));
     refused(&operator, &["broken/Unheard"]);
 }
@@ -275,7 +275,7 @@ fn lint_asks_the_builder() {
     };
     let good = lint(&fp16, "8.6,8.9,12.0").success().stdout;
     assert!(good.contains("tensorrt-rtx: 0 errors, 0 warnings, ") && good.contains("hint: "), "{good}");
-    // Turing has no products in FP32.
+    // Turing does not support FP32 products.
     let product = changed_graph(work.path(), "product.onnx", |model| {
         let weight = Weight::zeros(DataType::F32, vec![96, 96]).unwrap();
         model.weights.insert("square".into(), weight);
@@ -338,7 +338,7 @@ fn a_killed_build_leaves_neither_an_engine_nor_a_builder() {
             assert!(gone.elapsed() < Duration::from_secs(10), "{signal}: the builder goes on without its parent");
             std::thread::sleep(Duration::from_millis(5));
         }
-        // It may have been done before the signal came. Then the engine is whole.
+        // The build may have finished before the signal arrived. Then the engine is complete.
         if engine.exists() {
             let _ = run("runtime", words(&[&"verify", &"--engine", &engine])).success();
         }
@@ -351,7 +351,7 @@ fn a_killed_build_leaves_neither_an_engine_nor_a_builder() {
     }
 }
 
-/// The disk that the plan goes to is full. What becomes of the engine then is tested with the builder's processes.
+/// The disk of the plan is full. The tests of the builder's processes cover the engine in that case.
 #[test]
 fn a_plan_that_cannot_be_written_is_an_error() {
     let work = tempfile::tempdir().unwrap();
@@ -398,7 +398,7 @@ fn a_full_disk_leaves_nothing() {
     }
 }
 
-/// `--size` is in pixels, of the picture that a latent network's autoencoder makes.
+/// `--size` is in pixels of the picture that a latent network's autoencoder makes.
 #[test]
 fn a_checkpoint_becomes_plans_at_the_sizes_that_were_asked_for() {
     let work = tempfile::tempdir().unwrap();
@@ -416,7 +416,7 @@ fn a_checkpoint_becomes_plans_at_the_sizes_that_were_asked_for() {
     assert_eq!(upscaler, ["model-1x3x24x40.onnx", "model-1x3x32x32.onnx"]);
     let component = |folder: &Path, name, sizes| build(folder, &["--component", name, "--size", sizes]);
     let autoencoder = repository("tests/golden-diffusers/vae");
-    // This autoencoder halves once, and the network takes latents as if there were three halvings.
+    // This autoencoder halves once, but the network's latents are counted with three halvings.
     let decoder = shapes(component(&autoencoder, "vae_decoder", "64x32"));
     assert_eq!(decoder, ["model-1x4x16x32.onnx"]);
     let network = shapes(component(&repository("tests/golden-diffusers/unet"), "unet", "128x64"));
@@ -438,8 +438,8 @@ fn a_checkpoint_becomes_plans_at_the_sizes_that_were_asked_for() {
     let _ = component(&variant, "vae_decoder", "64x32").failure(1, &words);
 }
 
-/// A video's first chunk has a frame more, from which the network begins; every other chunk takes what the one before
-/// kept.
+/// A video's first chunk has one frame more, from which the network starts; every later chunk takes the caches of the
+/// chunk before.
 #[test]
 fn the_chunks_of_a_video_become_plans() {
     let work = tempfile::tempdir().unwrap();
@@ -471,14 +471,15 @@ fn the_chunks_of_a_video_become_plans() {
     assert_eq!(names_in(work.path()), before);
 }
 
-/// ONNX Runtime in a folder without NVIDIA's builder. It is copied, because programs follow links to its own folder.
+/// ONNX Runtime in a folder without NVIDIA's builder. It is a copy, because programs follow links to the library's own
+/// folder.
 fn without_builder(folder: &Path) -> PathBuf {
     let library = folder.join("libonnxruntime.so");
     fs::copy(repository(".onnxruntime/lib/libonnxruntime.so"), &library).unwrap();
     library
 }
 
-/// Builds with another library, with what `words` say in the errors; the engine is portable if the user says so.
+/// Builds with another library. The errors must contain `words`; with the user's permission, the engine is portable.
 fn portable_with(library: &Path, words: &[&str]) {
     let work = tempfile::tempdir().unwrap();
     let (profile, engine) = (profile(work.path(), "8.9", "fp16"), work.path().join("engine"));
@@ -505,7 +506,7 @@ fn without_the_library_the_build_fails_and_the_user_hears_what_to_do() {
     portable_with(&without_builder(folder.path()), &["libtensorrt_rtx.so.1: not there", "make setup RTX=1"]);
 }
 
-/// A library is executed, so one that was found by search must be safe from others.
+/// A library is executed, so a library that was found by search must not be writable by other users.
 #[test]
 fn a_library_that_everybody_may_change_is_not_loaded() {
     let folder = tempfile::tempdir().unwrap();
@@ -528,7 +529,7 @@ fn a_library_that_everybody_may_change_is_not_loaded() {
     allowed(0o644, "cannot be loaded");
 }
 
-/// The bindings are made for one release, so another one's functions must not be called.
+/// The bindings are for one release, so functions of another release must not be called.
 #[test]
 fn a_library_of_another_release_builds_nothing() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! Every architecture becomes plans in every precision and for every kind of RTX GPU, in the hands of NVIDIA's own
-//! builder. It needs no GPU.
+//! Every architecture becomes plans in every precision and for every kind of RTX GPU, built by NVIDIA's own builder.
+//! It needs no GPU.
 
 use end_to_end::{command, repository, run, words};
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,7 +17,7 @@ use tileforge_tensorrt::{BuildOptions, ComputeCapability, PlanHeader, Program};
 
 const CAPABILITIES: [ComputeCapability; 3] = [Sm86, Sm89, Sm120];
 
-/// What an input's dimension becomes that the graph leaves open.
+/// The size of an input's dimension that the graph leaves open.
 const OPEN_SIZE: usize = 64;
 
 /// The builder of the program `engine-builder`, which builds each plan in a process of its own.
@@ -81,17 +81,18 @@ fn tiny(architecture: &str, folder: &Path) -> Vec<(Precision, PathBuf)> {
     [Precision::Fp32, Precision::Fp16, Precision::Bf16, Precision::Int8].map(graph).into()
 }
 
-/// The builder of release 1.7.1 crashes at NaDiT's graph: INT8 weights alone that the video and the text share. It
-/// fails at LaMa's with an internal error: 8-bit matrices of the Fourier transforms. Engines have neither: their INT8
-/// has 8-bit activations, too, which it builds. It runs in a process of its own, so a crash is an error.
+/// The builder of release 1.7.1 crashes on NaDiT's graph, in which the video and the text share INT8 weights (weights
+/// only). It fails with an internal error on LaMa's graph, which has 8-bit matrices of the Fourier transforms. Engines
+/// have neither: their INT8 also has 8-bit activations, which the builder supports. The builder runs in its own
+/// process, so a crash becomes an error.
 const FAILS: [(&str, Precision, i32, &str); 2] = [
     ("NaDiT", Precision::Int8, 1, "the builder of its plan failed: it crashed"),
     ("LaMa", Precision::Int8, 4, "tensorrt-rtx would not take this graph: 1 error"),
 ];
 
-/// What the builder refuses of an architecture that it should take. Each precision is for one of the GPUs, in turn from
-/// the GPU `first` on, or with `TILEFORGE_EVERY_PLAN` for each of them, which takes three times as long. One plan for
-/// all GPUs would show less, because it is no larger than a plan for one of them.
+/// The graphs of an architecture that the builder refuses and should take. Each precision is built for one of the
+/// GPUs, in turn from the GPU `first` on; with `TILEFORGE_EVERY_PLAN` for each of them, which takes three times as
+/// long. One plan for all GPUs would show less, because it is no larger than a plan for one of them.
 fn refusals(builder: &PlanBuilder, architecture: &str, first: usize) -> Vec<String> {
     let folder = tempfile::tempdir().unwrap();
     let of_each = if std::env::var_os("TILEFORGE_EVERY_PLAN").is_some() { CAPABILITIES.len() } else { 1 };
@@ -111,8 +112,8 @@ fn refusals(builder: &PlanBuilder, architecture: &str, first: usize) -> Vec<Stri
     refusals
 }
 
-/// On all cores: each plan is built in a process of its own. Architectures begin with different GPUs, so that each
-/// precision, too, is built for each of them.
+/// Uses all cores: each plan is built in its own process. Architectures begin with different GPUs, so that each
+/// precision is also built for each GPU.
 #[test]
 fn every_architecture_is_built_in_every_precision_and_for_every_kind_of_gpu() {
     let builder = builder();
@@ -157,7 +158,7 @@ fn attention_graph(data_type: DataType, tokens: usize, width: usize, causal: boo
     }
 }
 
-/// What is written out is what the builder refuses, no more and no less: the table of its kernels is its own.
+/// Exactly the attention that the builder refuses is written out: our table of its kernels is correct.
 #[test]
 fn attention_is_written_out_where_the_builder_has_no_kernel() {
     let (builder, folder) = (builder(), tempfile::tempdir().unwrap());

@@ -1,4 +1,4 @@
-//! `runtime setup`: libraries from a folder and from wheels, which are refused unless they are the pinned ones.
+//! `runtime setup`: libraries from a folder and from wheels. Only the pinned ones are accepted.
 
 use end_to_end::{Outcome, command, names_in, repository, run, words};
 use std::ffi::OsString;
@@ -28,7 +28,7 @@ fn libraries(work: &Path) -> PathBuf {
 
 fn setup(from: &Path, destination: &Path) -> Command {
     let mut command = command("runtime", words(&[&"setup", &"--from", &from, &"--destination", &destination]));
-    // Where it names a library, that is what is said at the end.
+    // If this variable names a library, the output ends with a remark about it.
     command.env_remove("ORT_DYLIB_PATH");
     command
 }
@@ -53,7 +53,7 @@ fn libraries_of_a_folder_are_installed_and_found() {
     }
     let _ = doctor(&there).success();
 
-    // A folder with one library more changes nothing else.
+    // A folder with one more library gives the same result otherwise.
     let more = work.path().join("more");
     fs::create_dir(&more).unwrap();
     fs::copy(repository(".onnxruntime/lib/libonnxruntime_providers_shared.so"), more.join("libtbb.so.12")).unwrap();
@@ -82,7 +82,7 @@ fn what_does_not_load_or_is_for_another_machine_changes_nothing() {
     other[18] = if std::env::consts::ARCH == "x86_64" { 183 } else { 62 };
     refused("libonnxruntime.so", &other, &["expected a library for linux on", "found one for linux on"]);
     refused("libonnxruntime.so", b"MZ is no library", &["a file that is no library"]);
-    // What an earlier run could not remove goes, even so.
+    // Leftovers that an earlier run could not remove are removed anyway.
     fs::create_dir(there.join(".tileforge-AbCdEf123456.partial")).unwrap();
     refused("README", b"", &["expected wheels or libonnxruntime.so in this folder, found neither"]);
 }
@@ -105,7 +105,7 @@ fn only_pinned_wheels_are_taken() {
     let refused = |words: &[&str]| {
         let said = Outcome::of(&mut setup(&wheels, &there)).failure(1, words);
         assert_eq!(names_in(&there), [LOCK], "{}", said.stderr);
-        // What is downloaded from where is a matter of the user's pip.
+        // The user's pip decides the download address.
         assert!(!said.stderr.contains("://") && !said.stderr.contains(".org"), "{}", said.stderr);
     };
     fs::write(wheels.join(name("1.0.0")), "another release").unwrap();
@@ -118,7 +118,7 @@ fn only_pinned_wheels_are_taken() {
     assert_eq!(names_in(&there), [LOCK]);
 }
 
-/// `runtime setup` without `--from`, where `PATH` has what is in a folder alone.
+/// `runtime setup` without `--from`, with only one folder on `PATH`.
 fn download(path: &Path, there: &Path) -> Outcome {
     Outcome::of(command("runtime", words(&[&"setup", &"--destination", &there])).env("PATH", path))
 }
@@ -129,7 +129,7 @@ fn pip_downloads_what_is_missing_and_where_it_is_not_its_command_is_shown() {
     let (path, there) = (work.path().join("path"), work.path().join("there"));
     fs::create_dir(&path).unwrap();
     let _ = download(&path, &there).failure(1, &["no Python with pip", "python3 -m pip download", "onnxruntime=="]);
-    // A pip that brings other bytes than the pinned ones, and says what it was asked for.
+    // A pip that prints its arguments, and then one that downloads other bytes than the pinned ones.
     let python = path.join("python3");
     let script =
         "#!/bin/sh\nfor word; do last=$word; done\n[ \"$last\" = --version ] && exit 0\necho \"$@\" >&2\nexit 1\n";

@@ -1,4 +1,4 @@
-//! Inferred types are the same as those that ONNX Runtime computes.
+//! Inferred types equal the types that ONNX Runtime computes.
 
 use end_to_end::Graph;
 use ndarray::{ArrayD, ArrayViewD, Axis};
@@ -20,7 +20,7 @@ fn check(mut model: Model) -> BTreeSet<String> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.onnx");
     save(&model, &path, WeightStorage::Inline).unwrap();
-    // Not optimised, so that every node still exists.
+    // Without optimisation, so that every node still exists.
     let options = SessionOptions { optimisation: OptimisationLevel::Disabled, ..SessionOptions::default() };
     let mut session = Graph::open(&path, &options).unwrap_or_else(|e| panic!("{e}"));
     let inputs: Vec<_> =
@@ -65,7 +65,7 @@ fn every_architecture_is_inferred_as_it_runs() {
     }
 }
 
-/// A component of a pipeline, with its dynamic sizes fixed afterwards and from the beginning.
+/// Checks a pipeline's component, whose dynamic sizes are fixed after the export and before it.
 fn check_component(checkpoint: &Checkpoint, example: &Shapes) {
     if !example.is_empty() {
         let _ = check(export(checkpoint, example, &BTreeMap::new()).unwrap().model);
@@ -94,7 +94,7 @@ fn check_component(checkpoint: &Checkpoint, example: &Shapes) {
     }
 }
 
-/// A batch of dynamic size is resized to the same pictures as one by one.
+/// A batch of dynamic size is resized to the same pictures as each picture alone.
 #[test]
 fn a_dynamic_batch_is_resized_whole() {
     let trace = Trace::new("resize", 9, 20);

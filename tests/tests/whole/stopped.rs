@@ -1,4 +1,4 @@
-//! Programs that are stopped by Ctrl-C or a signal, and what is left then: nothing unfinished.
+//! Programs that are stopped by Ctrl-C or a signal leave nothing unfinished.
 
 use end_to_end::{LocalRegistry, Outcome, command, copy_folder, demo_engine, names_in, repository, run, words};
 use serde_json::json;
@@ -12,7 +12,7 @@ use tileforge_exporter::arch::registry;
 use tileforge_exporter::synthesise;
 use tileforge_graph::DataType;
 
-/// Bytes of a file that takes a while to be written.
+/// The size of a file that takes a while to write.
 const LARGE: u64 = 256 << 20;
 
 fn quiet(command: &mut Command) -> Child {
@@ -23,7 +23,7 @@ fn send(child: &Child, signal: &str) {
     assert!(Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap().success());
 }
 
-/// Waits until the folder is as wanted; `false` if the process ended before.
+/// Waits until the condition holds; `false` if the process ended before.
 fn wait_until(child: &mut Child, wanted: impl Fn() -> bool) -> bool {
     while !wanted() {
         if child.try_wait().unwrap().is_some() {
@@ -38,7 +38,8 @@ fn has_unfinished(folder: &Path) -> bool {
     names_in(folder).iter().any(|name| name.starts_with(".tileforge-"))
 }
 
-/// Stops a program when it has something unfinished in `folder`, with every signal. It leaves the folder as it was.
+/// Stops a program while it has something unfinished in `folder`, with every signal. The folder must then be as
+/// before.
 fn leaves_nothing(folder: &Path, line: &[&dyn AsRef<OsStr>], program: &str) {
     let before = names_in(folder);
     for signal in ["-INT", "-TERM", "-HUP"] {
@@ -50,7 +51,7 @@ fn leaves_nothing(folder: &Path, line: &[&dyn AsRef<OsStr>], program: &str) {
             }
             let status = child.wait().unwrap();
             if status.success() {
-                // A signal that comes too late finds a whole output.
+                // If the signal came too late, the output is complete.
                 names_in(folder)
                     .iter()
                     .filter(|name| !before.contains(name))
@@ -67,7 +68,7 @@ fn remove(path: &Path) {
     if path.is_dir() { fs::remove_dir_all(path).unwrap() } else { fs::remove_file(path).unwrap() }
 }
 
-/// On a busy machine, a program may end before its test sees what it has not finished, or before the signal comes.
+/// On a busy machine, a program may end before the test sees its unfinished files, or before the signal arrives.
 const ATTEMPTS: usize = 20;
 
 /// An engine of several parts with a large file.
@@ -97,7 +98,7 @@ fn a_build_that_is_stopped_leaves_nothing() {
     let (model, profile) = (repository("models/compact-x4.safetensors"), repository("profiles/cpu.yaml"));
     let engine = work.path().join("engine");
     leaves_nothing(work.path(), &[&"build", &model, &"--profile", &profile, &"-o", &engine], "engine-builder");
-    // Nor where an older engine is replaced.
+    // The same if an older engine is replaced.
     copy_folder(demo_engine(), &engine);
     leaves_nothing(work.path(), &[&"build", &model, &"--profile", &profile, &"-o", &engine], "engine-builder");
     let _ = run("runtime", words(&[&"verify", &"--engine", &engine])).success();
@@ -139,7 +140,7 @@ fn a_pull_that_is_stopped_goes_on() {
     let _ = run("engine-builder", words(&[&"push", &engine, &reference])).success();
     let (output, part) = (work.path().join("pulled"), work.path().join("pulled.part"));
     for signal in ["-INT", "-TERM"] {
-        // The second one goes on with what the first one kept.
+        // The second run resumes with the data that the first run kept.
         let kept = bytes_in(&part);
         let mut child = quiet(&mut command("runtime", words(&[&"pull", &reference, &"-o", &output])));
         assert!(wait_until(&mut child, || bytes_in(&part) > kept));
@@ -157,7 +158,7 @@ fn signals_that_a_program_was_started_to_ignore_end_nothing() {
     let (model, profile) = (repository("models/compact-x4.safetensors"), repository("profiles/cpu.yaml"));
     let engine = work.path().join("engine");
     let build = command("engine-builder", words(&[&"build", &model, &"--profile", &profile, &"-o", &engine]));
-    // As `nohup` and a shell's `&` start programs.
+    // Like a program that `nohup` or a shell's `&` starts.
     let mut ignoring = Command::new("sh");
     ignoring.args(["-c", "trap '' INT HUP; exec \"$@\"", "sh"]).arg(build.get_program()).args(build.get_args());
     ignoring.envs(build.get_envs().filter_map(|(name, value)| Some((name, value?))));
@@ -171,13 +172,13 @@ fn signals_that_a_program_was_started_to_ignore_end_nothing() {
 #[test]
 fn a_key_that_is_not_whole_is_none() {
     let work = tempfile::tempdir().unwrap();
-    // The second file cannot get its name.
+    // The second file cannot be renamed to its final name.
     symlink("nothing", work.path().join("ours.pub")).unwrap();
     let keygen = |name: &Path| command("engine-builder", words(&[&"keygen", &"-o", &name]));
     let _ = Outcome::of(&mut keygen(&work.path().join("ours"))).failure(1, &["ours.pub"]);
     assert_eq!(names_in(work.path()), ["ours.pub"]);
 
-    // Files may have so many bytes, as on a disk that gets full: the private key has 119.
+    // Files may have only this many bytes, as on a disk that becomes full: the private key has 119.
     let limited = keygen(&work.path().join("limited"));
     let mut shell = Command::new("prlimit");
     shell.arg("--fsize=115").arg(limited.get_program()).args(limited.get_args());

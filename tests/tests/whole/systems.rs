@@ -1,4 +1,4 @@
-//! Depth and real-time networks give the outputs of their reference implementations (`tests/golden-systems`).
+//! Depth and real-time networks give the same outputs as their reference implementations (`tests/golden-systems`).
 
 use end_to_end::{GoldenComponent, golden_systems};
 use ndarray::ArrayD;
@@ -50,7 +50,7 @@ fn dynamic_shapes_match_the_reference() {
     }
 }
 
-/// A graph with the normalisation inside gives the same output for a picture from 0 to 1.
+/// A graph with built-in normalisation gives the same output for a picture from 0 to 1.
 #[test]
 fn preprocessing_can_be_in_the_graph() {
     let folder = tempfile::tempdir().unwrap();

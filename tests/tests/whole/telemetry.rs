@@ -1,4 +1,4 @@
-//! Programs that load ONNX Runtime keep no record of the user, and ask nobody anything.
+//! Programs that load ONNX Runtime record nothing about the user, and contact no server.
 
 use end_to_end::{command, demo_engine, names_in, repository, words};
 use std::ffi::OsString;
@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// Runs a program with an empty home folder, and returns the system calls about networks that it made.
+/// Runs a program with an empty home folder, and returns its system calls about networks.
 fn network_calls(work: &Path, program: &str, arguments: &[OsString]) -> Vec<String> {
     let (home, calls) = (work.join("home"), work.join("calls"));
     fs::create_dir(&home).unwrap();

@@ -1,4 +1,4 @@
-//! TensorRT accepts every graph that the exporter makes, according to its table of operators.
+//! TensorRT accepts every exported graph, according to its table of operators.
 
 use end_to_end::{repository, run, words};
 use std::collections::BTreeMap;

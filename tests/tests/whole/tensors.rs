@@ -1,4 +1,4 @@
-//! Engines of networks that take tensors: what is built, which gates are passed, and what is refused.
+//! Engines of networks that take tensors: what is built, the passed gates, and what is refused.
 
 use end_to_end::{assert_verified, build_engine, manifest_in, repository, run, words};
 use serde_json::{Value as Json, json};
@@ -22,14 +22,13 @@ fn profile(folder: &Path, precision: &str, psnr_db: f64) -> PathBuf {
     path
 }
 
-/// What the tiny network of an architecture promises.
+/// The contract of an architecture's tiny network.
 fn contract_of(architecture: &str) -> Contract {
     let entry = registry().iter().find(|entry| entry.name == architecture).unwrap();
     entry.presets().into_iter().find(|(name, _)| *name == "tiny").unwrap().1.contract()
 }
 
-/// The tiny network of an architecture as a graph, of dynamic sizes where it can have them, after a change to its
-/// weights.
+/// The tiny network of an architecture as a graph, with dynamic sizes where possible, after a change to its weights.
 fn graph(folder: &Path, architecture: &str, change: impl Fn(&mut Model)) -> PathBuf {
     let checkpoint = folder.join("checkpoint.safetensors");
     let entry = registry().iter().find(|entry| entry.name == architecture).unwrap();
@@ -47,7 +46,7 @@ fn graph(folder: &Path, architecture: &str, change: impl Fn(&mut Model)) -> Path
 #[test]
 fn every_task_has_engines_in_every_precision_of_a_cpu() {
     let work = tempfile::tempdir().unwrap();
-    // The floors of INT8 are one to two decibels below what these networks of few weights reach.
+    // The floors of INT8 are one to two decibels below the values that these networks of few weights reach.
     let tasks = [
         ("UNet2DConditionModel", "unet", json!([2, 4, 8, 8]), 35.0),
         ("AutoencoderKLDecoder", "vae_decoder", json!([1, 4, 8, 8]), 31.0),
@@ -76,7 +75,7 @@ fn every_task_has_engines_in_every_precision_of_a_cpu() {
             assert_eq!(source, (precision != "fp32").then(|| json!(made)), "{task}");
             assert_verified(work.path());
         }
-        // The runtime reads what the architecture wrote.
+        // The runtime reads the contract that the architecture wrote.
         let inspect = |more: &str| {
             let line = words(&[&"inspect", &"--engine", &work.path().join("engine")]);
             run("runtime", line.into_iter().chain(more.split_whitespace().map(Into::into))).success()
@@ -102,8 +101,7 @@ fn a_graph_for_each_size_has_the_batch_of_the_profile() {
     assert_eq!((shape(1, "encoder_hidden_states")[1].clone(), shape(1, "timestep")), (json!(77), json!([])));
 }
 
-/// One convolution's output is beyond FP16's range, and the normalisation after it brings it back, as in SDXL's
-/// decoder.
+/// One convolution's output is beyond FP16's range, and the next normalisation brings it back, as in SDXL's decoder.
 #[test]
 fn an_overflow_in_an_autoencoder_becomes_an_island() {
     let work = tempfile::tempdir().unwrap();
@@ -117,7 +115,7 @@ fn an_overflow_in_an_autoencoder_becomes_an_island() {
     let _ = build_engine(work.path(), &model, &profile(work.path(), "fp16", 50.0), &[]).success();
     let islands: Vec<String> = serde_json::from_value(manifest_in(work.path())["islands"].clone()).unwrap();
     assert!(islands.contains(&format!("{planted}/Conv")), "{islands:?}");
-    // The convolution and the normalisation after it, and nothing else.
+    // Only the convolution and the normalisation after it.
     assert!(islands.iter().all(|name| name.contains("up_blocks.0.resnets.0.")) && islands.len() < 10, "{islands:?}");
     assert_verified(work.path());
     let plain = graph(work.path(), "AutoencoderKLDecoder", |_| {});

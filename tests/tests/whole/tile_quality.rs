@@ -1,4 +1,4 @@
-//! Tiles of networks that see the whole picture: never further from it than those of 256×256 with an overlap of 32.
+//! Tiles of networks that see the whole picture: never worse than tiles of 256×256 with an overlap of 32.
 
 use end_to_end::{manifest_in, repository, run, run_with_cache_in, words};
 use image::{ImageBuffer, Rgb};
@@ -7,8 +7,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use tileforge_image::{ImageReader, Limits, RowSource, Size};
 
-/// Width and height of pictures: what small tiles would cover with the least to compute, what they would fill up, and
-/// sizes that are no multiples of the network's windows.
+/// Width and height of pictures: sizes that small tiles would cover with the least computation, sizes smaller than a
+/// tile, and sizes that are no multiples of the network's windows.
 const PICTURES: [[u32; 2]; 9] =
     [[304, 200], [64, 64], [100, 700], [257, 256], [63, 61], [100, 100], [320, 64], [523, 301], [40, 24]];
 
@@ -21,11 +21,11 @@ fn build(work: &Path, name: &str, checkpoint: &Path, more: &[String]) -> PathBuf
     engine
 }
 
-/// A picture with detail of every size.
+/// A picture with details of every size.
 fn photo(path: &Path, [width, height]: [u32; 2]) {
     let photo = image::open(repository("tests/images/coffee.png")).unwrap().into_rgb8();
     let [columns, rows] = [photo.width(), photo.height()];
-    // Mirrored where the picture is larger than the photo.
+    // The photo is mirrored where the picture is larger.
     let at =
         |at: u32, length: u32| if (at / length).is_multiple_of(2) { at % length } else { length - 1 - at % length };
     let picture =
@@ -33,7 +33,7 @@ fn photo(path: &Path, [width, height]: [u32; 2]) {
     picture.save(path).unwrap();
 }
 
-/// What an engine makes of a picture, with the report.
+/// An engine's result for a picture, and the report.
 fn made(engine: &Path, input: &Path, more: &[&str]) -> (Vec<f32>, serde_json::Value) {
     let output = input.with_extension("out.tif");
     let line = words(&[&"infer", &"--json", &"--engine", &engine, &"--input", &input, &"--output", &output]);
@@ -70,7 +70,7 @@ fn no_picture_is_further_from_the_whole_than_with_large_tiles() {
         let floor = tiling["floor_db"].as_f64().unwrap();
         let tile = &tiling["tiles"][0];
         assert!(floor > 20.0 && (&tile["width"], &tile["height"]) == (&64.into(), &64.into()), "{tiling}");
-        // The whole of each picture is a tile of another engine: the network extends pictures to its multiple of 4.
+        // The whole of each picture is a tile of another engine: the network extends pictures to multiples of 4.
         let whole = PICTURES.map(|sides| sides.map(|side: u32| side.next_multiple_of(4)));
         let sizes: Vec<String> = whole.iter().flat_map(|[w, h]| ["--size".into(), format!("{w}x{h}")]).collect();
         let all = build(work.path(), "all", &checkpoint, &sizes);
@@ -105,7 +105,7 @@ fn engines_without_figures_take_small_tiles_for_whole_pictures_alone() {
     }
 }
 
-/// Pixels become channels in blocks, so a tile that begins within a block would be another picture.
+/// The network turns blocks of pixels into channels, so a tile that begins within a block would give another picture.
 #[test]
 fn tiles_begin_where_blocks_of_pixels_do() {
     let work = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Requests of several callers at once, through the library: what they share changes nothing.
+//! Requests of several callers at once, through the library: shared runs change nothing.
 
 use end_to_end::{GoldenPipelines, THREADS, golden_components, run_with_cache_in, words};
 use std::path::Path;
@@ -14,7 +14,7 @@ use tileforge_runtime::host::{Handle, Host, HostOptions, Service, Terms};
 use tileforge_session::onnxruntime::{self, Search};
 use tileforge_session::{Environment, Placement, SessionOptions};
 
-/// Eight requests that differ in everything.
+/// Eight requests with different values of every setting.
 fn settings() -> Vec<Settings> {
     let of = |prompt: &str, steps: usize, scheduler: &str, guidance: f64, seed: u64, count: usize| Settings {
         steps,
@@ -81,7 +81,7 @@ fn pictures_that_share_runs_of_a_network_are_those_that_each_gives_alone() {
             let made = bits(&handle.wait().unwrap());
             assert!(made == *expected, "{threads} threads: request {number} is another one beside the others");
         }
-        // With guidance a request has two rows in each step, and one of them asks for two pictures.
+        // With guidance, a request has two rows in each step, and one of the requests is for two pictures.
         let runs = host.metrics().runs;
         assert!(runs.keys().any(|rows| *rows > 4), "nothing was shared: {runs:?}");
         service.shutdown();
@@ -174,7 +174,7 @@ fn latents_that_share_runs_of_a_decoder_are_the_pictures_that_each_gives_alone()
         let options = CodingOptions { placement: placement(threads), ..CodingOptions::default() };
         let decoder = Decoder::new(&host, &engine, None, options).unwrap();
         let service = Service::new(&host, decoder, 10);
-        // As many as are worked on at the same time wait for each other before they run.
+        // All requests that are processed at the same time wait for each other before they run.
         let submit = |number: u32, barrier: Arc<Barrier>| {
             let made = Arc::new(Mutex::new(Vec::new()));
             let sink = made.clone();

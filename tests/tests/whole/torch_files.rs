@@ -1,4 +1,4 @@
-//! Files of `torch.save` give what their safetensors twins give, and run nothing.
+//! Files of `torch.save` give the same results as their safetensors counterparts, and no code of them is run.
 
 use end_to_end::{Graph, golden_cases, names_in, repository, run, words};
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use tileforge_session::SessionOptions;
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipWriter};
 
-/// The files of `tests/golden-torch`, each with the name of its twin in `tests/golden`.
+/// The files of `tests/golden-torch`, each with the name of its counterpart in `tests/golden`.
 fn cases() -> Vec<(PathBuf, String)> {
     let folder = repository("tests/golden-torch");
     let case = |name: &String| {
@@ -24,7 +24,7 @@ fn cases() -> Vec<(PathBuf, String)> {
     names_in(&folder).iter().filter(|name| folder.join(name).is_dir()).filter_map(case).collect()
 }
 
-/// The files that an export with its weights beside it writes.
+/// Exports with the weights beside the graph, and returns the folder and the graph as text.
 fn exported(checkpoint: &Checkpoint, shapes: &Shapes, storage: WeightStorage) -> (tempfile::TempDir, String) {
     let folder = tempfile::tempdir().unwrap();
     let model = export(checkpoint, shapes, &BTreeMap::new()).unwrap().model;
@@ -48,7 +48,7 @@ fn graphs_weights_and_pixels_are_those_of_the_safetensors_twin() {
             let bytes = |folder: &Path| fs::read(folder.join(&name)).unwrap();
             assert!(bytes(copied.path()) == bytes(expected.path()), "{}: {name} differs", path.display());
         }
-        // The graph that points into the file gives the same pixels, too.
+        // A graph that points into the original file gives the same pixels.
         let (linked, _) = exported(&ours, &shapes, WeightStorage::Link);
         let pixels = |folder: &Path| {
             let mut graph = Graph::open(&folder.join("model.onnx"), &SessionOptions::default()).unwrap();
@@ -72,7 +72,7 @@ fn a_graph_points_into_a_pth_file() {
     assert_eq!(names_in(&out), ["model.RealESRGAN.pth", "model.onnx"]);
     let inode = |path: &Path| fs::metadata(path).unwrap().ino();
     assert_eq!(inode(&out.join("model.RealESRGAN.pth")), inode(&checkpoint));
-    // Tensors of the older format and compressed ones begin anywhere, so their weights are written.
+    // Tensors of the older format and compressed tensors have no alignment, so their weights are copied.
     for case in ["views-legacy/model.pth", "compressed/model.pth"] {
         let out = work.path().join(case.replace('/', "-"));
         fs::create_dir(&out).unwrap();
@@ -124,7 +124,7 @@ fn archive(pickle: &[u8], more: &[(&str, &[u8])], method: CompressionMethod) -> 
     zip.finish().unwrap().into_inner()
 }
 
-/// Exports a file of these bytes, which must fail with the message `expected` and leave nothing.
+/// Exports a file of these bytes. The export must fail with the message `expected` and leave nothing behind.
 fn refused(bytes: &[u8], expected: &[&str]) {
     let work = tempfile::tempdir().unwrap();
     let path = work.path().join("model.pth");
@@ -143,7 +143,7 @@ fn stored(pickle: &[u8]) -> Vec<u8> {
     archive(pickle, &[], CompressionMethod::Stored)
 }
 
-/// The older format with this pickle of tensors.
+/// A file of the older format with this pickle of tensors.
 fn legacy(pickle: &[u8]) -> Vec<u8> {
     let magic = b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.";
     [magic.as_slice(), b"\x80\x02M\xe9\x03.", b"\x80\x02}.", pickle, b"\x80\x02]."].concat()
@@ -173,13 +173,13 @@ fn pickles_that_call_functions_are_refused_and_run_nothing() {
         refused(&stored(&pickle), &[&format!("asks for `{name}`"), "nothing was run"]);
         refused(&legacy(&pickle), &[&format!("asks for `{name}`"), "nothing was run"]);
     }
-    // The other ways to name a function: from texts on the stack, and with the opcode that calls at once.
+    // Other ways to name a function: from strings on the stack, and with the opcode that calls it at once.
     let from_stack = [b"\x80\x04\x8c\x02os\x8c\x06system\x93X", with_length(&command).as_slice(), b"\x85R."].concat();
     refused(&stored(&from_stack), &["asks for `os.system`"]);
     let at_once = [b"(X", with_length(&command).as_slice(), b"ios\nsystem\n."].concat();
     refused(&stored(&at_once), &["asks for `os.system`"]);
     refused(&stored(b"\x80\x02(cos\nsystem\nX\x01\0\0\0ao."), &["asks for `os.system`"]);
-    // Opcodes that look functions up elsewhere, and attributes of what is not a dictionary.
+    // Opcodes that look functions up elsewhere, and attributes of objects that are not dictionaries.
     refused(&stored(b"\x80\x02\x82\x01."), &["opcode EXT1"]);
     refused(&stored(b"\x80\x02Pid\n."), &["opcode PERSID"]);
     refused(&stored(b"\x80\x02)}b."), &["expected attributes of a dictionary, found a tuple"]);
@@ -199,7 +199,7 @@ fn bombs_and_deep_stacks_are_refused() {
     refused(&stored(&deep), &["expected a dictionary of tensors, found a list"]);
     let doubled = [b"}X\x01\0\0\0aN".as_slice(), &b"q\x01h\x01\x86".repeat(100), b"s."].concat();
     refused(&stored(&doubled), &["expected a dictionary of tensors, found none in it"]);
-    // A list that holds itself.
+    // A list that contains itself.
     refused(&stored(b"}X\x01\0\0\0a]q\x01h\x01as."), &["found none in it"]);
     // A compressed pickle of 200 MB, in a file of 200 KB.
     let bomb = archive(&vec![b'N'; 200_000_000], &[], CompressionMethod::Deflated);
@@ -228,7 +228,7 @@ fn one_tensor(elements: u8, first: u8, dims: &[u8], strides: &[u8]) -> Vec<u8> {
     .concat()
 }
 
-/// The same tensor with its bits, as PyTorch writes them where one is set.
+/// The same tensor with its flags, as PyTorch writes them if one is set.
 fn one_tensor_with(bits: &[u8]) -> Vec<u8> {
     let pickle = one_tensor(6, 0, &[2, 3], &[3, 1]);
     let end = pickle.len() - 4;
@@ -255,16 +255,16 @@ fn the_negative_bit_turns_the_sign() {
         let weight = read(&one_tensor_with(&negative), method);
         let bits: Vec<u32> = weight.to_f32s().unwrap().iter().map(|value| value.to_bits()).collect();
         assert_eq!((bits.as_slice(), weight.dims()), (expected.as_slice(), &[2, 3][..]));
-        // The file's bytes are not those of the weight, so no graph may point to them.
+        // The weight differs from the file's bytes, so no graph may point to them.
         assert!(weight.file_range().is_none());
     }
-    // `_rebuild_tensor_v3` has the element type before the bits.
+    // `_rebuild_tensor_v3` has the element type before the flags.
     let name = b"_rebuild_tensor_v2";
     let place = one_tensor_with(b"").windows(name.len()).position(|found| found == name).unwrap() + name.len() - 1;
     let mut typed = one_tensor_with(&[b"ctorch\nfloat32\n".as_slice(), &negative].concat());
     typed[place] = b'3';
     assert_eq!(read(&typed, CompressionMethod::Stored).to_f32s().unwrap()[2], 2.0);
-    // No bits, in the ways to say so.
+    // No flags, in each possible form.
     for bits in [b"".as_slice(), b"N", b"}"] {
         assert_eq!(read(&one_tensor_with(bits), CompressionMethod::Stored).to_f32s().unwrap()[2], -2.0);
     }
@@ -291,7 +291,7 @@ fn two_entries_of_one_name_are_refused() {
     assert_eq!(places.len(), 2);
     places.iter().for_each(|at| twins[*at..][..name.len()].copy_from_slice(name));
     refused(&twins, &["two entries of one name", "`torch.save`"]);
-    // PyTorch looks for names in any case.
+    // PyTorch compares names case-insensitively.
     let cases = archive(&pickle, &[("data/0", &ours), ("DATA/0", &theirs)], CompressionMethod::Stored);
     refused(&cases, &["two entries of one name"]);
 }
@@ -334,7 +334,7 @@ fn a_damaged_entry_is_named_before_anything_is_written() {
         let _ = export(&damaged, weights).failure(1, &["model.pth", &named, "download the file again"]);
         assert_eq!(names_in(work.path()), ["model.pth"], "{weights}");
     }
-    // What is not read is not compared: only the headers are read to inspect a file.
+    // Only data that is read is compared: `inspect` reads only the headers.
     let _ = run("exporter", words(&[&"inspect", &path])).success();
     // Compressed entries, and the pickle itself.
     let packed = fs::read(repository("tests/golden-torch/compressed/model.pth")).unwrap();
@@ -348,7 +348,7 @@ fn a_damaged_entry_is_named_before_anything_is_written() {
     let mut damaged = packed;
     let _ = set_crc32(&mut damaged, &format!("{folder}/data.pkl"), |crc32| crc32 ^ 1);
     refused(&damaged, &["data.pkl` is damaged"]);
-    // Files that were saved without checksums have zeros in their places.
+    // Files without checksums have zeros in their places.
     let mut without = good;
     assert!(set_crc32(&mut without, "", |_| 0) > 4);
     let _ = export(&without, "link").success();
@@ -358,7 +358,7 @@ fn a_damaged_entry_is_named_before_anything_is_written() {
 fn tensors_beyond_their_storage_are_refused() {
     let file = |pickle: &[u8], data: &[u8]| archive(pickle, &[("data/0", data)], CompressionMethod::Stored);
     let data = [0; 24];
-    // The same file with sound numbers is a checkpoint of no known network.
+    // The same file with valid numbers is a checkpoint of an unknown network.
     refused(&file(&one_tensor(6, 0, &[2, 3], &[3, 1]), &data), &["no known architecture", "nearest is "]);
     refused(&file(&one_tensor(6, 1, &[2, 3], &[3, 1]), &data), &["ends past the 6 elements of its storage"]);
     refused(&file(&one_tensor(6, 0, &[2, 3], &[200, 1]), &data), &["ends past the 6 elements"]);

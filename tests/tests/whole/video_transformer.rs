@@ -1,4 +1,4 @@
-//! Exported diffusion transformers of videos give the reference's outputs.
+//! Exported diffusion transformers for videos give the same outputs as the reference.
 
 use end_to_end::{GoldenComponent, golden_video_transformers, names_in, repository, run, words};
 use std::collections::BTreeMap;
@@ -30,7 +30,7 @@ fn transformers_match_the_reference() {
     }
 }
 
-/// Windows of equal sizes are one attention. 22 × 20 patches have 4 windows in a frame, and each has another size.
+/// Windows of equal sizes share one attention. 22 × 20 patches have 4 windows in a frame, each with another size.
 #[test]
 fn windows_of_equal_sizes_are_one_attention() {
     let attentions = |sizes: &str| {
@@ -46,8 +46,8 @@ fn windows_of_equal_sizes_are_one_attention() {
     assert_eq!(attentions("1x7x5x8x8"), 8);
 }
 
-/// The reference counts as many elements, without the frequencies of the rotations and, for 7B, without 84,965,376
-/// elements that only change the text after the last attention.
+/// The reference counts the same number of elements, without the frequencies of the rotations and, for 7B, without
+/// 84,965,376 elements that only change the text after the last attention.
 #[test]
 fn published_sizes_have_the_published_parameters() {
     let entry = registry().iter().find(|entry| entry.name == "NaDiT").unwrap();

@@ -1,4 +1,5 @@
-//! Exported video autoencoders give the reference's outputs, for a whole video and for the same video in chunks.
+//! Exported video autoencoders give the same outputs as the reference, for a whole video and for the same video in
+//! chunks.
 
 use end_to_end::{GoldenComponent, Graph, error_over_range, golden_video_autoencoders, names_in, run, words};
 use ndarray::{ArrayD, ArrayViewD, Axis, Slice, concatenate};
@@ -40,7 +41,7 @@ fn only<T>(map: &BTreeMap<String, T>) -> (&str, &T) {
     map.first_key_value().map(|(name, value)| (name.as_str(), value)).unwrap()
 }
 
-/// A session's results for a chunk: the output of this name, and its caches as inputs of the next chunk.
+/// The results of a session for a chunk: the output of this name, and the caches as inputs for the next chunk.
 fn give(session: &mut Graph, video: (&str, ArrayViewD<'_, f32>), kept: &Kept, output: &str) -> (ArrayD<f32>, Kept) {
     let inputs: Vec<_> =
         std::iter::once(video).chain(kept.iter().map(|(name, value)| (name.as_str(), value.view()))).collect();
@@ -72,9 +73,9 @@ fn whole_videos_match_the_reference() {
     }
 }
 
-/// The tested ways to cut a video: frames of the first chunk, then of the later chunks.
+/// The tested divisions of a video: the frames of the first chunk, then of the later chunks.
 fn cuts(golden: &GoldenComponent, frames: usize) -> Vec<Vec<usize>> {
-    // In latent frames. For an encoder, each stands for that many frames of the video.
+    // The counts are in latent frames. For an encoder, each stands for several frames of the video.
     let checkpoint = Checkpoint::open(&golden.checkpoint).unwrap();
     let network = detect_task(&checkpoint, Some(golden.graph.parse().unwrap()), &BTreeMap::new()).unwrap();
     let pixels = network.contract().inputs.iter().find_map(|input| input.frames()).unwrap();

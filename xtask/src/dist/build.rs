@@ -1,4 +1,4 @@
-//! Building what a release consists of: the programs with Cargo, ONNX Runtime by its script.
+//! Builds the contents of a release: the programs with Cargo, ONNX Runtime with its script.
 
 use super::at::at;
 use super::target::{System, Target};
@@ -18,7 +18,7 @@ pub(super) fn cargo() -> Command {
     cargo
 }
 
-/// Standard output of a command that has to succeed.
+/// Standard output of a command that must succeed.
 pub(super) fn output_of(command: &mut Command) -> Result<String, String> {
     let name = command.get_program().display().to_string();
     let output = command.stderr(Stdio::inherit()).output().map_err(|error| format!("{name}: {error}"))?;
@@ -28,9 +28,9 @@ pub(super) fn output_of(command: &mut Command) -> Result<String, String> {
     String::from_utf8(output.stdout).map_err(|_| format!("{name}: its output is no text"))
 }
 
-/// Checks that everything is here that a release for this target is built with.
+/// Checks that this machine has everything that a release for this target is built with.
 ///
-/// `built`: the programs are there, so no compiler is needed.
+/// `built`: the programs exist, so no compiler is needed.
 pub(super) fn check(target: &Target, built: bool) -> Result<(), String> {
     let strip = target.tool("strip");
     let package =
@@ -83,14 +83,14 @@ pub(super) fn programs(target: &Target, rtx: bool) -> Result<PathBuf, String> {
     Ok(folder.join("release"))
 }
 
-/// Programs of a release have the same bytes each time, and do not look into this source tree
+/// The programs of a release have the same bytes each time, and do not read this source tree
 /// (`tileforge_files::installation`).
 fn as_release(build: &mut Command) {
     build.args(["--config", ".cargo/release.toml"]).env("TILEFORGE_RELEASE", env!("CARGO_PKG_VERSION"));
 }
 
-/// A program or library without what only debuggers read, which is most of it. A program for Windows has no table of
-/// symbols either: MinGW's linker writes it in another order each time, and what others use of it is in another table.
+/// A program or library without data for debuggers, which is most of a file. A program for Windows also loses its
+/// symbol table: MinGW's linker writes it in a different order each time, and exported symbols are in another table.
 pub(super) fn stripped(target: &Target, file: &Path) -> Result<Vec<u8>, String> {
     let folder = tempfile::tempdir().map_err(|error| format!("temporary folder: {error}"))?;
     let small = folder.path().join("stripped");
@@ -110,7 +110,7 @@ pub(super) fn onnxruntime(target: &Target) -> Result<PathBuf, String> {
     Ok(folder)
 }
 
-/// A folder for what is of one target.
+/// The name of a folder for one target.
 fn folder_name(target: &Target) -> String {
     match target.system {
         System::Linux { .. } => target.machine.into(),

@@ -1,4 +1,4 @@
-//! What the programs are compiled from: our crates and those of others, for one target.
+//! The packages that the programs are compiled from, ours and others', for one target.
 
 use super::at::at;
 use super::build;
@@ -22,7 +22,7 @@ pub(super) struct Component {
     pub(super) sha256: Option<String>,
     /// Whether it is part of this workspace.
     pub(super) ours: bool,
-    /// The references of those that it depends on.
+    /// The references of its dependencies.
     pub(super) depends_on: BTreeSet<String>,
 }
 
@@ -31,7 +31,7 @@ pub(super) struct Component {
 pub(super) struct Components(pub(super) BTreeMap<String, Component>);
 
 impl Components {
-    /// What Cargo compiles into the programs. Packages that only build or test them are left out.
+    /// The packages that Cargo compiles into the programs. Packages that only build or test the programs are left out.
     pub(super) fn of(target: &Target, rtx: bool) -> Result<Self, String> {
         let mut command = MetadataCommand::new();
         let options = ["--locked", "--filter-platform", target.triple];
@@ -67,7 +67,7 @@ impl Components {
         Ok(Self(components))
     }
 
-    /// Those that others made.
+    /// The packages of other authors.
     pub(super) fn of_others(&self) -> impl Iterator<Item = &Component> {
         self.0.values().filter(|component| !component.ours)
     }
@@ -112,7 +112,7 @@ impl Component {
 /// The SHA-256 of packages by name and version.
 type Checksums = BTreeMap<(String, String), String>;
 
-/// What Cargo.lock says of packages that others made.
+/// The checksums in Cargo.lock for packages of other authors.
 fn checksums() -> Result<Checksums, String> {
     #[derive(Deserialize)]
     struct Lock {

@@ -1,6 +1,6 @@
-//! Which files a release has, and where.
+//! The files of a release, and their paths.
 //!
-//! The folders are those below `/usr` or `/usr/local`, so that the archive can be unpacked there, too.
+//! The folders are those below `/usr` or `/usr/local`, so the archive can also be unpacked there.
 
 use super::at::at;
 use super::build::{self, output_of, repository};
@@ -20,23 +20,23 @@ use std::process::Command;
 const LIBRARIES: &str = "lib/tileforge";
 /// The folder of profiles and models, where `engine-builder` looks for them.
 const DATA: &str = "share/tileforge";
-/// The folder of everything to read.
+/// The folder of all documents.
 pub(super) const DOCUMENTS: &str = "share/doc/tileforge";
 
-/// What the reader of an unpacked archive sees first.
+/// The first file for readers of an unpacked archive.
 const README: &str = include_str!("../../../packaging/README.md");
-/// The same on Windows.
+/// The same file on Windows.
 const README_WINDOWS: &str = include_str!("../../../packaging/README-windows.md");
 
 /// The files of a release for one target.
 #[derive(Debug)]
 pub(super) struct Release {
     pub(super) tree: Tree,
-    /// What it needs of the system.
+    /// The libraries and releases of the system that it needs.
     pub(super) needs: Needs,
 }
 
-/// Files that the programs print, by systems.
+/// The files that the programs print, by system.
 #[derive(Debug, Default)]
 pub(super) struct Spoken {
     linux: Tree,
@@ -52,7 +52,8 @@ impl Spoken {
     }
 }
 
-/// Files that the programs of this machine print: completions and manual pages. They are the same for every target.
+/// The files that the programs of this machine print: completions and manual pages. They are the same for every
+/// target.
 pub(super) fn spoken_by(programs: &Path) -> Result<Spoken, String> {
     let mut spoken = Spoken::default();
     for name in PROGRAMS {
@@ -72,7 +73,7 @@ pub(super) fn spoken_by(programs: &Path) -> Result<Spoken, String> {
     Ok(spoken)
 }
 
-/// Everything in a release.
+/// All files of a release.
 pub(super) fn of(
     target: &Target,
     programs: &Path,
@@ -102,7 +103,7 @@ pub(super) fn of(
         tree.add(format!("bin/{name}{ending}"), Entry::Program(program));
     }
     for (name, content) in &library.libraries {
-        // The others are loaded only where the GPU libraries that they need are.
+        // The other libraries are loaded only if the GPU libraries that they need are present.
         if *name == library.file() {
             check(name, content)?;
         }
@@ -120,7 +121,7 @@ pub(super) fn of(
             tree.file(format!("{DATA}/{folder}/{name}"), read(&format!("{folder}/{name}"))?);
         }
     }
-    // The one model whose weights are our own, and a picture to try it with.
+    // The only model with our own weights, and a picture to try it with.
     tree.file(format!("{DATA}/models/compact-x4.safetensors"), read("models/compact-x4.safetensors")?);
     tree.file(format!("{DATA}/coffee.png"), read("tests/images/coffee.png")?);
     for name in ["CHANGELOG.md", "LICENSE-APACHE", "LICENSE-MIT"] {

@@ -1,6 +1,6 @@
 //! The Debian package: the files of a release below `/usr`.
 //!
-//! It is written here and not by dpkg-deb, so that its bytes do not depend on dpkg's release. The format:
+//! This code writes the package instead of dpkg-deb, so that its bytes do not depend on dpkg's release. The format:
 //! deb(5), deb-control(5).
 
 use super::VERSION;
@@ -15,12 +15,12 @@ Turns trained image models into engines, and runs them
  them and checks each against its model, and runtime sends pictures, frames
  and tensors through engines. ONNX Runtime for the CPU is included.";
 
-/// The version as Debian orders it: `~` comes before everything.
+/// The version in Debian's order: `~` sorts before everything.
 pub(super) fn version() -> String {
     VERSION.replacen('-', "~", 1)
 }
 
-/// The package's bytes.
+/// The bytes of the package.
 pub(super) fn package(release: &Release, architecture: &str, seconds: u64) -> Result<Vec<u8>, String> {
     let data = installed(&release.tree)?;
     let mut control = Tree::default();
@@ -40,7 +40,7 @@ pub(super) fn package(release: &Release, architecture: &str, seconds: u64) -> Re
     package.into_inner().map_err(|error| format!("the Debian package: {error}"))
 }
 
-/// The files at the places that Debian has for them.
+/// The files at Debian's paths.
 fn installed(tree: &Tree) -> Result<Tree, String> {
     let mut installed = Tree::default();
     for (path, entry) in &tree.0 {

@@ -1,4 +1,4 @@
-//! What a program needs of the system that it runs on, from its ELF headers.
+//! The system requirements of a program, from its ELF headers.
 
 use super::target::Target;
 use object::LittleEndian;
@@ -6,7 +6,7 @@ use object::elf::{DT_NEEDED, EM_AARCH64, EM_X86_64, FileHeader64};
 use object::read::elf::FileHeader;
 use std::collections::BTreeSet;
 
-/// Libraries and the GNU C library's release.
+/// Required libraries and the required release of the GNU C library.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Needs {
     /// The libraries by name, without ONNX Runtime.
@@ -16,10 +16,10 @@ pub(super) struct Needs {
 }
 
 impl Needs {
-    /// Takes what a program or a library needs, too.
+    /// Adds the requirements of another program or library.
     ///
     /// # Errors
-    /// It is no 64-bit ELF file, or one for another machine.
+    /// The file is not a 64-bit ELF file, or is for another machine.
     pub(super) fn add(&mut self, name: &str, bytes: &[u8], target: &Target) -> Result<(), String> {
         let damaged = |error: object::read::Error| format!("{name}: {error}");
         let header = FileHeader64::<LittleEndian>::parse(bytes).map_err(damaged)?;

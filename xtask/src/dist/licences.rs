@@ -7,20 +7,20 @@ use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A list of all packages with their licences, then every text once, with the packages that it came in.
+/// A list of all packages with their licences, then every text once, with the names of its packages.
 pub(super) fn of(components: &Components) -> Result<String, String> {
     let mut list = String::new();
     let mut texts: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for component in components.of_others() {
         let name = format!("{} {}", component.name, component.version);
-        // Writing to a text cannot fail.
+        // Writing to a String never fails.
         let _ = writeln!(list, "{name}: {}", component.licence);
         for text in of_one(component)? {
             texts.entry(text).or_default().push(name.clone());
         }
     }
     let mut texts: Vec<(String, Vec<String>)> = texts.into_iter().collect();
-    // Those of the most packages first.
+    // The texts with the most packages first.
     texts.sort_by_key(|(_, names)| std::cmp::Reverse(names.len()));
     let rule = "-".repeat(80);
     let texts = texts.into_iter().map(|(text, names)| format!("\n{rule}\n{}\n{rule}\n\n{text}\n", names.join(", ")));
@@ -28,7 +28,7 @@ pub(super) fn of(components: &Components) -> Result<String, String> {
     Ok(format!("{head}\n\n{list}{}", texts.collect::<String>()))
 }
 
-/// The licence texts in a package, or where it has none, the standard texts of the licences that it states.
+/// The licence texts in a package; if it has none, the standard texts of its stated licences.
 fn of_one(component: &Component) -> Result<Vec<String>, String> {
     let mut texts = Vec::new();
     for file in component.folder.as_deref().map(files).transpose()?.unwrap_or_default() {
@@ -56,12 +56,12 @@ fn files(folder: &Path) -> Result<Vec<PathBuf>, String> {
         let entry = entry.map_err(|error| at(folder, &error))?;
         let name = entry.file_name().to_string_lossy().to_uppercase();
         let beginnings = ["LICENSE", "LICENCE", "COPYING", "COPYRIGHT", "NOTICE", "UNLICENSE"];
-        // Some packages keep their reports about licences beside them.
+        // Some packages also have licence reports with such names.
         let is_text = [".TOML", ".JSON", ".RS", ".HBS"].iter().all(|end| !name.ends_with(end));
         if !(is_text && beginnings.iter().any(|beginning| name.starts_with(beginning))) {
             continue;
         }
-        // A folder LICENSES holds the texts alone (<https://reuse.software>).
+        // A folder LICENSES holds only licence texts (<https://reuse.software>).
         if entry.path().is_dir() {
             let texts = entry.path().read_dir().map_err(|error| at(&entry.path(), &error))?;
             found.extend(texts.flatten().map(|text| text.path()).filter(|text| text.is_file()));
@@ -73,7 +73,7 @@ fn files(folder: &Path) -> Result<Vec<PathBuf>, String> {
     Ok(found)
 }
 
-/// A text without differences that nobody sees, so that equal ones are found.
+/// A text without invisible differences, so that equal texts are found.
 fn plain(text: &str) -> String {
     text.trim_start_matches('\u{feff}')
         .lines()

@@ -1,4 +1,4 @@
-//! What winget and Scoop, Windows' managers of packages, read about a release.
+//! The manifests of a release for winget and Scoop, the package managers of Windows.
 //!
 //! Formats: <https://github.com/microsoft/winget-cli/tree/master/schemas/JSON/manifests/v1.10.0> and
 //! <https://github.com/ScoopInstaller/Scoop/blob/master/schema.json>. `scripts/check_manifests.py` checks them.
@@ -10,9 +10,9 @@ use std::fmt::Write;
 use super::VERSION;
 use super::target::PROGRAMS;
 
-/// The winget format. Newer ones add nothing that is used here, and older wingets refuse them.
+/// The winget format. Newer versions add nothing that is used here, and older releases of winget refuse them.
 const WINGET: &str = "1.10.0";
-/// Microsoft's C++ runtime, which ONNX Runtime needs and Windows does not have by itself, as winget and Scoop name it.
+/// Microsoft's C++ runtime by its names in winget and Scoop. ONNX Runtime needs it, and Windows does not include it.
 const CPP_RUNTIME: [&str; 2] = ["Microsoft.VCRedist.2015+.x64", "extras/vcredist2022"];
 /// The package's name in winget's repository: publisher and program.
 const IDENTIFIER: &str = "Tileforge.Tileforge";
@@ -21,7 +21,7 @@ const LICENCE: &str = "MIT OR Apache-2.0";
 
 /// The manifests for an archive, by their file names.
 ///
-/// `address`: the folder on the web where the files of the release will be. `sha256`: that of the archive.
+/// `address`: the folder on the web where the files of the release will be. `sha256`: the archive's digest.
 pub(super) fn of(address: &str, archive: &str, sha256: &str) -> Result<BTreeMap<String, Vec<u8>>, String> {
     let address = address.trim_end_matches('/');
     if !["https://", "http://"].iter().any(|scheme| address.starts_with(scheme)) {
@@ -40,7 +40,7 @@ pub(super) fn of(address: &str, archive: &str, sha256: &str) -> Result<BTreeMap<
     let mut installer = String::from("InstallerType: zip\nNestedInstallerType: portable\nNestedInstallerFiles:\n");
     for program in PROGRAMS {
         let path = format!(r"{root}\bin\{program}.exe");
-        // Writing to a text cannot fail.
+        // Writing to a String never fails.
         let _ = write!(installer, "- RelativeFilePath: {}\n  PortableCommandAlias: {program}\n", quoted(&path));
     }
     let _ = write!(
@@ -75,7 +75,7 @@ pub(super) fn of(address: &str, archive: &str, sha256: &str) -> Result<BTreeMap<
     Ok(made)
 }
 
-/// A text as YAML has it in quotation marks, which is as JSON has it.
+/// A text in YAML's quotation marks, which is also JSON's form.
 fn quoted(text: &str) -> String {
     json!(text).to_string()
 }

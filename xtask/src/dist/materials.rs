@@ -8,7 +8,7 @@ use super::onnxruntime::OnnxRuntime;
 use super::target::Target;
 use serde_json::{Value as Json, json};
 
-/// The list for one target. What is the same gives the same bytes, so it has no serial number.
+/// The list for one target. Equal contents give equal bytes, so it has no serial number.
 pub(super) fn of(
     target: &Target,
     components: &Components,

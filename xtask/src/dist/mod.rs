@@ -1,4 +1,5 @@
-//! Releases: for each target an archive, a Debian package and a list of what is in them; checksums over all, signed.
+//! Releases: for each target an archive, a Debian package and a bill of materials; and signed checksums over all
+//! files.
 //!
 //! The same programs, ONNX Runtime and date give the same bytes.
 
@@ -33,7 +34,7 @@ use tileforge_terminal::{print, report};
 /// The version of all packages of the workspace.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// What a container is made with, beside the Debian packages.
+/// The files for a container, in addition to the Debian packages.
 const CONTAINERFILE: &str = include_str!("../../../packaging/Containerfile");
 
 #[derive(clap::Args)]
@@ -73,7 +74,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     if targets.len() > 1 && (arguments.programs.is_some() || arguments.onnxruntime.is_some()) {
         return Err("--programs and --onnxruntime are for one --target; expected one, or neither of them".into());
     }
-    // A key that does not work should not be found out after the programs have been built.
+    // An invalid key is reported before the programs are built.
     let key = arguments.key.as_deref().map(PrivateKey::read).transpose().map_err(|error| error.to_string())?;
     let seconds = date()?;
     targets.iter().try_for_each(|target| build::check(target, arguments.programs.is_some()))?;
@@ -129,7 +130,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     }
     made.insert("SHA256SUMS".into(), sums.into());
     fs::create_dir_all(&arguments.output).map_err(|error| at(&arguments.output, &error))?;
-    // A signature of an earlier release in this folder would not be one of these checksums.
+    // The signature of an earlier release in this folder would not match the new checksums.
     let signature = arguments.output.join("SHA256SUMS.sig");
     if key.is_none() && signature.exists() {
         fs::remove_file(&signature).map_err(|error| at(&signature, &error))?;

@@ -1,4 +1,4 @@
-//! The ONNX Runtime of a release: what came in its wheel, as scripts/setup_onnxruntime.py has installed it.
+//! The ONNX Runtime of a release: the content of its wheel as scripts/setup_onnxruntime.py installs it.
 
 use super::at::at;
 use super::checksums::sha256;
@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-/// The library with its licences. NVIDIA's libraries, which may be installed beside it, are not passed on.
+/// The library with its licences. NVIDIA's libraries, which may be installed beside it, are not included in a release.
 #[derive(Debug)]
 pub(super) struct OnnxRuntime {
     /// Its release, such as `1.31.1`.
@@ -25,7 +25,7 @@ pub(super) struct OnnxRuntime {
     pub(super) licences: BTreeMap<String, Vec<u8>>,
 }
 
-/// What the script writes about an installation.
+/// What the script records about an installation.
 #[derive(Deserialize)]
 struct Installed {
     version: String,
@@ -45,7 +45,7 @@ struct File {
 }
 
 impl OnnxRuntime {
-    /// Reads an installation, whose files have to be what they were when they were installed.
+    /// Reads an installation and checks that its files have not changed since.
     pub(super) fn read(folder: &Path, target: &Target) -> Result<Self, String> {
         let place = folder.join("VERSION.json");
         let text = fs::read_to_string(&place)
@@ -101,12 +101,12 @@ impl OnnxRuntime {
         }
     }
 
-    /// The name under which the programs look for it, where that is a second one.
+    /// The second name under which the programs look for it, if there is one.
     pub(super) fn second_name(&self) -> Option<&'static str> {
         (self.system != System::Windows).then_some("libonnxruntime.so")
     }
 
-    /// What `runtime setup` reads about the libraries that are there already, beside them.
+    /// The record beside the libraries that `runtime setup` reads.
     pub(super) fn record(&self) -> Vec<u8> {
         let second = self.second_name().and_then(|name| Some((name, self.libraries.get(&self.file())?)));
         let libraries = self.libraries.iter().map(|(name, content)| (name.as_str(), content)).chain(second);
@@ -123,7 +123,7 @@ mod tests {
     use super::super::target;
     use super::*;
 
-    /// An installation as the script makes it, with a library of NVIDIA's beside it.
+    /// An installation in the script's form, with one of NVIDIA's libraries beside it.
     fn installation(folder: &Path) {
         let wheel = "onnxruntime-1.31.1-cp311-cp311-manylinux_2_28_aarch64.whl";
         let files = |paths: &[&str]| {

@@ -1,4 +1,4 @@
-//! PE, the format of programs for Windows: what a program needs of the system, and the date in it.
+//! PE, the format of programs for Windows: the required libraries of a program, and its date.
 
 use object::LittleEndian;
 use object::pe::{IMAGE_FILE_MACHINE_AMD64, ImageNtHeaders64};
@@ -11,10 +11,10 @@ use super::target::Target;
 const DATE: usize = 8;
 const CHECKSUM: usize = 88;
 
-/// The libraries that a program names, in lower-case letters.
+/// The libraries that a program imports, in lower case.
 ///
 /// # Errors
-/// It is no program or library of 64 bits for Windows, or is for another machine.
+/// The file is not a 64-bit program or library for Windows, or is for another machine.
 pub(super) fn imports(name: &str, bytes: &[u8], target: &Target) -> Result<BTreeSet<String>, String> {
     let damaged = |error: object::read::Error| format!("{name}: {error}");
     let file = PeFile::<ImageNtHeaders64>::parse(bytes).map_err(damaged)?;
@@ -32,13 +32,13 @@ pub(super) fn imports(name: &str, bytes: &[u8], target: &Target) -> Result<BTree
     Ok(libraries)
 }
 
-/// The program with this date, in seconds since 1970, and with the checksum that follows from it. Linkers and `strip`
-/// write the time of the day.
+/// The program with this date, in seconds since 1970, and the matching checksum. Linkers and `strip` write the current
+/// time.
 ///
 /// # Errors
 /// The date does not fit in the format.
 pub(super) fn with_date(name: &str, mut bytes: Vec<u8>, target: &Target, seconds: u64) -> Result<Vec<u8>, String> {
-    // The places below are those of the headers that are checked here.
+    // This call checks the headers that the positions below belong to.
     imports(name, &bytes, target)?;
     let date = u32::try_from(seconds).map_err(|_| format!("{name}: the date of its format ends in 2106"))?;
     let headers = u32::from_le_bytes([bytes[60], bytes[61], bytes[62], bytes[63]]) as usize;
@@ -50,8 +50,8 @@ pub(super) fn with_date(name: &str, mut bytes: Vec<u8>, target: &Target, seconds
     Ok(bytes)
 }
 
-/// Microsoft's checksum of a program in which that field is zero: the sum of its 16-bit words, with carries added at
-/// once, and its length.
+/// Microsoft's checksum of a program whose checksum field is zero: the sum of its 16-bit words, with carries added at
+/// once, plus its length.
 fn checksum(bytes: &[u8]) -> u32 {
     let mut sum = 0;
     for word in bytes.chunks(2) {
@@ -61,7 +61,8 @@ fn checksum(bytes: &[u8]) -> u32 {
     sum + bytes.len() as u32
 }
 
-/// Libraries that come with a compiler and not with Windows. A program that names one does not start elsewhere.
+/// Libraries that come with a compiler and not with Windows. A program that imports one does not start on other
+/// machines.
 pub(super) fn of_a_compiler(library: &str) -> bool {
     ["libgcc", "libstdc++", "libwinpthread", "libssp", "libgomp"].iter().any(|beginning| library.starts_with(beginning))
 }
@@ -80,14 +81,14 @@ mod tests {
         assert!(imports("it", &program, target).unwrap_err().starts_with("it: "));
     }
 
-    /// The smallest headers of a program that names no libraries.
+    /// The smallest headers of a program without imports.
     fn program(date: u32) -> Vec<u8> {
         let mut bytes = vec![0; 0x40];
         bytes[..2].copy_from_slice(b"MZ");
         bytes[60] = 0x40;
         bytes.extend(b"PE\0\0\x64\x86\0\0");
         bytes.extend(date.to_le_bytes());
-        // No symbols; the size of the optional header, and that it is a program.
+        // No symbols; the size of the optional header, and the flag of a program.
         bytes.extend([0, 0, 0, 0, 0, 0, 0, 0, 112, 0, 0x22, 0]);
         let optional = bytes.len();
         bytes.resize(optional + 112, 0);

@@ -1,17 +1,17 @@
-//! What releases are made for.
+//! The targets of releases.
 
 use std::env::consts::{ARCH, OS};
 
 /// A kind of machine.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Target {
-    /// Rust's name.
+    /// Rust's name of the target.
     pub(crate) triple: &'static str,
     /// Rust's name of the system.
     pub(crate) system: System,
-    /// The kernel's name of the processor, which wheels have, too.
+    /// The kernel's name of the processor, which wheels also use.
     pub(crate) machine: &'static str,
-    /// What the names of GNU's tools begin with where they are for another machine.
+    /// The prefix of GNU's tools for this target on another machine.
     pub(crate) tools: &'static str,
 }
 
@@ -55,7 +55,7 @@ impl Target {
         self.machine == ARCH && self.system_name() == OS
     }
 
-    /// The system, as the table of libraries has it.
+    /// The system's name in the table of libraries.
     pub(crate) fn system_name(&self) -> &'static str {
         match self.system {
             System::Linux { .. } => "linux",
@@ -63,12 +63,12 @@ impl Target {
         }
     }
 
-    /// Whether NVIDIA's builder for RTX GPUs exists for it, and can be built in.
+    /// Whether NVIDIA's builder for RTX GPUs exists for this target, and can be included.
     pub(crate) fn has_rtx(&self) -> bool {
         self.machine == "x86_64" && self.system != System::Windows
     }
 
-    /// The name of one of GNU's tools that works on programs of this target. Those of a processor know the programs of
+    /// The name of one of GNU's tools for programs of this target. The tools for a processor support the programs of
     /// every system.
     pub(crate) fn tool(&self, name: &str) -> String {
         if self.machine == ARCH { name.to_owned() } else { format!("{}{name}", self.tools) }

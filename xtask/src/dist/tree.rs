@@ -1,4 +1,4 @@
-//! The files of a release, and the tar archive of them.
+//! The files of a release, and archives of them.
 
 use flate2::{Compression, GzBuilder};
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,7 +7,7 @@ use tar::{Builder, EntryType, Header};
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, DateTime, ZipWriter};
 
-/// What stands at a path.
+/// The entry at a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Entry {
     /// A file that everybody may read.
@@ -42,8 +42,8 @@ impl Tree {
 
     /// A compressed tar archive. `root` is the folder that holds everything, or `.`.
     ///
-    /// Entries are sorted, belong to root, and have one date, so that the same files give the same bytes. It is gzip
-    /// because the smallest Debian and Ubuntu have neither zstd nor xz.
+    /// Entries are sorted, belong to root, and have one date, so that the same files give the same bytes. The
+    /// compression is gzip because the smallest Debian and Ubuntu have neither zstd nor xz.
     pub(super) fn archive(&self, root: &str, seconds: u64) -> Result<Vec<u8>, String> {
         let paths = self.0.keys().flat_map(|path| path.match_indices('/').map(move |(end, _)| &path[..end]));
         let folders: BTreeSet<&str> = paths.collect();
@@ -59,9 +59,9 @@ impl Tree {
         gzip(&archive.into_inner().map_err(failed)?).map_err(failed)
     }
 
-    /// A zip archive, as Windows reads it. `root` is the folder that holds everything.
+    /// A zip archive for Windows. `root` is the folder that holds everything.
     ///
-    /// As [`Tree::archive`], the same files give the same bytes. Zip archives say no time zone: the date is in UTC.
+    /// As [`Tree::archive`], the same files give the same bytes. Zip archives have no time zone: the date is in UTC.
     pub(super) fn zip(&self, root: &str, seconds: u64) -> Result<Vec<u8>, String> {
         let failed = |error: &dyn std::fmt::Display| format!("the archive of {root}: {error}");
         let seconds = i64::try_from(seconds).map_err(|error| failed(&error))?;
@@ -76,7 +76,7 @@ impl Tree {
             part(date.minute()),
             part(date.second()),
         );
-        // They begin with 1980.
+        // Zip dates begin in 1980; an earlier date becomes the first one.
         let date = date.unwrap_or_default();
         let mut archive = ZipWriter::new(Cursor::new(Vec::new()));
         for (path, entry) in &self.0 {
@@ -115,7 +115,7 @@ fn append(archive: &mut Builder<Vec<u8>>, path: &str, entry: Option<&Entry>, sec
     }
 }
 
-/// Compressed without a name or a date.
+/// Compresses without a name or a date.
 pub(super) fn gzip(content: &[u8]) -> std::io::Result<Vec<u8>> {
     let mut compressed = GzBuilder::new().write(Vec::new(), Compression::best());
     compressed.write_all(content)?;
@@ -135,7 +135,7 @@ mod tests {
         let mut tree = Tree::default();
         tree.add("bin/runtime.exe", Entry::Program(vec![7; 10_000]));
         tree.file("README.md", "read");
-        // 2026-01-02, 03:04:05 UTC; zip archives count two seconds at a time.
+        // 2026-01-02, 03:04:05 UTC; zip archives store seconds in steps of two.
         let made = tree.zip("root", 1_767_323_045).unwrap();
         assert!(made == tree.zip("root", 1_767_323_045).unwrap() && made.len() < 2000);
         let mut archive = ZipArchive::new(Cursor::new(made)).unwrap();

@@ -12,7 +12,7 @@ pub use unpack::{Unpacked, unpack};
 
 use crate::digest::hexadecimal;
 
-/// A reader that digests what is read through it.
+/// A reader that digests the bytes that are read through it.
 struct Digesting<R> {
     inner: R,
     sha256: Sha256,
@@ -23,7 +23,7 @@ impl<R: Read> Digesting<R> {
         Self { inner, sha256: Sha256::new() }
     }
 
-    /// SHA-256 of everything that was read, as manifests have it.
+    /// SHA-256 of everything that was read, in the form of manifests.
     fn finish(self) -> String {
         hexadecimal(&self.sha256.finalize())
     }

@@ -11,9 +11,9 @@ use tileforge_files::{outputs, unfinished};
 /// Writes the engine in `directory` to the tar file `output`. Any tar program unpacks it to a folder of the engine's
 /// name.
 ///
-/// The same engine always gives the same bytes: files stand in a fixed order, without owners and times. Manifest and
-/// signature come first, and the manifest of a part before the part's files, so that the unpacking side knows what to
-/// expect. A file that is equal to an earlier one is a hard link to it, except for manifests.
+/// The same engine always gives the same bytes: files are in a fixed order, without owners and times. Manifest and
+/// signature come first, and the manifest of a part comes before the part's files, so that the unpacking side knows
+/// what to expect. A file that is equal to an earlier one becomes a hard link to it, except for manifests.
 ///
 /// # Errors
 /// The engine is not whole, or the file cannot be written. A failure leaves no file.

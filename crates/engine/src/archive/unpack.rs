@@ -1,4 +1,4 @@
-//! Unpacks an archive to an engine directory, and refuses everything that is not exactly one engine.
+//! Unpacks an archive to an engine directory, and refuses archives that do not hold exactly one engine.
 
 use super::Digesting;
 use crate::digest::{FileDigest, sha256};
@@ -13,20 +13,21 @@ use tileforge_files::{link_or_copy, outputs, unfinished};
 /// An engine that was unpacked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unpacked {
-    /// The engine's name: that of its directory when it was built.
+    /// The engine's name: its directory's name when it was built.
     pub name: String,
-    /// Number of files that were checked, without the engine's manifest and signature.
+    /// Number of checked files, without the engine's manifest and signature.
     pub files: usize,
 }
 
 /// Unpacks the tar file `archive` to the engine directory `directory`, which must be free or hold an older engine.
 ///
-/// Files are digested while they are written, and none is used before all have been checked. With a `key`, the manifest
-/// is not parsed before its signature has been verified. Hard links to equal files become hard links.
+/// Files are digested while they are written, and no file is used before all have been checked. With a `key`, the
+/// manifest is not parsed before its signature has been verified. Hard links in the archive become hard links.
 ///
 /// # Errors
-/// The archive does not hold an engine, a file is missing, additional or altered, the signature is not by `key`, or the
-/// folder cannot be written. After a failure there is no folder, or still the older engine.
+/// The archive does not hold an engine; a file is missing, additional or altered; the signature was not made with
+/// `key`; or the folder cannot be written. After a failure, there is no new folder, and an older engine stays
+/// unchanged.
 pub fn unpack(archive: &Path, directory: &Path, key: Option<&PublicKey>) -> Result<Unpacked> {
     outputs::check(&[directory], &[archive]).map_err(Error::Output)?;
     let mut file = tileforge_files::open(archive).map_err(|e| Error::file(archive, "open", e))?;
@@ -83,12 +84,12 @@ fn unpack_to(staging: &Path, file: File, archive: &Path, key: Option<&PublicKey>
         let Some(digest) = expected.files().get(&name).cloned() else {
             return Err(refused(&name, "the manifest does not list it".into()));
         };
-        // Only names that a manifest lists get here, and the manifest's rules keep them in the folder.
+        // Only names that a manifest lists get here, and the manifest's rules ensure that they stay in the folder.
         if let Some(folder) = target.parent() {
             unfinished::create_folders(folder).map_err(|e| Error::file(folder, "create", e))?;
         }
         if let Some(equal) = equal {
-            // What a manifest lists is not known before it was read, so it is never a link.
+            // A part's manifest must be read to know what it lists, so it must not be a link.
             let is_manifest = expected.part_of_manifest(&name).is_some();
             if is_manifest || !seen.contains(&equal) || expected.files().get(&equal) != Some(&digest) {
                 let found = equal.escape_debug();
@@ -98,7 +99,7 @@ fn unpack_to(staging: &Path, file: File, archive: &Path, key: Option<&PublicKey>
         } else if length != digest.bytes {
             return Err(refused(&name, format!("expected {} bytes, found {length}", digest.bytes)));
         } else if let Some(part) = expected.part_of_manifest(&name) {
-            // Its rules limit it to a size that memory holds.
+            // The pipeline manifest's rules limit this size, so the bytes fit into memory.
             let bytes = read_small(&mut entry, MANIFEST_MAXIMUM_BYTES).map_err(broken)?.unwrap_or_default();
             check(&digest, &sha256(&bytes)).map_err(|problem| refused(&name, problem))?;
             expected.add_part(&part, BundleManifest::parse(&bytes)?)?;
@@ -125,14 +126,14 @@ fn not_whole(archive: &Path, reason: io::Error) -> Error {
     Error::archive(archive, format!("not a whole tar file of an engine: {reason}; copy it again"))
 }
 
-/// Largest name and largest table of attributes of an entry.
+/// Most bytes of an entry's long name, and of its table of attributes.
 const EXTENSION_MAXIMUM_BYTES: u64 = 1 << 16;
 
-/// No engine has as many files.
+/// Most entries of an archive: no engine has as many files.
 const ENTRIES_MAXIMUM: usize = 1 << 16;
 
-/// Checks the entries that describe the next one: long names of GNU tar, and attributes of PAX. The reader below holds
-/// them in memory, whatever their length.
+/// Checks the length of entries that describe the next one: long names of GNU tar, and attributes of PAX. The tar
+/// reader holds them in memory, whatever their length. Also checks the number of entries.
 fn check_extensions(file: &File, archive: &Path) -> Result<(), Problem> {
     let refused = |problem: String| Problem::Other(Error::archive(archive, format!("{problem}; copy the file again")));
     let mut tar = tar::Archive::new(file);
@@ -160,7 +161,7 @@ fn check_extensions(file: &File, archive: &Path) -> Result<(), Problem> {
 /// The first entries of an archive.
 struct Head<'a> {
     archive: &'a Path,
-    /// The key whose signature has not been read yet.
+    /// The key, until the signature has been verified with it.
     key: Option<&'a PublicKey>,
     bytes: Vec<u8>,
     expected: Option<Contents>,
@@ -174,7 +175,7 @@ impl Head<'_> {
         Ok(())
     }
 
-    /// What the manifest lists, which is parsed once its signature allows it.
+    /// The contents that the manifest lists. The manifest is parsed only after its signature has been verified.
     fn expected(&mut self) -> Result<&mut Contents> {
         if self.bytes.is_empty() {
             return Err(Error::archive(
@@ -192,8 +193,8 @@ impl Head<'_> {
     }
 }
 
-/// The file's name without the engine's folder in front, and that of the file that it is a hard link to. `None` if the
-/// entry is neither a file nor a link, or a path leads out of the folder.
+/// The file's name without the engine's folder, and for a hard link the name of its target. `None` if the entry is
+/// neither a file nor a hard link, or a path leads out of the folder.
 fn names_in_engine(entry: &tar::Entry<'_, impl Read>) -> Option<(String, Option<String>)> {
     let kind = entry.header().entry_type();
     let name = name_in_engine(&entry.path().ok()?)?;
@@ -213,7 +214,7 @@ fn name_in_engine(path: &Path) -> Option<String> {
     Some(name.join("/"))
 }
 
-/// What is wrong with a file that has this digest.
+/// Compares the SHA-256 of a file with the expected one. The error is a text.
 fn check(expected: &FileDigest, found: &str) -> Result<(), String> {
     if found == expected.sha256 { Ok(()) } else { Err(format!("expected SHA-256 {}, found {found}", expected.sha256)) }
 }
@@ -228,7 +229,8 @@ fn read_small(entry: &mut tar::Entry<'_, impl Read>, most: u64) -> io::Result<Op
     Ok(Some(bytes))
 }
 
-/// Why an entry is not unpacked: the archive cannot be read, or something else, such as that a file cannot be written.
+/// Why an entry is not unpacked: the archive cannot be read, or there is another error, for example a file cannot be
+/// written.
 enum Problem {
     Read(io::Error),
     Other(Error),

@@ -1,4 +1,5 @@
-//! Ed25519 signatures (RFC 8032) of the manifest, which holds the digests of all other files: who made an engine.
+//! Ed25519 signatures (RFC 8032) of the manifest, which holds the digests of all other files. They prove who made an
+//! engine.
 //!
 //! `manifest.sig` holds the 64 bytes of the signature over the bytes of `manifest.json`. Keys are PEM files (RFC 8410),
 //! which other tools read too: `openssl pkeyutl -verify -rawin -pubin -inkey KEY.pub -sigfile manifest.sig -in
@@ -33,7 +34,7 @@ struct KeyFile {
 }
 
 impl KeyFile {
-    /// `kind` is "public" or "private", for errors.
+    /// Reads a key file. `kind` is "public" or "private", for errors.
     fn read(path: &Path, kind: &'static str) -> Result<Self> {
         let fail = |source| Error::file(path, "read", source);
         let refused = |found: String| Error::Key { path: path.to_owned(), kind, found };
@@ -50,7 +51,7 @@ impl KeyFile {
     }
 }
 
-/// The public key of somebody whose engines are trusted.
+/// The public key of a trusted maker of engines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PublicKey(VerifyingKey);
 

@@ -13,9 +13,9 @@ use tileforge_files::unfinished;
 /// The two files of a key.
 #[derive(Debug)]
 pub struct Keys {
-    /// The private key. Nobody else may read it.
+    /// The private key. Only its owner may read it.
     pub private: PathBuf,
-    /// The public key. Everybody may have it.
+    /// The public key, which may be published.
     pub public: PathBuf,
 }
 
@@ -42,7 +42,7 @@ pub fn keygen(name: &Path) -> Result<Keys> {
     let key = SigningKey::from_bytes(&seed);
     let unwritable =
         |e: &dyn std::fmt::Display| Error::file(name, "write a key as PEM to", std::io::Error::other(e.to_string()));
-    // Without the public half, as RFC 8410 has it: OpenSSL 3.0 cannot read PKCS#8 version 2, which holds both.
+    // Without the public half, as in RFC 8410: OpenSSL 3.0 cannot read PKCS#8 version 2, which contains both halves.
     let private = KeypairBytes { secret_key: seed, public_key: None };
     let private = private.to_pkcs8_pem(LineEnding::LF).map_err(|e| unwritable(&e))?;
     let public = key.verifying_key().to_public_key_pem(LineEnding::LF).map_err(|e| unwritable(&e))?;
@@ -57,21 +57,22 @@ pub fn keygen(name: &Path) -> Result<Keys> {
 /// The engine's directory holds a file that no manifest lists, the key is not a private key or others may read it, or
 /// the signature cannot be written.
 pub fn sign(bundle: &Bundle, key: &Path) -> Result<()> {
-    // What a killed run of this function has left is no reason to refuse the engine.
+    // Temporary files of a killed run of this function are no reason to refuse the engine.
     unfinished::remove_abandoned(bundle.directory());
     bundle.check_nothing_unlisted()?;
-    // The bytes that are signed are those that were checked.
+    // Sign the bytes that were checked.
     let signature = PrivateKey::read(key)?.sign(bundle.opened().manifest_bytes());
     write_over(&bundle.directory().join(SIGNATURE_FILE), &signature, 0o666)
 }
 
-/// The private half of a key: who has it can sign.
+/// The private half of a key, which can sign.
 ///
-/// One key may sign engines and other files: a manifest is JSON, so no signature passes for one of the other kind.
+/// One key may sign engines and other files: a manifest is JSON, so the signature of a manifest is never valid for a
+/// file of another kind.
 pub struct PrivateKey(SigningKey);
 
 impl PrivateKey {
-    /// Reads a private key, which nobody but its owner may read or replace.
+    /// Reads a private key. Only its owner may be able to read or write the file.
     ///
     /// # Errors
     /// The file cannot be read, is not a private key, or others may read it.
@@ -96,7 +97,7 @@ impl PrivateKey {
 /// The mode of a file that only its owner may read.
 const PRIVATE: u32 = 0o600;
 
-/// Writes a file that is never visible in part.
+/// A complete temporary file with this content, to be renamed to `path`, so that no partial file is ever visible.
 fn temporary_file(path: &Path, content: &[u8], mode: u32) -> Result<unfinished::File> {
     let parent = exchange::parent_of(path);
     let made = if mode == PRIVATE { unfinished::private_file_in(parent) } else { unfinished::file_in(parent, mode) };
@@ -114,12 +115,13 @@ fn write_new(files: &[(&Path, &[u8], u32)]) -> Result<()> {
         file.as_file().sync_all().map_err(|e| Error::file(path, "write", e))?;
         written.push((*path, file));
     }
-    // A program that is stopped leaves all of them or none.
+    // A program that a signal stops leaves all of the files or none.
     let _finishing = unfinished::finishing();
     let mut named: Vec<&Path> = Vec::new();
     for (path, file) in written {
         if let Err(source) = file.rename_to_free(path) {
-            // The names were free, so these are the files from above. The first error is reported.
+            // The names were free, so these are the files from above. Errors of the removal are ignored: the first
+            // error is reported.
             named.iter().for_each(|path| drop(fs::remove_file(path)));
             return Err(Error::file(path, "create", source));
         }

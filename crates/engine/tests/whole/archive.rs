@@ -1,4 +1,4 @@
-//! Engines as one file: what `pack` writes, and what `unpack` takes.
+//! Engines as one file: what `pack` writes, and what `unpack` accepts.
 
 use crate::small_engine::{FILES, content, manifest, text, write};
 use std::collections::BTreeMap;
@@ -41,7 +41,7 @@ fn an_engine_is_packed_and_unpacked_byte_for_byte() {
     assert_eq!(files(&at("unpacked")), files(&directory));
     pack(&at("unpacked"), &at("again.tar")).unwrap();
     assert_eq!(fs::read(at("again.tar")).unwrap(), fs::read(at("x2.tar")).unwrap());
-    // An archive is never packed into the engine that it is made of.
+    // An archive is never written into the engine that it packs.
     assert!(pack(&directory, &directory.join("model.weights")).is_err());
     Engine::open(&directory).unwrap();
 }
@@ -70,7 +70,7 @@ fn a_signed_engine_stays_signed_and_is_unpacked_with_its_key_only() {
     assert!(!at("refused").exists());
 }
 
-/// An archive of these entries. What is in a hard link is its target.
+/// An archive of these entries. The content of a hard link is its target.
 fn archive(folder: &Path, entries: &[(&str, EntryType, Vec<u8>)]) -> PathBuf {
     let path = folder.join("made.tar");
     let mut builder = Builder::new(File::create(&path).unwrap());
@@ -141,7 +141,7 @@ fn an_archive_that_is_not_exactly_one_engine_is_refused() {
         let error = outcome(&entries).unwrap_err();
         assert!(error.contains(expected), "expected {expected}, found {error}");
     }
-    // A link leads to an equal file that came before it.
+    // The target of a link must be an equal file before it.
     let mut equal = manifest("x2");
     equal["files"]["32x16.onnx"] = equal["files"]["16x16.onnx"].clone();
     let mut entries = whole();
@@ -151,7 +151,7 @@ fn an_archive_that_is_not_exactly_one_engine_is_refused() {
     entries.swap(1, 2);
     let error = outcome(&entries).unwrap_err();
     assert!(error.contains("expected a link to an equal file before it, found `16x16.onnx`"), "{error}");
-    // A signature of the greatest length is read, and nobody asked for its key.
+    // A signature of the greatest length is accepted, because no key is given to verify it.
     let mut entries = whole();
     entries.insert(1, file("x2/manifest.sig", vec![0; 1024]));
     assert_eq!(outcome(&entries), Ok(()));

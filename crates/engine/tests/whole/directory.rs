@@ -35,7 +35,7 @@ fn an_opened_engine_gives_its_graphs_and_the_files_that_were_digested() {
     let sizes = engine.graph_named(FILES[1]).unwrap().sizes(&engine.manifest().contract).unwrap();
     assert_eq!((sizes.batch, sizes.height, sizes.width), (1, 16, 32));
 
-    // Another file of the same name changes nothing any more.
+    // A later file of the same name has no effect.
     fs::write(directory.join("new"), "other").unwrap();
     fs::rename(directory.join("new"), directory.join(FILES[0])).unwrap();
     let files: Vec<_> = engine.files().map(|(name, bytes)| (name.to_owned(), bytes.to_vec())).collect();
@@ -45,7 +45,7 @@ fn an_opened_engine_gives_its_graphs_and_the_files_that_were_digested() {
         matches!(engine.file(MANIFEST_FILE), Err(Error::Unlisted { path }) if path == directory.join(MANIFEST_FILE))
     );
 
-    // Libraries that read by path get what was digested.
+    // Libraries that read by path get the digested file.
     let placed = tempfile::tempdir().unwrap();
     assert_eq!(engine.opened_path(FILES[0]).unwrap(), None, "the digested file has no name any more");
     engine.place_files(FILES, placed.path()).unwrap();
@@ -184,7 +184,7 @@ fn a_comparison_names_every_key_that_differs() {
     ];
     assert_eq!(found, expected.each_ref().map(|(key, first, second)| (*key, first, second)));
 
-    // An empty list is a value of its own.
+    // An empty list counts as a value.
     let mut gated = manifest("first");
     gated["gates"] = json!([{ "name": "finite", "graph": FILES[0], "value": 1.0, "floor": 1.0 }]);
     let gated = write(&folder.path().join("gated"), &gated);
@@ -220,7 +220,7 @@ fn equal_files_of_engines_are_stored_once() {
     };
     assert_eq!(names(&deep), ["first", "second"]);
 
-    // Engines are looked for in two folders' depth, not further down.
+    // Engines are searched for two folders deep, not deeper.
     let third = write(&folder.path().join("x/y/z"), &manifest("third"));
     assert_eq!(share_files(&third, &folder.path().join("rtx4090")).unwrap(), everything);
     let fourth = write(folder.path(), &manifest("fourth"));
@@ -261,7 +261,7 @@ fn a_file_is_shared_only_with_one_that_is_the_same() {
     assert_eq!(saved(&unfinished), 0);
 }
 
-/// Needs a user who may give files away.
+/// Needs a user who may change the owner of files.
 #[test]
 fn a_file_that_another_user_can_change_is_not_shared() {
     let folder = tempfile::tempdir().unwrap();
@@ -277,7 +277,7 @@ fn a_file_that_another_user_can_change_is_not_shared() {
     assert_eq!(saved(), everything - weights);
     assert_ne!(inode(&other, WEIGHTS_FILE), inode(&own, WEIGHTS_FILE));
     assert_eq!(fs::metadata(own.join(WEIGHTS_FILE)).unwrap().nlink(), 1);
-    // The user's own file that everybody may write, as both are.
+    // The user's own file that everybody may write: both files are.
     give(fs::metadata(&own).unwrap().uid());
     for engine in [&other, &own] {
         fs::set_permissions(engine.join(WEIGHTS_FILE), Permissions::from_mode(0o666)).unwrap();

@@ -1,4 +1,4 @@
-//! Engine directories through everything that is public, with nothing but this crate.
+//! Engine directories through the public interface of this crate alone.
 #![allow(clippy::unwrap_used)] // a test's way to fail
 
 mod archive;

@@ -30,7 +30,7 @@ fn pipeline(parent: &Path, name: &str) -> PathBuf {
     directory
 }
 
-/// Writes the manifest over what stands in the directory.
+/// Writes a manifest that lists the present content of the directory.
 fn list(directory: &Path, name: &str) {
     let digest = |name: &str| {
         let bytes = fs::read(directory.join(name)).unwrap();
@@ -61,7 +61,7 @@ fn an_opened_pipeline_gives_its_parts_and_files_as_they_were_digested() {
     assert_eq!(opened.files().map(|(name, _)| name).collect::<Vec<_>>(), OWN);
     assert!(opened.part("unet").is_none());
 
-    // Another folder of a part's name changes nothing any more, and neither does another file.
+    // A later folder or file of the same name has no effect.
     fs::rename(directory.join("encoder"), directory.join("old")).unwrap();
     fs::create_dir(directory.join("encoder")).unwrap();
     fs::write(directory.join("new"), "other").unwrap();
@@ -120,7 +120,7 @@ fn what_was_changed_is_named() {
             },
             "encoder/manifest.json: expected ",
         ),
-        // The parts have each other's places, and somebody has made a manifest of that.
+        // The parts are swapped, and a new manifest lists them in their wrong places.
         (
             &|vae| {
                 fs::rename(at(vae, "encoder"), at(vae, "x")).unwrap();
@@ -168,7 +168,7 @@ fn one_signature_covers_everything_and_comes_first() {
     Pipeline::open_of(&directory, Some(&key)).unwrap().check_nothing_unlisted().unwrap();
     Pipeline::open_part(&directory, "decoder", Some(&key)).unwrap();
 
-    // Whoever changes a part has to change its manifest, and so the signed one.
+    // A changed part needs a changed manifest, and so the signed manifest changes, too.
     let mut changed = manifest("decoder");
     changed["model"]["licence"] = json!("MIT");
     write(&directory, &changed);
@@ -194,12 +194,12 @@ fn a_file_that_no_manifest_lists_is_found() {
         let error = text(bundle.check_nothing_unlisted().unwrap_err());
         assert!(error.contains(&format!("{name}: expected only files that the manifest lists")), "{error}");
         assert!(sign(&bundle, &keys.private).is_err());
-        // It would be lost if the engine were replaced.
+        // The file would be lost if the engine were replaced.
         let error = text(exchange::place_for(&directory).unwrap_err());
         assert!(error.contains(&format!("the folder holds `{name}`")), "{error}");
         fs::remove_file(path).unwrap();
     }
-    // A part that lies elsewhere.
+    // A part that is a link to another folder.
     fs::rename(directory.join("decoder"), folder.path().join("elsewhere")).unwrap();
     symlink("../elsewhere", directory.join("decoder")).unwrap();
     let error = text(bundle.check_nothing_unlisted().unwrap_err());
@@ -232,16 +232,16 @@ fn only_a_whole_pipeline_is_put_in_place_and_replaced() {
     fs::remove_dir_all(place.join("encoder")).unwrap();
     fs::remove_file(place.join("decoder").join(WEIGHTS_FILE)).unwrap();
     exchange::put_in_place(staged("third"), &place).unwrap();
-    // Without the manifest of a part, nothing says whose its files are.
+    // Without a part's manifest, it is not known which files belong to the part.
     fs::remove_file(place.join("decoder").join(MANIFEST_FILE)).unwrap();
     let error = text(exchange::put_in_place(staged("fourth"), &place).unwrap_err());
     assert!(error.contains("the folder holds `decoder/16x16.onnx`"), "{error}");
 }
 
-/// Entries of an archive that is made: names with content, or with what a hard link leads to.
+/// Entries of an archive to make: names with content, or with the target of a hard link.
 type Entries = Vec<(String, Result<Vec<u8>, String>)>;
 
-/// The entries of an archive: names, and for links what they lead to.
+/// The entries of an archive: names, and for links their targets.
 fn entries(archive: &Path) -> Vec<(String, Option<String>)> {
     let mut archive = tar::Archive::new(fs::File::open(archive).unwrap());
     let text = |path: std::borrow::Cow<'_, Path>| path.to_str().unwrap().to_owned();

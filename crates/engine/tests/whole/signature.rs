@@ -43,7 +43,8 @@ fn a_key_file_is_what_it_is_used_for() {
     assert!(refused(&folder.path().join("text")).contains("something else"));
     fs::write(folder.path().join("bytes"), [0xff, 0xfe]).unwrap();
     assert!(refused(&folder.path().join("bytes")).contains("no text"));
-    // A file that cannot be read is not called too long. Nothing lies at the beginning of a process's memory.
+    // A file that cannot be read is not reported as too long. The beginning of a process's memory is not mapped, so it
+    // cannot be read.
     let unreadable = text(PublicKey::read(Path::new("/proc/self/mem")).unwrap_err());
     assert!(unreadable.contains("cannot read") && !unreadable.contains("bytes"), "{unreadable}");
     for (bits, is_fine) in [(0o644, true), (0o664, true), (0o646, false), (0o602, false)] {
@@ -103,7 +104,7 @@ fn a_signature_covers_the_manifest_and_needs_its_key() {
     fs::write(&path, text + " ").unwrap();
     assert!(refused().contains("not one of this key over this manifest"), "{}", refused());
 
-    // Nothing is signed that the manifest does not cover.
+    // An engine with a file that the manifest does not list is not signed.
     fs::write(directory.join("additional"), "x").unwrap();
     assert!(matches!(sign(&engine, &keys.private), Err(Error::Unlisted { .. })));
 }

@@ -1,4 +1,4 @@
-//! Small engines that hold everything but graphs that run.
+//! Small engines whose graphs cannot run; everything else is valid.
 
 use serde_json::{Value, json};
 use std::collections::BTreeMap;

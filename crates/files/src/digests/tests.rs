@@ -2,7 +2,7 @@ use super::*;
 #[cfg(unix)]
 use std::os::unix::fs::{PermissionsExt, symlink};
 
-/// A file that is long enough to be remembered, and old enough.
+/// A file that is long and old enough for its digest to be remembered.
 fn large(folder: &Path, fill: u8) -> PathBuf {
     let path = folder.join("weights");
     write(&path, fill, Duration::from_secs(100));
@@ -77,11 +77,11 @@ fn another_process_knows_what_was_computed_until_the_file_changes() {
     assert_eq!(records(&cache), 1);
     let record = cache.read_dir().unwrap().next().unwrap().unwrap().path();
     let text = fs::read_to_string(&record).unwrap();
-    // It is read: another digest in the record would be believed.
+    // The record is used: a forged digest in it is returned.
     let forged = text.replace(&first.sha256, &"0".repeat(64));
     fs::write(&record, &forged).unwrap();
     assert_eq!(remembering().of(&path).unwrap().sha256, "0".repeat(64));
-    // A record that is damaged, or of another state, is not.
+    // A record that is damaged, or of another state, is not used.
     for damaged in ["", "x", &text[..text.len() - 2], &forged.replace("bytes ", "bytes 9"), &forged.to_uppercase()] {
         fs::write(&record, damaged).unwrap();
         assert_eq!(remembering().of(&path).unwrap(), first, "{damaged:?}");
@@ -92,7 +92,7 @@ fn another_process_knows_what_was_computed_until_the_file_changes() {
     let second = remembering().of(&path).unwrap();
     assert_eq!(second.sha256, expected(&path));
     assert_ne!(second, first);
-    // Another content of the same length and time, in the same inode as `cp -p` writes it, and in another one.
+    // Other content of the same length and time: in the same inode, as `cp -p` writes it, and in another inode.
     let time = fs::metadata(&path).unwrap().modified().unwrap();
     let overwrite = |path: &Path, fill| {
         fs::write(path, vec![fill; KEPT_FROM as usize + 5]).unwrap();
@@ -119,16 +119,16 @@ fn a_new_name_that_we_give_changes_no_digest() {
     };
     let second = folder.path().join("second");
     fs::hard_link(&path, &second).unwrap();
-    // Nothing says who gave it that name.
+    // Another program may have added that name, so the record is not used.
     assert_eq!(Digests::new(Some(cache.clone())).of(&path).unwrap(), found);
     let third = folder.path().join("third");
     fs::hard_link(&path, &third).unwrap();
     digests.has_new_name(&third);
     forge();
-    // Now the record counts, as the forged digest shows, and this process knows it, too.
+    // Now the record is used, as the forged digest shows, and this process still knows the digest, too.
     assert_eq!(Digests::new(Some(cache.clone())).of(&path).unwrap().sha256, "0".repeat(64));
     assert_eq!(digests.of(&third).unwrap(), found);
-    // Nothing is known of a file that was never digested, or is not there.
+    // A file that was never digested, or does not exist, has no known digest.
     fs::write(folder.path().join("other"), "x").unwrap();
     digests.has_new_name(&folder.path().join("other"));
     digests.has_new_name(&folder.path().join("missing"));
@@ -142,14 +142,14 @@ fn what_others_could_change_and_what_just_changed_is_not_remembered() {
     let cache = cache.path().join("digests");
     let remembering = || Digests::new(Some(cache.clone()));
     let set = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
-    // A file that everybody may write, and one in a folder where everybody may put another one.
+    // A file that everybody may write, and a file in a folder where everybody may replace it.
     set(&path, 0o666);
     remembering().of(&path).unwrap();
     set(&path, 0o644);
     set(folder.path(), 0o777);
     remembering().of(&path).unwrap();
     set(folder.path(), 0o755);
-    // A file that was changed a moment ago, or will be.
+    // A file that was changed a moment ago, or has a time in the future.
     for age in [Duration::ZERO, Duration::from_secs(1)] {
         write(&path, 1, age);
         remembering().of(&path).unwrap();
@@ -157,7 +157,7 @@ fn what_others_could_change_and_what_just_changed_is_not_remembered() {
     File::options().write(true).open(&path).unwrap().set_modified(SystemTime::now() + SETTLED * 100).unwrap();
     remembering().of(&path).unwrap();
     assert_eq!(records(&cache), 0);
-    // Records where everybody may write are neither made nor read.
+    // Records in a folder that everybody may write are neither made nor read.
     write(&path, 1, Duration::from_secs(100));
     set(&cache, 0o777);
     remembering().of(&path).unwrap();

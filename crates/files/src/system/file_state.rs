@@ -1,4 +1,4 @@
-//! What is known of a file without reading it.
+//! The state of a file, known without reading its content.
 
 /// A state of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -10,6 +10,6 @@ pub(crate) struct FileState {
     pub(crate) length: u64,
     /// Seconds and nanoseconds since 1970.
     pub(crate) written: (i64, i64),
-    /// When the system last noted any change, also of a name.
+    /// The time when the system last recorded any change, including a change of names.
     pub(crate) changed: (i64, i64),
 }

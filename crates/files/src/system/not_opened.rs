@@ -5,7 +5,7 @@ use std::io;
 /// Why a folder is not opened.
 pub(crate) enum NotOpened {
     Missing,
-    /// There is something else.
+    /// The path is not a folder.
     NoFolder,
     Other(io::Error),
 }

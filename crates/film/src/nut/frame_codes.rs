@@ -1,11 +1,11 @@
-//! What the first byte of a frame stands for.
+//! The meaning of a frame's first byte.
 
 use std::io;
 
 use super::flags;
 use super::number::{Numbers, damaged, put};
 
-/// What one value of a frame's first byte stands for.
+/// The meaning of one value of a frame's first byte.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FrameCode {
     pub(super) flags: u64,
@@ -20,7 +20,7 @@ pub(super) struct FrameCode {
 const INVALID: FrameCode =
     FrameCode { flags: flags::INVALID, stream: 0, size_factor: 1, size_rest: 0, time_step: 0, reserved: 0, header: 0 };
 
-/// Packets that are no frames begin with this byte.
+/// The first byte of packets that are not frames.
 pub(super) const PACKET: u8 = b'N';
 
 /// Reads the table of a main header.
@@ -67,7 +67,7 @@ pub(super) fn table(numbers: &mut Numbers<'_>) -> io::Result<[FrameCode; 256]> {
     Ok(table)
 }
 
-/// Appends a table in which every value says that the frame's header says everything.
+/// Appends a table in which every value means that the frame's header holds all fields.
 pub(super) fn put_plain_table(bytes: &mut Vec<u8>) {
     put(bytes, flags::CODED);
     // Fields: time step, factor and rest of the size, stream, reserved, and for how many values.

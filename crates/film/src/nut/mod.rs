@@ -1,7 +1,7 @@
-//! NUT: the container that frames go through between this process and ffmpeg's.
+//! NUT: the container format for frames between this process and ffmpeg.
 //!
-//! It carries a time stamp for each frame, which YUV4MPEG2 does not. Only what is needed for one picture track in a pipe
-//! is here: streams without an index, and no seeking.
+//! NUT carries a time stamp for each frame, which YUV4MPEG2 does not. This module supports only one picture track in a
+//! pipe: streams without an index, and no seeking.
 //!
 //! Source: "NUT Open Container Format" (<https://ffmpeg.org/~michael/nut.txt>), versions 3 and 4.
 
@@ -14,7 +14,7 @@ mod writer;
 pub use reader::{NutReader, Track};
 pub use writer::NutWriter;
 
-/// A unit of time: so many of so many parts of a second.
+/// A unit of time, as a fraction of a second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimeBase {
     /// The numerator, in seconds.
@@ -23,10 +23,10 @@ pub struct TimeBase {
     pub denominator: u32,
 }
 
-/// The unit where nothing else is known.
+/// The default unit.
 pub(crate) const MILLISECONDS: TimeBase = TimeBase { numerator: 1, denominator: 1000 };
 
-/// Begins a file.
+/// The first bytes of a file.
 pub(crate) const FILE_ID: &[u8] = b"nut/multimedia container\0";
 
 const MAIN: u64 = 0x4e4d_7a56_1f5f_04ad;
@@ -38,7 +38,7 @@ const INFO: u64 = 0x4e49_ab68_b596_ba78;
 /// Packets whose size is above this have a checksum of their header.
 const UNCHECKED_HEADER_MAXIMUM: u64 = 4096;
 
-/// What a frame's header says.
+/// The flags of a frame's header.
 mod flags {
     pub(super) const KEY: u64 = 1;
     pub(super) const END_OF_RELEVANCE: u64 = 1 << 1;

@@ -1,4 +1,4 @@
-//! Numbers of variable length: seven bits a byte, the most significant first.
+//! Numbers of variable length: seven bits in each byte, most significant bits first.
 
 use std::io;
 
@@ -11,7 +11,7 @@ pub(super) fn put(bytes: &mut Vec<u8>, number: u64) {
     }
 }
 
-/// Reads numbers out of a packet.
+/// Reads numbers from a packet.
 pub(super) struct Numbers<'b>(pub(super) &'b [u8]);
 
 impl Numbers<'_> {
@@ -25,7 +25,7 @@ impl Numbers<'_> {
         number(|| self.byte())
     }
 
-    /// A number with a sign, which is its lowest bit.
+    /// A signed number. The sign is the lowest bit.
     pub(super) fn signed(&mut self) -> io::Result<i64> {
         let number = self.number()?.wrapping_add(1);
         let half = (number >> 1) as i64;
@@ -37,7 +37,7 @@ impl Numbers<'_> {
         u32::try_from(found).map_err(|_| damaged(format!("{what}: found {found}")))
     }
 
-    /// Bytes with their number before them.
+    /// Bytes that follow their length.
     pub(super) fn bytes(&mut self) -> io::Result<&[u8]> {
         let length = usize::try_from(self.number()?).map_err(|_| ended())?;
         let (bytes, rest) = self.0.split_at_checked(length).ok_or_else(ended)?;
@@ -46,7 +46,7 @@ impl Numbers<'_> {
     }
 }
 
-/// A number whose bytes `next` gives.
+/// A number whose bytes come from `next`.
 pub(super) fn number(mut next: impl FnMut() -> io::Result<u8>) -> io::Result<u64> {
     let mut number = 0_u64;
     loop {
@@ -65,7 +65,7 @@ pub(super) fn damaged(problem: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, problem)
 }
 
-/// The end of a packet or stream within something.
+/// The error for a packet or stream that ends too early.
 pub(super) fn ended() -> io::Error {
     io::Error::new(io::ErrorKind::UnexpectedEof, "the stream ends within a packet")
 }

@@ -10,7 +10,7 @@ use super::frame_codes::{FrameCode, PACKET, table};
 use super::number::{Numbers, damaged, ended, number};
 use super::{FILE_ID, INDEX, INFO, MAIN, STREAM, SYNC_POINT, TimeBase, UNCHECKED_HEADER_MAXIMUM, flags};
 
-/// Headers that ffmpeg writes have some hundred bytes.
+/// The largest packet. Headers that ffmpeg writes have some hundred bytes.
 const PACKET_BYTES_MAXIMUM: u64 = 1 << 20;
 /// Versions of the format that are read.
 const VERSIONS: std::ops::RangeInclusive<u64> = 2..=4;
@@ -22,7 +22,7 @@ pub struct Track {
     pub width: u32,
     /// Pixels down.
     pub height: u32,
-    /// Width and height of a pixel; zeros where nothing is said.
+    /// Width and height of a pixel; zeros if unknown.
     pub pixel: [u32; 2],
     /// The unit of its times.
     pub time_base: TimeBase,
@@ -40,7 +40,7 @@ pub struct NutReader<R> {
     input: Checked<R>,
     main: Main,
     track: Track,
-    /// A frame says its time with so many low bits, or as a whole.
+    /// A frame states its time by this number of low bits, or in full.
     low_time_bits: u32,
     frame_bytes_maximum: u64,
     last_time: i64,
@@ -49,7 +49,7 @@ pub struct NutReader<R> {
 struct Main {
     time_bases: Vec<TimeBase>,
     codes: Box<[FrameCode; 256]>,
-    /// Beginnings of frames that are left out in the stream.
+    /// Beginnings of frames that the stream omits.
     left_out: Vec<Vec<u8>>,
 }
 
@@ -60,7 +60,7 @@ struct Checked<R> {
 }
 
 impl<R: Read> Checked<R> {
-    /// The first byte of something; `None` at the end of the stream.
+    /// The first byte of a packet or frame; `None` at the end of the stream.
     fn first_byte(&mut self) -> io::Result<Option<u8>> {
         self.header.clear();
         let mut byte = [0];
@@ -126,7 +126,7 @@ impl<R: Read> NutReader<R> {
     /// Reads the headers; `None` for a stream without frames. Larger frames are refused.
     ///
     /// # Errors
-    /// Another format, damage, or the input's.
+    /// Another format, damage, or an error of the input.
     pub fn new(input: R, frame_bytes_maximum: u64) -> io::Result<Option<Self>> {
         let mut input = Checked { input, header: Vec::new() };
         if input.first_byte()?.is_none() {
@@ -174,7 +174,7 @@ impl<R: Read> NutReader<R> {
     /// The next frame; `None` after the last one.
     ///
     /// # Errors
-    /// Damage, or the input's.
+    /// Damage, or an error of the input.
     #[expect(clippy::should_implement_trait, reason = "an iterator would go on after an error")]
     pub fn next(&mut self) -> io::Result<Option<StoredFrame>> {
         loop {
@@ -194,7 +194,7 @@ impl<R: Read> NutReader<R> {
         }
     }
 
-    /// A frame whose first byte has been read; `None` for one that only says that the track has ended.
+    /// A frame whose first byte has been read; `None` for a frame that only marks the end of the track.
     fn frame(&mut self, first: u8) -> io::Result<Option<StoredFrame>> {
         let input = &mut self.input;
         let FrameCode { mut flags, mut stream, size_factor, size_rest, time_step, mut reserved, mut header } =
@@ -244,7 +244,7 @@ impl<R: Read> NutReader<R> {
                 self.frame_bytes_maximum
             )));
         }
-        // Beginnings are left out of frames that are longer than they are.
+        // A frame is at least as long as its omitted beginning.
         let rest = usize::try_from(size).ok().and_then(|size| size.checked_sub(start.len())).ok_or_else(ended)?;
         let mut bytes = start.clone();
         bytes.resize(start.len() + rest, 0);
@@ -266,7 +266,7 @@ impl<R: Read> NutReader<R> {
     }
 }
 
-/// A frame's time: as a whole, or its low bits, of which the nearest to the last time is meant.
+/// A frame's time: in full, or by its low bits. Low bits mean the time nearest to the last time.
 fn whole_time(coded: u64, low_bits: u32, last: i64) -> i64 {
     let range = 1_i64 << low_bits;
     let coded = coded as i64;

@@ -7,11 +7,11 @@ use super::frame_codes::put_plain_table;
 use super::number::{damaged, put};
 use super::{FILE_ID, MAIN, STREAM, SYNC_POINT, Track, UNCHECKED_HEADER_MAXIMUM, flags};
 
-/// A version that every reader knows.
+/// The version to write. Every reader knows it.
 const VERSION: u64 = 3;
-/// Bytes after which there must be another synchronisation point. One stands before each frame.
+/// The maximum number of bytes between synchronisation points. A synchronisation point precedes each frame.
 const DISTANCE_MAXIMUM: u64 = 65_536;
-/// The number of a track's low time bits that a frame could say alone. Frames say whole times here.
+/// The number of low time bits of the track. Frames here state full times instead.
 const LOW_TIME_BITS: u32 = 7;
 
 /// A stream of raw frames.
@@ -34,7 +34,7 @@ impl<W: Write> NutWriter<W> {
         put(&mut main, u64::from(track.time_base.numerator));
         put(&mut main, u64::from(track.time_base.denominator));
         put_plain_table(&mut main);
-        // No beginnings of frames are left out.
+        // No beginnings of frames are omitted.
         put(&mut main, 0);
         write_packet(&mut output, MAIN, &main)?;
         let mut stream = Vec::new();
@@ -50,7 +50,7 @@ impl<W: Write> NutWriter<W> {
         for number in [track.width, track.height, track.pixel[0], track.pixel[1]] {
             put(&mut stream, u64::from(number));
         }
-        // Nothing is said about colour.
+        // No information about colour.
         put(&mut stream, 0);
         write_packet(&mut output, STREAM, &stream)?;
         Ok(Self { output })
@@ -64,10 +64,10 @@ impl<W: Write> NutWriter<W> {
         let time = u64::try_from(time).map_err(|_| damaged(format!("a frame with the time {time}")))?;
         let mut point = Vec::new();
         put(&mut point, time);
-        // The last key frame before it is itself.
+        // The distance to the last key frame is 0: this frame is a key frame.
         put(&mut point, 0);
         write_packet(&mut self.output, SYNC_POINT, &point)?;
-        // Any frame code: all of them stand for the same.
+        // Any frame code: all codes have the same meaning.
         let mut header = vec![0];
         put(&mut header, flags::KEY | flags::CODED_TIME | flags::SIZE | flags::CHECKSUM);
         put(&mut header, time + (1 << LOW_TIME_BITS));
@@ -77,7 +77,7 @@ impl<W: Write> NutWriter<W> {
         self.output.write_all(bytes)
     }
 
-    /// Sends on what has been written.
+    /// Flushes the output.
     ///
     /// # Errors
     /// The output cannot be written.

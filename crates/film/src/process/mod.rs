@@ -1,4 +1,4 @@
-//! What systems do differently with other programs.
+//! The differences between systems in handling processes.
 
 #[cfg(unix)]
 mod unix;

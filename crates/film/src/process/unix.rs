@@ -6,7 +6,8 @@ use std::process::{Command, ExitStatus};
 /// SIGXFSZ of Linux.
 const SIZE_SIGNAL: i32 = 25;
 
-/// Starts the program in a group of its own: Ctrl-C in a terminal reaches the caller alone, which decides what is kept.
+/// Starts the program in its own process group: Ctrl-C in a terminal reaches only the caller, which decides what is
+/// kept.
 pub(crate) fn in_own_group(command: &mut Command) {
     command.process_group(0);
 }

@@ -9,7 +9,8 @@ use windows_sys::Win32::System::Threading::CREATE_NEW_PROCESS_GROUP;
 /// reference.
 const FIRST_ERROR: u32 = 0xC000_0000;
 
-/// Starts the program in a group of its own: Ctrl-C in a console reaches the caller alone, which decides what is kept.
+/// Starts the program in its own process group: Ctrl-C in a console reaches only the caller, which decides what is
+/// kept.
 pub(crate) fn in_own_group(command: &mut Command) {
     command.creation_flags(CREATE_NEW_PROCESS_GROUP);
 }

@@ -64,7 +64,7 @@ pub(super) fn comparison(call: &Call<'_>) -> Inferred {
     Ok(types.into_iter().map(|ty| TensorType { data_type: DataType::Bool, ..ty }).collect())
 }
 
-/// A power of numbers of any two types: the result has the base's.
+/// A power of numbers of any two types. The result has the base's type.
 pub(super) fn power(call: &Call<'_>) -> Inferred {
     let (base, exponent) = (call.ty(0)?, call.ty(1)?);
     Ok(vec![TensorType { data_type: base.data_type, dims: broadcast(base, exponent)? }])
@@ -92,7 +92,7 @@ pub(super) fn arg_max(call: &Call<'_>) -> Inferred {
     Ok(vec![TensorType { data_type: DataType::I64, dims }])
 }
 
-/// `x` where it is positive, `slope · x` elsewhere; the slope is broadcast to `x`, and not the other way round.
+/// `x` where it is positive, `slope · x` elsewhere. The slope is broadcast to `x`; `x` is not broadcast to the slope.
 pub(super) fn prelu(call: &Call<'_>) -> Inferred {
     let (x, slope) = (call.ty(0)?, call.ty(1)?);
     if x.data_type != slope.data_type || broadcast(x, slope)? != x.dims {
@@ -121,7 +121,7 @@ pub(super) fn broadcast(a: &TensorType, b: &TensorType) -> Inferred<Vec<Dim>> {
     broadcast_dims(&a.dims, &b.dims).ok_or_else(|| {
         match a.dims.iter().chain(&b.dims).all(|dim| dim.fixed().is_some()) {
             true => format!("the shapes {a} and {b} cannot be broadcast to each other").into(),
-            // Sizes that are not known may be equal.
+            // Unknown sizes may be equal.
             false => Problem::NoRule,
         }
     })

@@ -1,4 +1,4 @@
-//! Values that follow from shapes alone: programs compute the sizes of a Reshape, Slice or Resize from Shape.
+//! Integer values that follow from shapes alone: exporters compute the sizes for Reshape, Slice or Resize from Shape.
 
 use super::{Call, Extent, Operand, axis_index, layout};
 use crate::{DataType, Dim, Node};
@@ -19,7 +19,7 @@ pub fn contents(node: &Node, operands: &[Option<Operand<'_>>]) -> Option<Vec<Ext
             let parts = (0..operands.len()).map(extents).collect::<Option<Vec<_>>>()?;
             Some(parts.concat())
         }
-        // Lists keep their values in another shape.
+        // A new shape does not change the values of a list.
         "Squeeze" | "Unsqueeze" | "Identity" | "Reshape" => integers(&call, 0).and_then(|_| extents(0)),
         "Cast" if matches!(to_type(node), Some(DataType::I64 | DataType::I32)) => extents(0),
         "Gather" => {
@@ -56,7 +56,7 @@ fn extent(dim: &Dim) -> Option<Extent> {
     dim.fixed().map_or_else(|| Some(Extent::Size(dim.clone())), |n| Some(Extent::Number(n.try_into().ok()?)))
 }
 
-/// Element by element; one value stands for all.
+/// Computes element by element. A single value is broadcast.
 fn arithmetic(node: &Node, a: &[Extent], b: &[Extent]) -> Option<Vec<Extent>> {
     let count = a.len().max(b.len());
     if [a.len(), b.len()].iter().any(|length| *length != count && *length != 1) {

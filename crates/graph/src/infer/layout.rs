@@ -157,7 +157,7 @@ pub(super) fn reshape(call: &Call<'_>) -> Inferred {
     let is_known = x.dims.iter().all(|dim| dim.fixed().is_some());
     let mismatch = || match is_known && target.iter().all(|extent| matches!(extent, Extent::Number(_))) {
         true => Problem::Mismatch(format!("{x} cannot become {target:?}")),
-        // What is not known may fit.
+        // Unknown sizes may fit.
         false => Problem::NoRule,
     };
     let mut dims = Vec::with_capacity(target.len());
@@ -349,7 +349,7 @@ pub(super) fn scatter_nd(call: &Call<'_>) -> Inferred {
     Ok(vec![call.ty(0)?.clone()])
 }
 
-/// A tensor of the sizes that the input lists, all elements of which are the attribute's.
+/// A tensor with the sizes that the input lists. Every element has the attribute's value.
 pub(super) fn constant_of_shape(call: &Call<'_>) -> Inferred {
     let dims = call.extents(0)?.iter().map(Extent::dim).collect::<Option<Vec<_>>>();
     let dims = dims.ok_or_else(|| Problem::Mismatch("expected sizes of at least 0".into()))?;

@@ -58,8 +58,8 @@ pub(super) fn softmax(call: &Call<'_>) -> Inferred {
     Ok(vec![x.clone()])
 }
 
-/// Queries, keys and values `[batch, tokens, heads · width]`; only the first output is inferred, for calls without keys
-/// and values of earlier calls.
+/// Queries, keys and values `[batch, tokens, heads · width]`. Only the first output is inferred, and only without past
+/// keys and values.
 pub(super) fn attention(call: &Call<'_>) -> Inferred {
     let (q, k, v) = (call.ty(0)?, call.ty(1)?, call.ty(2)?);
     let mismatch = || Problem::Mismatch(format!("the queries {q}, keys {k} and values {v} do not fit each other"));

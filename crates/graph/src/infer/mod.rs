@@ -3,7 +3,7 @@
 //! Each rule follows the operator's entry in <https://onnx.ai/onnx/operators/>. Every operator that we emit has a rule,
 //! and a test compares all of them with the shapes that ONNX Runtime computes.
 //!
-//! Nodes and their attributes come from files: nothing that they hold may make a rule panic.
+//! Nodes and their attributes come from files: no content may cause a rule to panic.
 #![warn(clippy::arithmetic_side_effects, clippy::indexing_slicing, clippy::integer_division)]
 
 mod arithmetic;
@@ -127,11 +127,11 @@ pub fn infer(node: &Node, operands: &[Option<Operand<'_>>]) -> Inferred {
 
 /// Whether there is a rule for a node's operator, whatever its inputs are.
 pub fn has_rule(node: &Node) -> bool {
-    // A rule misses its inputs.
+    // Without inputs, a rule reports a mismatch.
     infer(node, &[]) != Err(Problem::NoRule)
 }
 
-/// Most values of a list of integers that a rule reads: sizes, axes, paddings.
+/// The maximum length of an integer list that a rule reads: sizes, axes, paddings.
 const LIST_MAXIMUM: usize = 1 << 12;
 
 /// A node with its operands, as rules read them.

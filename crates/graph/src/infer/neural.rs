@@ -25,7 +25,7 @@ fn operands<'a>(x: &'a TensorType, weight: &TensorType) -> Inferred<Operands<'a>
 
 /// How windows move along one spatial dimension.
 struct Along {
-    /// Before and behind, together.
+    /// The padding at both ends together.
     pads: usize,
     stride: usize,
     dilation: usize,
@@ -49,7 +49,7 @@ pub(super) fn convolution(call: &Call<'_>) -> Inferred {
     let (x, weight) = (call.ty(0)?, call.ty(1)?);
     let Operands { batch, channels, spatial, weight: [filters, each], kernel } = operands(x, weight)?;
     let groups = usize::try_from(call.node.int("group").unwrap_or(1)).unwrap_or(0);
-    // There is no remainder of a division by zero groups.
+    // `checked_rem` gives `None` for zero groups.
     let divides = filters.checked_rem(groups) == Some(0);
     if x.data_type != weight.data_type || !divides || channels.fixed() != each.checked_mul(groups) {
         return Err(format!("the weight {weight} in {groups} groups does not fit the input {x}").into());
@@ -189,7 +189,7 @@ pub(super) fn layer_normalization(call: &Call<'_>) -> Inferred {
     for parameter in [Some(call.ty(1)?), call.optional(2).map(|bias| bias.ty)].into_iter().flatten() {
         if *parameter != expected {
             if parameter.dims.len() != expected.dims.len() {
-                // ONNX lets them be broadcast.
+                // ONNX allows broadcasting here.
                 return Err(Problem::NoRule);
             }
             return Err(format!("expected a scale and a bias of {expected}, found {parameter}").into());
@@ -231,7 +231,7 @@ pub(super) fn resize(call: &Call<'_>) -> Inferred {
         return Err(format!("scales {scales:?} do not fit {x}").into());
     }
     let scaled = |(dim, scale): (&Dim, &f32)| match dim {
-        // ⌊size · scale⌋, computed in f32 as the operator's definition has it.
+        // ⌊size · scale⌋, computed in f32 as the operator's definition states.
         Dim::Fixed(size) => Ok(Dim::Fixed((*size as f32 * scale).floor() as usize)),
         symbol if scale.fract() == 0.0 => size(symbol.times(*scale as usize)),
         symbol => Ok(Dim::symbol(format!("floor(({symbol})*{scale})"))),

@@ -1,4 +1,4 @@
-//! Operators that leave out axes.
+//! Operators that reduce axes.
 
 use super::{Call, Inferred, Problem, axis_index};
 use crate::{Dim, TensorType};
@@ -8,7 +8,7 @@ use crate::{Dim, TensorType};
 pub(super) fn reduced(call: &Call<'_>) -> Inferred {
     let x = call.ty(0)?;
     let rank = x.dims.len();
-    // The attribute is that of older opsets.
+    // Older opsets have an attribute in place of the input.
     let given = match call.node.ints("axes") {
         Some(axes) => Some(axes.to_vec()),
         None => call.integers(1)?,

@@ -1,21 +1,21 @@
-//! Which part of a picture the elements of one value see.
+//! The part of a picture that each element of one value depends on.
 
 use super::ratio::Ratio;
 
 /// The rows and columns of the picture that an element of a value depends on: with the element at the indices `i`, rows
 /// from `Σ steps[k][0] · i[k] + low[0]` to `Σ steps[k][0] · i[k] + high[0]`, and columns in the same way.
 ///
-/// It may be wider than what the element sees, and never narrower.
+/// The range may be wider than what the element sees, but never narrower.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Field {
-    /// For each axis of the value: rows and columns for each step along it.
+    /// For each axis of the value: the rows and columns of one step along the axis.
     pub(super) steps: Vec<[Ratio; 2]>,
     pub(super) low: [Ratio; 2],
     pub(super) high: [Ratio; 2],
 }
 
 impl Field {
-    /// That of the picture itself.
+    /// The field of the picture itself.
     pub(super) fn of_picture(rank: usize, axes: [usize; 2]) -> Self {
         let of = |axis: usize| [0, 1].map(|side| if axes.get(side) == Some(&axis) { Ratio::ONE } else { Ratio::ZERO });
         Self { steps: (0..rank).map(of).collect(), low: [Ratio::ZERO; 2], high: [Ratio::ZERO; 2] }
@@ -25,13 +25,13 @@ impl Field {
         self.steps.get(axis).copied()
     }
 
-    /// Whether elements along an axis are at other places of the picture.
+    /// Whether elements along an axis see different places of the picture.
     pub(super) fn moves_along(&self, axis: usize) -> bool {
         self.step(axis).is_some_and(|step| !step.iter().all(|side| side.is_zero()))
     }
 
-    /// Widens it so that an element at index `i` of `axis` sees all that elements from `first + scale · i` to
-    /// `last + scale · i` saw.
+    /// Widens the field: an element at index `i` of `axis` sees everything that the elements from `first + scale · i`
+    /// to `last + scale · i` saw.
     pub(super) fn window(mut self, axis: usize, scale: Ratio, first: Ratio, last: Ratio) -> Option<Self> {
         let step = self.step(axis)?;
         for (side, old) in step.into_iter().enumerate() {
@@ -43,28 +43,28 @@ impl Field {
         Some(self)
     }
 
-    /// Each element sees what all along an axis of this length see.
+    /// Each element sees everything that the elements along an axis of this length see.
     pub(super) fn whole_axis(self, axis: usize, length: usize) -> Option<Self> {
         let last = Ratio::new(i64::try_from(length).ok()?.checked_sub(1)?.max(0), 1)?;
         let first = Ratio::ZERO.minus(last)?;
         self.window(axis, Ratio::ONE, first, last)
     }
 
-    /// The axis is reduced to one element, which sees what all of them saw.
+    /// Reduces the axis to one element, which sees everything that all its elements saw.
     pub(super) fn reduced(self, axis: usize, length: usize) -> Option<Self> {
         let last = Ratio::new(i64::try_from(length).ok()?.checked_sub(1)?.max(0), 1)?;
         self.window(axis, Ratio::ZERO, Ratio::ZERO, last)
     }
 
-    /// An axis of this length is left out, or was of no size.
+    /// Removes an axis of this length.
     pub(super) fn without(mut self, axis: usize, length: usize) -> Option<Self> {
         self = self.reduced(axis, length)?;
         (axis < self.steps.len()).then(|| self.steps.remove(axis))?;
         Some(self)
     }
 
-    /// What either sees, for values of these lengths. Where they go through the picture in other steps, all that lies
-    /// between.
+    /// The union of two fields, for values of these lengths. If their steps differ, the union includes everything
+    /// between them.
     pub(super) fn union(mut self, mut other: Self, dims: &[usize]) -> Option<Self> {
         if self.steps.len() != other.steps.len() {
             return None;
@@ -90,7 +90,7 @@ impl Field {
         Some(self)
     }
 
-    /// Broadcast from the shape `from` to the shape `to`, as in NumPy.
+    /// The field after broadcasting from the shape `from` to the shape `to`, as in NumPy.
     pub(super) fn broadcast(mut self, from: &[usize], to: &[usize]) -> Option<Self> {
         for (axis, (own, length)) in from.iter().zip(to.get(to.len().checked_sub(from.len())?..)?).enumerate() {
             // An axis of one element has no steps.
@@ -103,12 +103,12 @@ impl Field {
         Some(self)
     }
 
-    /// The same elements in another shape.
+    /// The field of the same elements in another shape.
     pub(super) fn reshaped(self, from: &[usize], to: &[usize]) -> Option<Self> {
         let mut made = Self { steps: Vec::with_capacity(to.len()), ..self.clone() };
         let (mut own, mut target) = (0, 0);
         while own < from.len() || target < to.len() {
-            // The least groups of axes with as many elements on both sides.
+            // The smallest groups of axes with the same number of elements on both sides.
             let (own_start, target_start) = (own, target);
             let (mut before, mut after) = (1_usize, 1_usize);
             loop {
@@ -147,7 +147,7 @@ impl Field {
         Some(made)
     }
 
-    /// The step of one axis in the place of several, whose steps and lengths these are.
+    /// The step of one axis that replaces several axes with these steps and lengths.
     fn flattened(&mut self, steps: &[[Ratio; 2]], dims: &[usize]) -> Option<[Ratio; 2]> {
         let lengths: Vec<(usize, [Ratio; 2])> =
             dims.iter().copied().zip(steps.iter().copied()).filter(|(length, _)| *length != 1).collect();

@@ -1,11 +1,11 @@
 //! How far a convolution network sees: its receptive field, from its operators.
 //!
-//! Each value has a [`Field`]: which rows and columns of the picture an element depends on, as a linear function of its
-//! index. Every operator widens it. An operator that sees the whole picture widens it by the picture's size, so a field
-//! that is the same for two sizes of the picture is bounded.
+//! Each value has a [`Field`]: which rows and columns of the picture an element depends on, as a linear function of
+//! its index. Every operator widens the field. An operator that sees the whole picture widens it by the picture's
+//! size. So a field that is equal for two sizes of the picture is bounded.
 //!
-//! Tiles give the pixels of the whole picture only where the network treats each place alike. So a constant that differs
-//! from place to place, such as a position embedding, is refused.
+//! Tiles give the same pixels as the whole picture only if the network treats each place alike. So a constant that
+//! differs from place to place, such as a position embedding, is refused.
 #![warn(clippy::arithmetic_side_effects, clippy::integer_division)]
 
 mod field;
@@ -30,9 +30,10 @@ pub struct PictureAxes<'a> {
 /// What an output pixel depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reach {
-    /// Input pixels in each direction, at most.
+    /// The maximum distance in each direction, in input pixels.
     pub radius: usize,
-    /// The network treats places alike that are so many input pixels apart: 2 behind a convolution of stride 2.
+    /// The network treats places alike if their distance is a multiple of this number of input pixels: 2 after a
+    /// convolution of stride 2.
     pub period: usize,
 }
 
@@ -43,7 +44,7 @@ pub struct Unbounded {
     pub node: Option<String>,
     /// The operator.
     pub operator: String,
-    /// What it does.
+    /// What the operator does.
     pub reason: String,
 }
 
@@ -64,10 +65,10 @@ const PERIOD_MAXIMUM: u64 = 1 << 10;
 /// How far an element of `output` sees in `input`, in a model of fixed sizes. The output's sides are `scale` times the
 /// input's.
 ///
-/// Where the network sees the whole picture, the radius depends on its size: compare two sizes.
+/// If the network sees the whole picture, the radius depends on the picture's size: compare two sizes.
 ///
 /// # Errors
-/// An operator for which it is not known what it sees, or the output has other sides.
+/// The reach of an operator is not known, or the output has other sides.
 pub fn reach(model: &Model, input: PictureAxes<'_>, output: PictureAxes<'_>, scale: usize) -> Result<Reach, Unbounded> {
     let whole = |reason: &str| Unbounded { node: None, operator: String::new(), reason: reason.to_owned() };
     let types: HashMap<&str, Vec<usize>> = model
@@ -105,7 +106,7 @@ pub fn reach(model: &Model, input: PictureAxes<'_>, output: PictureAxes<'_>, sca
     Ok(Reach { radius, period })
 }
 
-/// The least common multiple of a period and of the whole steps of a field.
+/// The least common multiple of a period and of the integer steps of a field.
 fn periods(field: &Field, period: u64) -> Option<u64> {
     field.steps.iter().flatten().filter(|step| !step.is_zero()).try_fold(period, |period, step| {
         let step = step.numerator.unsigned_abs();
@@ -114,10 +115,10 @@ fn periods(field: &Field, period: u64) -> Option<u64> {
     })
 }
 
-/// The distance between an output element's own pixel, ⌊i / scale⌋, and the furthest that it sees.
+/// The distance between an output element's own pixel, ⌊i / scale⌋, and the furthest pixel that the element sees.
 fn radius(field: &Field, dims: &[usize], axes: [usize; 2], scale: usize) -> Option<usize> {
     let scale = i64::try_from(scale).ok().filter(|scale| *scale > 0)?;
-    // What it would be if elements saw their own pixel alone. The union brings the field to its steps.
+    // The field of elements that see only their own pixel. The union brings `field` to the same steps.
     let mut own = Field::of_picture(dims.len(), axes);
     for step in own.steps.iter_mut().flatten() {
         *step = step.over(scale)?;
@@ -154,7 +155,7 @@ impl Graph<'_> {
         self.fields.get(node.inputs.get(index)?.as_str())
     }
 
-    /// The constant integers of an input, if it is there.
+    /// The constant integers of an input, if the node has this input.
     fn integers(&self, node: &Node, index: usize) -> Result<Option<Vec<i64>>, String> {
         let Some(name) = node.inputs.get(index).filter(|name| !name.is_empty()) else { return Ok(None) };
         let weight = self.model.weights.get(name).filter(|weight| weight.elements() <= 1 << 16);

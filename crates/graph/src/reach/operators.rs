@@ -1,4 +1,4 @@
-//! What each operator sees of its inputs.
+//! The part of its inputs that each operator sees.
 
 use super::Graph;
 use super::field::Field;
@@ -213,7 +213,7 @@ fn elementwise(graph: &Graph<'_>, node: &Node) -> Result<Field, String> {
     Ok(union)
 }
 
-/// Checks that a constant of these lengths, broadcast to a value of `made`, does not differ from place to place.
+/// Checks that a constant of these lengths, broadcast to the shape `made`, does not differ from place to place.
 fn is_same_everywhere(field: &Field, made: &[usize], constant: &[usize]) -> Result<(), String> {
     let more = made.len().checked_sub(constant.len()).ok_or(OVERFLOW)?;
     let mut long = constant.iter().enumerate().filter(|(_, length)| **length != 1);
@@ -331,7 +331,7 @@ fn reduction(graph: &Graph<'_>, node: &Node, mut axes: Vec<usize>) -> Result<Fie
     Ok(field)
 }
 
-/// Matrix products, of either side with a field.
+/// Matrix products where one or both sides have a field.
 fn product(graph: &Graph<'_>, node: &Node, turned: [bool; 2]) -> Result<Field, String> {
     let made = graph.output_dims(node)?;
     let mut union: Option<Field> = None;
@@ -350,7 +350,7 @@ fn product(graph: &Graph<'_>, node: &Node, turned: [bool; 2]) -> Result<Field, S
         if rank < 2 || made.len() < 2 {
             return Err("it multiplies a vector".into());
         }
-        // The inner axis is summed over; the outer one is one of the result's.
+        // The inner axis is summed over; the outer axis is an axis of the result.
         let is_turned = turned.get(index).copied().unwrap_or(false);
         let (inner, outer) = match (index == 0) != is_turned {
             true => (rank.saturating_sub(1), rank.saturating_sub(2)),
@@ -418,7 +418,7 @@ fn resize(graph: &Graph<'_>, node: &Node) -> Result<Field, String> {
         if own == made {
             continue;
         }
-        // Made elements for each of the input's.
+        // The number of output elements for each input element.
         let exact = scales.as_ref().and_then(|scales| fraction(*scales.get(at)?));
         let length = |size: usize| i64::try_from(size).map_err(|_| OVERFLOW.to_owned());
         let scale = match exact {
@@ -456,7 +456,7 @@ fn resize(graph: &Graph<'_>, node: &Node) -> Result<Field, String> {
     Ok(field)
 }
 
-/// The fraction with a small denominator that a scale is.
+/// The scale as a fraction with a small denominator.
 fn fraction(scale: f32) -> Option<Ratio> {
     (1..=16_i64).find_map(|denominator| {
         let numerator = f64::from(scale) * denominator as f64;
@@ -522,7 +522,8 @@ fn slice(graph: &Graph<'_>, node: &Node) -> Result<Field, String> {
     Ok(field)
 }
 
-/// At the picture's edge, reflected pixels are as far inside as the padding is outside: no further than an element sees.
+/// At the picture's edge, reflected pixels are as far inside as the padding is outside, so no further than an element
+/// sees.
 fn pad(graph: &Graph<'_>, node: &Node) -> Result<Field, String> {
     if node.text("mode") == Some("wrap") {
         return Err("it continues the picture with its other side".into());
@@ -568,7 +569,7 @@ fn gather(graph: &Graph<'_>, node: &Node) -> Result<Field, String> {
     }
 }
 
-/// Parts of `data` are replaced, at constant places.
+/// Replaces parts of `data` at constant places.
 fn scatter(graph: &Graph<'_>, node: &Node) -> Result<Field, String> {
     if graph.field(node, 1).is_some() {
         return Err("where it writes depends on the picture".into());

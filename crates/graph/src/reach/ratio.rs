@@ -1,4 +1,4 @@
-//! Exact fractions: where a tensor's elements are in its picture.
+//! Exact fractions for the positions of a tensor's elements in the picture.
 
 use std::cmp::Ordering;
 
@@ -13,7 +13,7 @@ impl Ratio {
     pub(super) const ZERO: Self = Self { numerator: 0, denominator: 1 };
     pub(super) const ONE: Self = Self { numerator: 1, denominator: 1 };
 
-    /// `None` for a denominator of zero, and for numbers that overflow. So are all results here.
+    /// `None` for a denominator of zero, and on overflow. This holds for every function here that returns an `Option`.
     pub(super) fn new(numerator: i64, denominator: i64) -> Option<Self> {
         let sign = denominator.signum();
         let divisor = i64::try_from(common_divisor(numerator.unsigned_abs(), denominator.unsigned_abs())).ok()?;
@@ -45,7 +45,7 @@ impl Ratio {
         Self::new(self.numerator, self.denominator.checked_mul(divisor)?)
     }
 
-    /// The largest whole number that is not larger.
+    /// The largest integer that is not larger.
     pub(super) fn floor(self) -> Option<i64> {
         self.numerator.checked_div_euclid(self.denominator)
     }

@@ -4,15 +4,14 @@ use super::{Names, Patch, Rule, apply};
 use crate::{Attribute, DataType, Error, Model, Node, Result, TensorType, Weight};
 use std::collections::HashMap;
 
-/// The model with the Attention nodes at positions that `selected` marks written out: products, mask and softmax.
+/// The model in which products, mask and softmax replace the Attention nodes at positions that `selected` marks.
 /// ONNX's operator is <https://onnx.ai/onnx/operators/onnx__Attention.html>.
 ///
 /// The model's types must be known. Sequences must have fixed lengths where a selected node is causal.
 ///
 /// # Errors
-/// `selected` does not have one entry for each node, or a selected node has a form that is not written out here: with
-/// earlier keys and values, with fewer heads of keys than of queries, with a soft cap, or causal with sequences so long
-/// that their mask would be larger than 256 MB.
+/// `selected` does not have one entry for each node, or a selected node has an unsupported form: past keys and values,
+/// fewer key heads than query heads, a soft cap, or a causal mask larger than 256 MB.
 pub fn attention_as_products(model: &Model, selected: &[bool]) -> Result<Model> {
     super::one_for_each_node(model, selected)?;
     apply(model, &mut AttentionAsProducts { model, selected, constants: HashMap::new() })
@@ -22,7 +21,7 @@ struct AttentionAsProducts<'a> {
     /// The original model, with its types.
     model: &'a Model,
     selected: &'a [bool],
-    /// Weights that several nodes share, by what they hold.
+    /// Weights that several nodes share, by their content.
     constants: HashMap<String, String>,
 }
 
@@ -38,7 +37,7 @@ impl Rule for AttentionAsProducts<'_> {
     }
 }
 
-/// The type of one of the node's inputs, if it has this one and its type is known.
+/// The type of one of the node's inputs, if the input exists and its type is known.
 fn input_type(model: &Model, node: &Node, index: usize) -> Option<TensorType> {
     node.inputs.get(index).filter(|name| !name.is_empty()).and_then(|name| model.type_of(name))
 }
@@ -46,12 +45,13 @@ fn input_type(model: &Model, node: &Node, index: usize) -> Option<TensorType> {
 /// Most elements of a causal mask: 8192 tokens on both sides, far above what text encoders have.
 const MASK_MAXIMUM: usize = 1 << 26;
 
-/// What an Attention computes, as far as it is written out.
+/// The form of an Attention node that this module supports.
 struct Form {
     /// Queries, keys and values.
     operands: [String; 3],
     output: String,
-    /// Heads, and the widths of a head of queries and of values, if those are side by side in the last dimension.
+    /// The number of heads and the widths of a query head and a value head, if the heads are side by side in the last
+    /// dimension.
     merged: Option<(i64, [i64; 2])>,
     data_type: DataType,
     scale: f32,
@@ -123,7 +123,7 @@ impl Writer<'_, '_> {
     fn write(&mut self, node: &Node, form: &Form) -> Result<()> {
         let [queries, keys, values] = form.operands.clone();
         let base = &node.name;
-        // The scale stands on the queries, the smallest of what it could be applied to, before a product can overflow.
+        // The scale is applied to the queries: they are the smallest operand, and the product then cannot overflow.
         let scale = self.scalar("attention/scale", form.data_type, form.scale)?;
         let (queries, keys, values) = match form.merged {
             Some((heads, [width, value_width])) => (
@@ -173,7 +173,7 @@ impl Writer<'_, '_> {
         Ok(())
     }
 
-    /// What is added to scores for a mask that says which keys are seen: (mask − 1) · the largest number.
+    /// The addend to the scores for a boolean mask of visible keys: (mask − 1) · the largest number.
     fn added(&mut self, base: &str, mask: &str, data_type: DataType) -> Result<String> {
         let seen = self.patch.node(&format!("{base}/mask"), "Cast", &[mask], [super::half::to(data_type)]);
         let one = self.scalar("attention/one", data_type, 1.0)?;
@@ -193,8 +193,8 @@ impl Writer<'_, '_> {
         self.patch.node(base, "Transpose", &[value], [("perm", order.to_vec().into())])
     }
 
-    /// What is added to scores `[…, rows, columns]` so that no query sees a later key: 0 up to the diagonal, and beyond
-    /// it what makes every share 0.
+    /// The addend to scores `[…, rows, columns]` of a causal mask: 0 up to the diagonal, and beyond it the number that
+    /// makes the softmax 0.
     fn later(&mut self, data_type: DataType, rows: usize, columns: usize) -> Result<String> {
         let name = format!("attention/causal/{data_type}/{rows}x{columns}");
         let values = || {
@@ -206,7 +206,7 @@ impl Writer<'_, '_> {
         self.constant(name, values)
     }
 
-    /// A weight that nodes share: the same name is the same values.
+    /// A weight that nodes share: equal names mean equal values.
     fn constant(&mut self, name: String, values: impl FnOnce() -> Result<Weight>) -> Result<String> {
         if let Some(there) = self.constants.get(&name) {
             return Ok(there.clone());
@@ -232,7 +232,8 @@ impl Writer<'_, '_> {
     }
 }
 
-/// The lowest finite number of a type. Softmax makes exactly 0 of it, and no sum with it is NaN, as one with −∞ can be.
+/// The lowest finite number of a type. Its softmax is exactly 0, and a sum with it is never NaN; a sum with −∞ can be
+/// NaN.
 fn lowest(data_type: DataType) -> f32 {
     match data_type {
         DataType::F16 => half::f16::MIN.to_f32(),

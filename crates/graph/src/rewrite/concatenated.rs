@@ -1,9 +1,10 @@
 //! Convolutions of concatenated features as sums, where that moves fewer bytes.
 //!
-//! In a dense block every convolution reads all features that were made before it. TensorRT copies them together anew
-//! for each: in RRDBNet, half of all bytes that move. A convolution of a concatenation is the sum of convolutions of
-//! its parts, and TensorRT adds the sum up where a convolution writes. So a few concatenations are kept, each for
-//! several convolutions, and the rest of the features are read where they are: the choice that moves the fewest bytes.
+//! In a dense block, every convolution reads all earlier features. TensorRT copies these features into one tensor
+//! again for each convolution: in RRDBNet, this is half of all bytes that move. A convolution of a concatenation is
+//! the sum of convolutions of its parts, and TensorRT fuses the sum into the convolution's write. So this rewrite
+//! keeps a few concatenations, each for several convolutions, and reads the other features where they are. It makes
+//! the choice that moves the fewest bytes.
 //!
 //! The sums between the parts are rounded to the type of the graph.
 
@@ -12,20 +13,20 @@ use crate::{DataType, Model, Node, Result, TensorType};
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 
-/// The bytes that a GPU moves while a kernel starts, of the order of two microseconds: so much must be gained by one
-/// more kernel.
+/// The bytes that a GPU moves while a kernel starts (about two microseconds). One more kernel must save at least this
+/// many bytes.
 const BYTES_OF_A_START: u64 = 2_000_000;
 
-/// The most features of a block: the time that the choice takes grows fast with them.
+/// The maximum number of features of a block: the time for the choice grows fast with it.
 const MOST_FEATURES: usize = 24;
 
-/// Writes convolutions of concatenated features as sums of convolutions where that moves fewer bytes, and says how many
-/// those were. They are convolutions in one group, in FP32 or FP16, of features with fixed sizes.
+/// Replaces convolutions of concatenated features with sums of convolutions where that moves fewer bytes, and returns
+/// their number. It applies to convolutions with one group, in FP32 or FP16, of features with fixed sizes.
 ///
 /// # Errors
 /// Filters cannot be read, or the result breaks the operators' rules.
 pub fn concatenated_convolutions_as_sums(model: &mut Model) -> Result<usize> {
-    // What the graph concatenates already is read from there.
+    // Concatenations that the graph already has are used.
     let given = model.nodes.iter().filter(|node| features(model, node).is_some());
     let concatenated = given.map(|node| (node.inputs.clone(), node.outputs[0].clone())).collect();
     let mut rule = Sums { model: &*model, of: HashMap::new(), concatenated };
@@ -33,7 +34,7 @@ pub fn concatenated_convolutions_as_sums(model: &mut Model) -> Result<usize> {
         let kept = block.fewest_bytes();
         for convolution in &block.convolutions {
             let (_, parts) = convolution.parts(&block.features, &kept);
-            // One part is what the convolution reads already.
+            // With one part, the convolution stays.
             if parts.len() > 1 {
                 let parts =
                     parts.into_iter().map(|part| block.features[part].iter().map(|it| it.name.clone()).collect());
@@ -55,7 +56,7 @@ struct Feature {
     bytes: u64,
 }
 
-/// A convolution of the first features of a block.
+/// A convolution that reads the first features of a block.
 #[derive(Debug, Clone, PartialEq)]
 struct Convolution {
     position: usize,
@@ -64,25 +65,25 @@ struct Convolution {
     bytes: u64,
 }
 
-/// Features, and the convolutions that read the first so many of them.
+/// Features, and the convolutions that each read a prefix of them.
 #[derive(Debug, Clone, PartialEq)]
 struct Block {
     features: Vec<Feature>,
     convolutions: Vec<Convolution>,
 }
 
-/// Features that are concatenated, by first and end.
+/// The ranges of features that are concatenated: first and end.
 type Kept = BTreeSet<(usize, usize)>;
 
 impl Convolution {
-    /// What moves for this convolution, and in which parts it is computed.
+    /// The bytes that move for this convolution, and the parts in which it is computed.
     fn parts(&self, features: &[Feature], kept: &Kept) -> (u64, Vec<Range<usize>>) {
-        // The best way to each number of features.
+        // The fewest bytes for each number of features.
         let mut best: Vec<Option<(u64, usize)>> = vec![Some((0, 0))];
         for end in 1..=self.reads {
             let ways = (0..end).filter(|&start| end - start == 1 || kept.contains(&(start, end))).filter_map(|start| {
                 let read: u64 = features[start..end].iter().map(|feature| feature.bytes).sum();
-                // All but the first part add to what the one before it has written.
+                // Each part but the first adds to the output of the part before.
                 let sum = if start > 0 { self.bytes } else { 0 };
                 best[start].map(|(before, _)| (before + read + sum + self.bytes + BYTES_OF_A_START, start))
             });
@@ -101,7 +102,7 @@ impl Convolution {
 }
 
 impl Block {
-    /// What moves where these are concatenated.
+    /// The bytes that move if these ranges are concatenated.
     fn bytes(&self, kept: &Kept) -> u64 {
         let copied = kept.iter().map(|&(start, end)| {
             2 * self.features[start..end].iter().map(|feature| feature.bytes).sum::<u64>() + BYTES_OF_A_START
@@ -110,8 +111,8 @@ impl Block {
         copied.sum::<u64>() + read.sum::<u64>()
     }
 
-    /// The concatenations with which the fewest bytes move: from those of the graph, and from none, one is added or
-    /// left out as long as that is better.
+    /// The concatenations with which the fewest bytes move. A local search starts from the graph's concatenations, and
+    /// from none; it adds or removes one as long as that is better.
     fn fewest_bytes(&self) -> Kept {
         let given: Kept = self.convolutions.iter().map(|convolution| (0, convolution.reads)).collect();
         let count = self.features.len();
@@ -139,7 +140,7 @@ impl Block {
     }
 }
 
-/// The blocks of a model. A concatenation that something else reads too is made anyway, and its convolutions stay.
+/// The blocks of a model. A concatenation with other readers is computed anyway, so its convolutions stay.
 fn blocks(model: &Model) -> Vec<Block> {
     let readers = Readers::new(&model.nodes);
     let is_output = |name: &str| model.outputs.iter().any(|port| port.name == name);
@@ -162,10 +163,10 @@ fn blocks(model: &Model) -> Vec<Block> {
     found
 }
 
-/// What a node concatenates by channels.
+/// The features that a node concatenates along the channel axis.
 fn features(model: &Model, node: &Node) -> Option<Vec<Feature>> {
     let is_by_channels = node.is("Concat") && node.int("axis") == Some(1);
-    // Features that are concatenated twice have one name for two places.
+    // A feature that is concatenated twice has one name for two places.
     let names: BTreeSet<&String> = node.inputs.iter().collect();
     if !is_by_channels || !(2..=MOST_FEATURES).contains(&names.len()) || names.len() != node.inputs.len() {
         return None;
@@ -190,7 +191,7 @@ fn convolution(model: &Model, position: usize, input: &str, reads: usize) -> Opt
     })
 }
 
-/// The type of a value that has a fixed size, in FP32 or FP16. BF16 has too few bits for sums that are rounded.
+/// The type of a value of fixed size in FP32 or FP16. BF16 has too few bits for rounded sums.
 fn sized(model: &Model, name: &str) -> Option<TensorType> {
     let ty = model.type_of(name)?;
     (ty.fixed_dims().is_some() && matches!(ty.data_type, DataType::F32 | DataType::F16)).then_some(ty)
@@ -298,7 +299,8 @@ mod tests {
         model
     }
 
-    /// Bytes of all inputs and outputs of nodes, without filters, where a sum is part of the convolution that it adds.
+    /// Bytes of all inputs and outputs of nodes, without filters. A sum counts as part of the convolution that it
+    /// adds.
     fn moved(model: &Model) -> u64 {
         let of = |name: &String| sized(model, name).filter(|_| !model.weights.contains_key(name));
         let bytes = |name: &String| of(name).and_then(|ty| ty.byte_length()).unwrap_or(0);

@@ -42,7 +42,7 @@ struct ToHalf<'a> {
     model: &'a Model,
     half: DataType,
     in_fp32: &'a [bool],
-    /// The FP32 values of the original model that are now made in `half`, and their new names.
+    /// The FP32 values of the original model that are now computed in `half`, and their new names.
     in_half: HashMap<String, String>,
     /// Values and weights after a Cast to a type, so that each is cast once.
     casts: HashMap<(String, DataType), String>,
@@ -51,7 +51,7 @@ struct ToHalf<'a> {
 impl Rule for ToHalf<'_> {
     fn patch<'n>(&mut self, position: usize, node: &Node, names: &'n mut Names) -> Result<Option<Patch<'n>>> {
         let (mut patch, mut node) = (Patch::new(names), node.clone());
-        // What an operator without a rule makes of another type is not known.
+        // The output type of an operator without a rule is not known for another input type.
         let in_fp32 = self.in_fp32[position] || !has_rule(&node);
         for index in 0..node.inputs.len() {
             let name = node.inputs[index].clone();

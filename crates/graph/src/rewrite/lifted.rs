@@ -11,13 +11,13 @@ pub fn is_half(model: &Model) -> bool {
     ports.chain(weights).chain(casts).any(is_16_bit)
 }
 
-/// The model with every FP16 and BF16 value in FP32. Weights keep their values, and are still descriptions of the stored
-/// bytes. A Cast to half precision becomes one to FP32: the rounding that it stood for is part of the precision.
+/// The model with every FP16 and BF16 value in FP32. Weights keep their values, and are still descriptions of the
+/// stored bytes. A Cast to half precision becomes a Cast to FP32: its rounding was part of the half precision.
 ///
-/// The types of values between inputs and outputs are left out, because they are others now.
+/// The types of intermediate values are dropped, because they have changed.
 ///
 /// # Errors
-/// [`Error::Node`] with a node that holds a graph, which may have values in half precision.
+/// [`Error::Node`]: a node holds a graph, which may have values in half precision.
 pub fn lifted_to_fp32(model: &Model) -> Result<Model> {
     if !is_half(model) {
         return Ok(model.clone());
@@ -46,7 +46,7 @@ fn lift(node: &mut Node) -> Result<()> {
         return Err(fail("it holds a graph, which may compute in half precision; give the network in FP32"));
     }
     let half = |number: &i64| i32::try_from(*number).ok().and_then(DataType::from_onnx).is_some_and(is_16_bit);
-    // The types that a node makes: of a Cast, of noise and identity matrices, and of values that are dequantised.
+    // Attributes that state a type: of Cast, of random and identity matrices, and of dequantised values.
     for name in ["to", "dtype", "output_dtype", "stash_type", "softmax_precision"] {
         if matches!(node.attributes.get(name), Some(Attribute::Int(number)) if half(number)) {
             let (_, fp32) = to(DataType::F32);

@@ -2,9 +2,9 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | `driver` | [`Rule`] and [`apply`]: unique names, topological order, removal of what became dead, inferred types |
+//! | `driver` | [`Rule`] and [`apply`]: unique names, topological order, removal of dead parts, inferred types |
 //! | `patch` | [`Patch`]: the nodes that replace one node, and the weights that they need |
-//! | `reading` | who reads which value |
+//! | `reading` | the readers of each value |
 //! | `layers` | the nodes that hold most of the arithmetic |
 //! | `weight_casts` | a Cast of a weight becomes part of the weight |
 //! | `attention` | attention written out as products, mask and softmax |

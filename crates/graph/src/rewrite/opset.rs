@@ -8,15 +8,15 @@ use crate::proto::GraphProto;
 use crate::{Attribute, DataType, Error, Model, Node, Opset, Result, Weight};
 use std::collections::{BTreeMap, HashSet};
 
-/// The operator set that models are converted to: that of exported graphs.
+/// The opset that models are converted to: the opset of exported graphs.
 const TARGET: i64 = 20;
-/// The oldest set that is converted. Before it, operators broadcast by attributes.
+/// The oldest opset that is converted. In older opsets, attributes control broadcasting.
 const OLDEST: i64 = 7;
 /// The version of the file format that came with the target
 /// (<https://github.com/onnx/onnx/blob/main/docs/Versioning.md>).
 const TARGET_IR_VERSION: i64 = 9;
 
-/// Reductions whose axes became an input in opset 18; those of ReduceSum did in 13.
+/// Reductions whose axes became an input in opset 18. The axes of ReduceSum became an input in opset 13.
 const REDUCTIONS: [&str; 9] = [
     "ReduceMean",
     "ReduceMax",
@@ -29,12 +29,12 @@ const REDUCTIONS: [&str; 9] = [
     "ReduceLogSumExp",
 ];
 
-/// The model with the operators of opset 20, if its own set is older. A newer one stays as it is.
+/// The model with the operators of opset 20, if its own opset is older. A model of a newer opset does not change.
 ///
-/// Nodes keep their names, and values theirs. `Dropout`, which does nothing outside of training, becomes Identity.
+/// Nodes and values keep their names. `Dropout`, which does nothing outside of training, becomes Identity.
 ///
 /// # Errors
-/// [`Error::Node`] with a node that cannot be converted; the model uses a set before 7.
+/// [`Error::Node`]: a node cannot be converted; or the model uses an opset before 7.
 pub fn to_current_opset(model: &Model) -> Result<Model> {
     let mut made = model.clone();
     made.ir_version = made.ir_version.max(TARGET_IR_VERSION);
@@ -42,7 +42,7 @@ pub fn to_current_opset(model: &Model) -> Result<Model> {
     let version = match own {
         Some(version) if version >= TARGET => TARGET,
         Some(version) if version >= OLDEST => version,
-        // Without operators of ONNX there is nothing to convert.
+        // Without operators of ONNX's own domain, there is nothing to convert.
         None if model.nodes.iter().all(|node| !node.domain.is_empty()) => TARGET,
         found => {
             let found = found.map_or_else(|| "none".to_owned(), |version| version.to_string());
@@ -177,7 +177,7 @@ impl Conversion<'_> {
         Ok(node)
     }
 
-    /// `scales` as an attribute before opset 9, as an input afterwards. Positions are those of opset 9.
+    /// `scales` is an attribute before opset 9, and an input since. Positions are computed as in opset 9.
     fn upsample(&mut self, node: &mut Node) -> Result<(), String> {
         if let Some(Attribute::Floats(scales)) = node.attributes.remove("scales") {
             let count = scales.len();
@@ -198,7 +198,7 @@ impl Conversion<'_> {
         if node.text("coordinate_transformation_mode") == Some("tf_half_pixel_for_nn") {
             return Err("the positions `tf_half_pixel_for_nn` are not in newer operator sets".into());
         }
-        // Scales that are empty stand for none: sizes follow.
+        // Empty scales mean no scales: the sizes follow.
         for name in node.inputs.iter_mut().skip(1) {
             let is_empty = |weight: &Weight| weight.elements() == 0;
             if self.model.weights.get(name).is_some_and(is_empty) {
@@ -256,7 +256,7 @@ impl Conversion<'_> {
     }
 }
 
-/// The positions that Upsample and the first Resize read.
+/// Sets the coordinate and rounding modes that Upsample and the first Resize have.
 fn asymmetric(node: &mut Node) {
     node.attributes.insert("coordinate_transformation_mode".into(), "asymmetric".into());
     node.attributes.insert("nearest_mode".into(), "floor".into());
@@ -306,7 +306,7 @@ fn plain<const N: usize>(
     }
 }
 
-/// Operators that are converted, with the first set that has their present form.
+/// Operators that are converted, with the first opset of their current form.
 const CHANGED: [(&str, i64); 17] = [
     ("Upsample", TARGET),
     ("Resize", 11),
@@ -336,8 +336,8 @@ fn graphs(attribute: &Attribute) -> impl Iterator<Item = &GraphProto> {
     other.into_iter().flat_map(|other| other.g.iter().chain(&other.graphs))
 }
 
-/// The first operator of a graph, or of a graph within it, that would have to be converted. Graphs are nested a few deep
-/// at most (`Budget`).
+/// The first operator of a graph, or of a nested graph, that would need conversion. `Budget` limits the nesting to a
+/// few levels.
 fn changed(graph: &GraphProto, version: i64) -> Option<String> {
     let is_changed = |operator: &str| {
         let since = CHANGED.iter().find(|(name, _)| *name == operator).map(|(_, since)| *since);

@@ -80,7 +80,7 @@ impl<'n> Patch<'n> {
         self.add(name, operator, inputs, attributes, vec![output.to_owned()]);
     }
 
-    /// Adds a node of another operator that has the name and the outputs of the replaced one.
+    /// Adds a node of another operator that has the replaced node's name and outputs.
     pub fn substitute(
         &mut self,
         replaced: &Node,

@@ -1,13 +1,14 @@
-//! PReLU for libraries that have no kernel for it where one is needed.
+//! PReLU for runtimes that lack a kernel for it.
 //!
-//! [`Stage`]s take the larger or the smaller of x and slope · x. That is PReLU in every precision: a comparison rounds
-//! nothing. In 8 bits, where ONNX Runtime's CPU provider has no PReLU, both share one scale and zero point, so quantised
-//! values have the same order as the values that they represent. TensorRT for RTX makes a pass over memory of a PReLU,
-//! and none of [`prelu_as_extremes`]: it computes them where the convolution before them writes.
+//! [`Stage`]s take the larger or the smaller of x and slope · x. This equals PReLU in every precision, because a
+//! comparison does not round. ONNX Runtime's CPU provider has no PReLU in 8 bits. There, both operands share one scale
+//! and zero point, so quantised values have the same order as the values that they represent. TensorRT for RTX needs
+//! an extra pass over memory for a PReLU, but fuses the result of [`prelu_as_extremes`] into the convolution before
+//! it.
 //!
 //! ONNX Runtime's CPU provider has no PReLU in the blocked layout of FP32 convolutions either. [`prelu_as_products`]
-//! computes (1 − slope) · relu(x) + slope · x there: it turns the products into 1×1 convolutions, and fuses the sum into
-//! one of them.
+//! computes (1 − slope) · relu(x) + slope · x there: ONNX Runtime turns the products into 1×1 convolutions, and fuses
+//! the sum into one of them.
 
 use super::{Names, Patch, Readers, Rule, apply};
 use crate::{DataType, Model, Node, Result, Weight};
@@ -19,7 +20,7 @@ pub(super) struct Prelu {
     pub(super) slopes: Vec<f32>,
 }
 
-/// One step of PReLU: the extreme of a value and of its product with one factor for each channel.
+/// One step of PReLU: the maximum or minimum of a value and its product with one factor for each channel.
 pub(super) struct Stage {
     pub(super) operator: &'static str,
     pub(super) factors: Vec<f32>,
@@ -53,8 +54,8 @@ impl Stage {
     }
 }
 
-/// Writes every PReLU of constant slopes as the larger or the smaller of x and slope · x, and says how many those were.
-/// Every value stays what it was, unless it is infinite and its slope is 0.
+/// Replaces every PReLU of constant slopes with the larger or the smaller of x and slope · x, and returns their
+/// number. Values do not change, except where x is infinite and its slope is 0.
 ///
 /// # Errors
 /// A slope cannot be read, or the result breaks the operators' rules.
@@ -73,7 +74,7 @@ struct PreluAsExtremes<'a> {
 }
 
 impl<'a> PreluAsExtremes<'a> {
-    /// The slopes of a PReLU that has constant ones.
+    /// The slopes of a PReLU, if they are constant.
     fn slope(&self, node: &Node) -> Option<&'a Weight> {
         self.model.weights.get(node.inputs.get(1)?).filter(|_| node.is("PRelu"))
     }
@@ -120,7 +121,7 @@ pub fn prelu_as_products(model: &Model) -> Result<Model> {
 }
 
 struct PreluAsProducts {
-    /// The slopes of the nodes that are such a PReLU, by position.
+    /// The slopes of each such PReLU, by the node's position.
     slopes: Vec<Option<Vec<f32>>>,
 }
 

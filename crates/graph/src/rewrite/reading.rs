@@ -9,8 +9,8 @@ pub fn reads(node: &Node) -> impl Iterator<Item = &str> {
     node.inputs.iter().map(String::as_str).filter(|name| !name.is_empty())
 }
 
-/// The names that are read within graphs in a node's attributes, such as the branches of If: values of the graph itself
-/// among them.
+/// The names that graphs in a node's attributes read, such as the branches of If. They include values of the outer
+/// graph.
 pub fn reads_within(node: &Node) -> BTreeSet<&str> {
     fn of(graph: &GraphProto) -> Vec<&str> {
         let outputs = graph.output.iter().map(|info| info.name());

@@ -1,8 +1,8 @@
 //! Repeated channels for ONNX Runtime's CPU kernels.
 //!
-//! Nearest-neighbour enlargement before DepthToSpace is a Gather of channels, which does not work on the blocked layout
-//! of convolutions. A 1×1 convolution with a single 1 in each filter gives the same bits, and ONNX Runtime then adds
-//! its output inside the convolution that is the other summand.
+//! Nearest-neighbour enlargement before DepthToSpace is a Gather of channels, which does not work on the blocked
+//! layout of convolutions. A 1×1 convolution with a single 1 in each filter gives the same bits, and ONNX Runtime then
+//! fuses the sum into the convolution that is the other summand.
 
 use super::{Names, Patch, Readers, Rule, apply};
 use crate::{Attribute, DataType, Model, Node, Result, Weight};
@@ -33,14 +33,13 @@ impl Rule for RepeatedChannels<'_> {
 }
 
 impl RepeatedChannels<'_> {
-    /// The filters `[filters, channels, 1, 1]` of the convolution that computes what a node does, if the node is such a
-    /// Gather.
+    /// The filters `[filters, channels, 1, 1]` of the convolution that replaces a node, if the node is such a Gather.
     fn filters(&self, node: &Node) -> Result<Option<Weight>> {
         let (true, [image, indices], [output]) = (node.is("Gather"), node.inputs.as_slice(), node.outputs.as_slice())
         else {
             return Ok(None);
         };
-        // Height and width may be free.
+        // Height and width may be dynamic.
         let channels = match self.model.type_of(image).map(|ty| ty.dims).as_deref() {
             Some([_, channels, _, _]) if node.int("axis") == Some(1) => channels.fixed(),
             _ => None,

@@ -26,9 +26,9 @@ pub fn rounding_to(model: &Model, half: DataType) -> Result<Model> {
     apply(&rounded, &mut WidenedWhenRead { stored, widened: HashSet::new() })
 }
 
-/// From so many elements on, a weight stays in half precision and is cast when it is first read. The graph's file then
-/// has half the size, and can point into the file that the weights come from. Smaller ones may be what an operator
-/// needs as a constant.
+/// From this number of elements on, a weight stays in half precision and is cast before its first reader. The graph's
+/// file then has half the size, and can point into the file that the weights come from. Smaller weights are stored in
+/// FP32, because an operator may need them as constants.
 const STORED_FROM: usize = 1 << 12;
 
 /// Casts weights before the first node that reads them.

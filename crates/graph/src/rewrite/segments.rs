@@ -41,7 +41,7 @@ pub fn kept_bytes(model: &Model, segments: &[Segment]) -> usize {
     segments.iter().map(|segment| segment.kept.iter().map(|name| size(model, name)).sum()).max().unwrap_or(0)
 }
 
-/// Where segments begin, and the end of the last.
+/// The positions where segments begin, and the end of the last segment.
 fn cuts(model: &Model, bytes: usize) -> Vec<usize> {
     let (mut cuts, mut made) = (vec![0], 0);
     for (at, node) in model.nodes.iter().enumerate() {
@@ -63,9 +63,8 @@ fn size(model: &Model, value: &str) -> usize {
     dims.map_or(0, |dims| dims.iter().product::<usize>() * 4)
 }
 
-/// Whether an output of `node` is an FP32 value that depends on more than one weight alone. The Cast of a weight that
-/// is stored in half precision is not: it says nothing of the inputs, and all of them together are larger than the
-/// weights.
+/// Whether an output of `node` is an FP32 value and not just a Cast of one weight. A Cast of a weight that is stored
+/// in half precision does not depend on the inputs, and all such Casts together are larger than the weights.
 fn is_activation(model: &Model, node: &Node, output: &str) -> bool {
     let is_cast_of_weight = node.operator == "Cast" && reads(node).all(|input| model.weights.contains_key(input));
     !is_cast_of_weight && model.types.get(output).is_some_and(|ty| ty.data_type == DataType::F32)

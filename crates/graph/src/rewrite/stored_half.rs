@@ -6,8 +6,10 @@ use super::{Names, Patch, Rule, apply};
 use crate::{DataType, Model, Node, Result};
 use std::collections::{BTreeSet, HashMap};
 
-/// The model with weights stored in `half` (f16 or bf16), each behind a Cast to FP32: those of the layers of `rounded`,
-/// and of all nodes those of which nothing is lost, because they were widened from it.
+/// The model with weights stored in `half` (f16 or bf16), each behind a Cast to FP32.
+///
+/// This applies to the weights of the layers in `rounded`, and to the weights of any node that were widened from
+/// `half`, so that nothing is lost.
 ///
 /// The model has no Cast of a weight ([`fold_weight_casts`](super::fold_weight_casts)).
 ///

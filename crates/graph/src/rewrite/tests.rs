@@ -56,7 +56,7 @@ fn weights_alone_are_stored_in_half_precision() {
     let x = trace.input("image", TensorType::new(DataType::F32, [1, 2, 4, 4]));
     let [first, second] = ["first", "second"]
         .map(|name| trace.weight(&format!("{name}.weight"), f32s(&[2, 2, 1, 1], &[0.3, -0.2, 0.1, 0.4])));
-    // A bias that the checkpoint has in 16 bits, and one that would lose some.
+    // A bias that the checkpoint stores in 16 bits, and a bias that would lose bits in 16.
     let halved = f32s(&[2], &[0.1, 7.0]).cast(DataType::F16).unwrap().cast(DataType::F32).unwrap();
     let [halved, exact] =
         [("halved", halved), ("exact", f32s(&[2], &[0.1, 7.0]))].map(|(name, weight)| trace.weight(name, weight));

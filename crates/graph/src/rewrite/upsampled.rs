@@ -9,9 +9,10 @@ use super::{Names, Patch, Rule, apply};
 use crate::{Attribute, DataType, Model, Node, Result, Weight};
 use std::collections::HashMap;
 
-/// The model with four small convolutions for every 3×3 convolution of an image that was enlarged twice, in FP32, where
-/// the image has at least so many channels: with few, putting the phases together takes as long as the products that it
-/// spares.
+/// The model with four small convolutions in place of every FP32 3×3 convolution of an image that was enlarged by 2.
+///
+/// The image must have at least `least_channels` channels: with fewer, interleaving the phases takes as long as the
+/// saved products.
 ///
 /// # Errors
 /// Filters cannot be read, or the result breaks the operators' rules.
@@ -55,7 +56,7 @@ impl Rule for UpsampledConvolutions<'_> {
 }
 
 impl<'a> UpsampledConvolutions<'a> {
-    /// The small image and the filters of such a convolution.
+    /// The small image and the filters of a convolution of an enlarged image.
     fn enlarged(&self, node: &Node) -> Result<Option<(&'a str, &'a Weight)>> {
         let is_plain = node.is("Conv")
             && node.attributes.iter().all(|(name, value)| match (name.as_str(), value) {
@@ -78,7 +79,7 @@ impl<'a> UpsampledConvolutions<'a> {
         Ok(self.is_twice(enlargement)?.then(|| (enlargement.inputs[0].as_str(), filters)))
     }
 
-    /// Whether a node makes each pixel 2×2 equal pixels.
+    /// Whether a node replaces each pixel with 2×2 equal pixels.
     fn is_twice(&self, node: &Node) -> Result<bool> {
         let expected =
             [("mode", "nearest"), ("coordinate_transformation_mode", "asymmetric"), ("nearest_mode", "floor")];

@@ -34,7 +34,7 @@ impl Rule for FoldWeightCasts<'_> {
             _ => None,
         };
         let (Some(weight), Some(target)) = (weight, target) else { return Ok(None) };
-        // An output of the model must be made by a node.
+        // A node must compute each output of the model.
         let is_output = self.model.outputs.iter().any(|port| port.name == *output);
         if is_output || !weight.data_type().is_float() || !target.is_float() {
             return Ok(None);

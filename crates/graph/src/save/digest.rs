@@ -1,8 +1,8 @@
 //! The digest of a weight file, computed while it is written.
 //!
-//! A thread of its own digests what the writer has written, so that the slower of the two takes all the time. What the
-//! system copies from a checkpoint goes through no buffer of this process; it is read once more there, from the
-//! system's cache.
+//! A separate thread digests what the writer has written, so the total time is the time of the slower one. Bytes that
+//! the system copies from a checkpoint pass through no buffer of this process; the thread reads them again from the
+//! checkpoint, in the system's cache.
 
 use crate::{MappedFile, Result};
 use sha2::{Digest, Sha256};
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, SyncSender};
 use std::thread::{self, JoinHandle};
 
-/// Pieces that wait. Each has at most as many bytes as the writer's own buffer.
+/// The maximum number of waiting pieces. Each piece is at most as large as the writer's own buffer.
 const WAITING: usize = 8;
 
 /// What has been written.
@@ -55,7 +55,7 @@ impl Digester {
     }
 
     fn send(&self, piece: Piece) {
-        // A thread that has ended has failed, which `finish` says.
+        // If the thread has ended, it has failed: `finish` reports the error.
         let _ = self.pieces.as_ref().map(|pieces| pieces.send(piece));
     }
 
@@ -69,7 +69,7 @@ impl Digester {
 impl Drop for Digester {
     fn drop(&mut self) {
         self.pieces = None;
-        // A write that has failed waits for the last pieces, so that no thread outlives it.
+        // After a failed write, this waits for the last pieces, so that the thread does not outlive the write.
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }

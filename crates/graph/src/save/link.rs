@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tileforge_files::{is_same_file, unfinished};
 
-/// How a checkpoint came to be beside the graph.
+/// How a checkpoint was placed beside the graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LinkMethod {
     /// It was already there.
@@ -32,8 +32,8 @@ pub enum LinkMethod {
 pub enum NoLink {
     /// The folder is on another file system.
     OtherFileSystem,
-    /// The system lets nobody make hard links to files of other users (`protected_hardlinks` of proc_sys_fs(5)), or
-    /// this file system has none.
+    /// The system forbids hard links to files of other users (`protected_hardlinks` of proc_sys_fs(5)), or this file
+    /// system has no hard links.
     NotPermitted,
     /// Another reason, such as too many links.
     Other,
@@ -54,11 +54,11 @@ impl NoLink {
 pub struct LinkedFile {
     /// Its name beside the graph.
     pub path: PathBuf,
-    /// How it came there.
+    /// How it was placed there.
     pub method: LinkMethod,
 }
 
-/// The name of a mapped file beside the graph: its own name, if it is there already.
+/// The name of a mapped file beside the graph: its own name, if it is already in that folder.
 pub(super) fn link_name(
     folder: &Path,
     prefix: &str,
@@ -70,7 +70,7 @@ pub(super) fn link_name(
     }
     let own = file.path().file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let real_folder = |path: &Path| path.canonicalize().ok();
-    // ONNX Runtime follows no symbolic link out of the folder, so the real path counts.
+    // ONNX Runtime does not follow a symbolic link out of the folder, so the real path counts.
     let here = file.path().canonicalize().is_ok_and(|real| real.parent().map(Path::to_owned) == real_folder(folder));
     if here
         && file

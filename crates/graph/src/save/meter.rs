@@ -1,6 +1,6 @@
-//! How far the writing of a model is.
+//! Progress of writing a model.
 
-/// How far the writing of a model's weights is.
+/// Progress of writing a model's weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Written {
     /// Bytes written so far.

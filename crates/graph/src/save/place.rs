@@ -1,8 +1,8 @@
-//! Where graphs and their weights go.
+//! Target folders of graphs and their weights.
 
 use std::path::Path;
 
-/// Why a file is not replaced that the user has not named.
+/// The reason why a file that the user has not named is not replaced.
 pub(super) const FOREIGN: &str = "another file of this name is there; move it away, or give the graph another name";
 
 /// The folder of a file.

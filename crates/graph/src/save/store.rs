@@ -16,8 +16,8 @@ use std::sync::Arc;
 use tileforge_contract::CHECKPOINTS_KEY;
 use tileforge_files::{Digests, stated_by_hub_cache, unfinished};
 
-/// Tensors of fewer bytes are stored in the graph itself. Shapes and axes must be there, because operators read them as
-/// constants; biases may be.
+/// Tensors of fewer bytes are stored in the graph itself. Shapes and axes must be in the graph, because operators read
+/// them as constants; biases may be.
 const EXTERNAL_FROM: u64 = 1024;
 /// Tensors begin at multiples of this in a weight file, so that any vector load is aligned.
 const ALIGNMENT: u64 = 64;
@@ -33,7 +33,7 @@ pub(super) struct WeightStore<'a> {
     pub(super) inline: bool,
     /// With a prefix, mapped files are linked as `PREFIX.FILE-NAME`.
     pub(super) link_prefix: Option<String>,
-    /// The digests of linked files; `None`: they are not digested.
+    /// The known digests of linked files; `None` if linked files are not digested.
     pub(super) digests: Option<&'a Digests>,
     /// Whether the graph states the digest of the weight file.
     pub(super) states_weights: bool,
@@ -64,8 +64,8 @@ impl<'a> WeightStore<'a> {
         }
     }
 
-    /// Bytes of the weights that are written, each once: all but those that the graph's file points into, and without
-    /// the small ones that every graph holds itself.
+    /// Bytes of the weights that are written, each once: without weights that stay in checkpoints, and without small
+    /// weights that every graph holds itself.
     pub(super) fn bytes_to_write(&self, models: &[(&Model, &Path)]) -> u64 {
         let weights = models.iter().flat_map(|(model, _)| model.weights.values());
         if self.inline {
@@ -75,7 +75,7 @@ impl<'a> WeightStore<'a> {
         written.collect::<HashSet<_>>().into_iter().map(Weight::byte_length).sum()
     }
 
-    /// The checkpoint that the graph points into for this weight, and the offset there; `None` for a weight that has to
+    /// The checkpoint that the graph points into for this weight, and the offset in it; `None` for a weight that must
     /// be written.
     fn linked<'w>(&self, weight: &'w Weight) -> Option<(&'w Arc<MappedFile>, u64)> {
         // A tensor that does not begin at a multiple of its element's size would be read misaligned.
@@ -96,7 +96,7 @@ impl<'a> WeightStore<'a> {
         Ok(bytes.into())
     }
 
-    /// Stores a weight and returns its place as `(file name, offset)`; `None` for a weight that belongs into the graph.
+    /// Stores a weight and returns its place as `(file name, offset)`; `None` for a weight that belongs in the graph.
     pub(super) fn place(&mut self, weight: &Weight) -> Result<Option<(String, u64)>> {
         if self.inline || weight.byte_length() < EXTERNAL_FROM {
             return Ok(None);
@@ -161,8 +161,8 @@ impl<'a> WeightStore<'a> {
         Ok(offset)
     }
 
-    /// The metadata about the files that the graph takes its weights from, if there are any. The weight file is whole
-    /// then: it is that of one graph.
+    /// The metadata about the graph's weight files, if there are any. The weight file is already complete: it belongs
+    /// to one graph.
     pub(super) fn weight_files(&mut self) -> Result<Option<StringStringEntryProto>> {
         if let Some(digests) = self.digests.filter(|_| self.links.len() > 1) {
             let linked = self.links.keys().map(|file| file.path());

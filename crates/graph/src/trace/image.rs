@@ -7,20 +7,20 @@ use crate::Attribute;
 const EPSILON: f32 = 1e-5;
 
 impl Value {
-    /// The largest of each `factor` × `factor` pixels; sizes are rounded down.
+    /// The maximum of each `factor` × `factor` pixels; sizes are rounded down.
     #[must_use]
     pub fn max_pool(&self, factor: usize) -> Value {
         self.max_pool_strided(factor, factor)
     }
 
-    /// The largest of each `side` × `side` pixels, in windows that are `stride` apart and do not cross the border.
+    /// The maximum of each `side` × `side` pixels, in windows that are `stride` apart and do not cross the border.
     #[must_use]
     pub fn max_pool_strided(&self, side: usize, stride: usize) -> Value {
         let square = |size: usize| vec![size as i64; 2].into();
         self.trace.node("MaxPool", &[self], [("kernel_shape", square(side)), ("strides", square(stride))])
     }
 
-    /// The largest of the `side` × `side` pixels around each pixel; `side` is odd.
+    /// The maximum of the `side` × `side` pixels around each pixel; `side` is odd.
     #[must_use]
     pub fn max_pool_around(&self, side: usize) -> Value {
         let attributes = [
@@ -107,9 +107,10 @@ impl Value {
 
     /// Multiplies every element by a number, in the form of a BatchNormalization.
     ///
-    /// After a convolution, [`Value::scale`] folds into it. After a sum there is nothing to fold into, and ONNX
-    /// Runtime's blocked layout for convolutions on a CPU has no product with a constant. It has BatchNormalization, so
-    /// the layers around it stay in that layout. In RRDBNet, this saves all 660 conversions and a seventh of the time.
+    /// After a convolution, [`Value::scale`] folds into the convolution. After a sum there is nothing to fold into.
+    /// ONNX Runtime's blocked layout for convolutions on a CPU has no product with a constant, but it has
+    /// BatchNormalization, so the layers around it stay in that layout. In RRDBNet, this saves all 660 conversions and
+    /// a seventh of the time.
     #[must_use]
     pub fn scale_channels(&self, factor: f32) -> Value {
         let channels = self.fixed(1);

@@ -1,8 +1,8 @@
 //! Making a model by calling layer functions.
 //!
 //! A [`Value`] is a handle to something that the graph will compute; calling an operation on it adds a node. The first
-//! error is kept in the [`Trace`] and is reported by [`Trace::finish`], so that the formulas of a network carry no `?`.
-//! After an error every operation returns a placeholder, and sizes read as 1.
+//! error is kept in the [`Trace`] and is reported by [`Trace::finish`], so that the formulas of a network carry no
+//! `?`. After an error, every operation returns a placeholder, and all sizes are 1.
 
 mod image;
 mod matrix;

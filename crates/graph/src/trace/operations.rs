@@ -4,7 +4,7 @@ use super::{Constant, Value};
 use crate::DataType;
 use std::ops::{Add, Div, Mul, Sub};
 
-/// Everything about a convolution but its weight. Lists hold one number for each spatial dimension.
+/// The options of a convolution. Each list holds one number for each spatial dimension.
 #[derive(Debug, Clone)]
 pub struct ConvOptions {
     /// Steps between windows.
@@ -61,7 +61,7 @@ impl Value {
         self.trace.node("Conv", &inputs, lists.into_iter().flatten().chain(groups))
     }
 
-    /// The positive part.
+    /// `x` where it is positive, 0 elsewhere.
     #[must_use]
     pub fn relu(&self) -> Value {
         self.trace.node("Relu", &[self], [])
@@ -124,11 +124,11 @@ impl Value {
     /// `x · tanh(ln(1 + eˣ))`, written as `x · t / (2 − t)` with `t = s · (2 − s)` and `s = sigmoid(x)`, which no
     /// precision overflows.
     ///
-    /// ONNX Runtime's kernel of Mish rounds the last values of each thread's share in another way than the rest. So a
-    /// result would depend on the number of threads and on the batch. It also takes longer than these operators.
+    /// ONNX Runtime's Mish kernel rounds the last values of each thread's share differently. So a result would depend
+    /// on the number of threads and on the batch. The kernel is also slower than these operators.
     #[must_use]
     pub fn mish(&self) -> Value {
-        // A difference from it belongs to this value's layer.
+        // The node that subtracts from this constant belongs to this value's layer.
         let two = self.trace.constant("two", &[], Constant::F32(&[2.0]));
         let two = Value { scope: self.scope.clone(), ..two };
         let s = self.sigmoid();

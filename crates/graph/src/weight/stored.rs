@@ -1,4 +1,4 @@
-//! Tensors as other formats store them: compressed, big-endian, with the other sign, or as a view of a larger tensor.
+//! Tensors as other formats store them: compressed, big-endian, negated, or as a view of a larger tensor.
 
 use super::{Weight, WeightSource, byte_length, layout};
 use crate::mapped::{CHUNK, Checksum};
@@ -10,8 +10,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 impl Weight {
-    /// A range of a mapped file that holds the bytes compressed by DEFLATE (RFC 1951). They are decompressed whenever
-    /// they are read, and compared with their checksum, if there is one.
+    /// A range of a mapped file that holds the bytes compressed by DEFLATE (RFC 1951). Every read decompresses them
+    /// and compares them with their checksum, if there is one.
     ///
     /// # Errors
     /// The range of `compressed` bytes is not inside the file.
@@ -30,7 +30,7 @@ impl Weight {
         Ok(Weight { data_type, dims, source: WeightSource::Deflated { file, offset, compressed, checksum } })
     }
 
-    /// The tensor whose elements this holds with their highest byte first.
+    /// The tensor whose elements this weight stores in big-endian byte order.
     pub fn from_big_endian(self) -> Self {
         if self.data_type.size() == 1 {
             return self;
@@ -38,7 +38,7 @@ impl Weight {
         Weight { data_type: self.data_type, dims: self.dims.clone(), source: WeightSource::BigEndian(Arc::new(self)) }
     }
 
-    /// The same values with the other sign.
+    /// The negated values.
     ///
     /// # Errors
     /// This is not f32, f16, bf16 or f64.
@@ -49,7 +49,7 @@ impl Weight {
         Ok(Weight { data_type: self.data_type, dims: self.dims.clone(), source: WeightSource::Negated(Arc::new(self)) })
     }
 
-    /// The part of an axis from `first` on that is `length` long.
+    /// The part of an axis from `first` on with `length` entries.
     ///
     /// # Errors
     /// There is no such axis, or the part ends past it.
@@ -87,7 +87,7 @@ impl Weight {
                 format!("{dims:?} with the strides {strides:?} from element {first} on is not inside {self:?}");
             return Err(Error::weight("view", reason));
         }
-        // A stride over a single element is never taken.
+        // The stride of an axis of size 1 is never used.
         let row_major = layout::strides(&dims);
         let contiguous =
             elements == 0 || (0..dims.len()).all(|axis| dims[axis] == 1 || strides[axis] == row_major[axis]);
@@ -153,7 +153,7 @@ pub(super) fn swap_bytes(of: &Weight, sink: &mut dyn FnMut(&[u8]) -> Result<()>)
     })
 }
 
-/// The elements with the other sign, which is the highest bit of the last byte of each.
+/// The negated elements. The sign is the highest bit of an element's last byte.
 pub(super) fn negate(of: &Weight, sink: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
     let size = of.data_type.size();
     let (mut negated, mut position) = (Vec::new(), 0);
@@ -168,7 +168,7 @@ pub(super) fn negate(of: &Weight, sink: &mut dyn FnMut(&[u8]) -> Result<()>) -> 
     })
 }
 
-/// The elements of a view. One without gaps is streamed; any other needs all bytes of its source.
+/// The elements of a view. A view without gaps is streamed; any other view needs all bytes of its source.
 pub(super) fn view(
     of: &Weight,
     first: usize,
@@ -224,7 +224,8 @@ mod tests {
         assert!(of(vec![1000, 400]).file_range().is_none());
         let part = of(vec![400_000]).strided(300_000, vec![2, 3], &[3, 1]).unwrap();
         assert_eq!(part.to_f32s().unwrap(), [300_000., 300_001., 300_002., 300_003., 300_004., 300_005.]);
-        // What is longer or shorter than the header says is damaged, and a bomb ends where it should have ended.
+        // Data that is longer or shorter than the header states is damaged. Decompression of a bomb stops at the
+        // stated length.
         assert!(of(vec![399_999]).to_bytes().unwrap_err().to_string().contains("found more"));
         assert!(of(vec![400_001]).to_bytes().unwrap_err().to_string().contains("damaged"));
         assert!(Weight::deflated(map, 3, length + 6, None, DataType::F32, vec![1]).is_err());
@@ -260,7 +261,7 @@ mod tests {
         assert!(verified(vec![stored(&right), empty.clone()]).is_ok() && verified(Vec::new()).is_ok());
         let error = verified(vec![empty.clone(), stored(&right), stored(&wrong)]).unwrap_err().to_string();
         assert!(error.contains("the entry `a/data/0` is damaged: expected the CRC-32"), "{error}");
-        // A file that became shorter since.
+        // A file that has become shorter.
         let past = StoredEntry { length: u64::MAX / 2, ..stored(&right) };
         assert!(verified(vec![past]).is_err());
     }

@@ -1,4 +1,4 @@
-//! Frames of containers, which other crates read and write: whole frames, each with its time.
+//! Frames of containers: whole frames, each with its time. Other crates read and write the containers.
 
 use crate::Result;
 
@@ -7,11 +7,11 @@ use crate::Result;
 pub struct StoredFrame {
     /// Its samples.
     pub bytes: Vec<u8>,
-    /// When it is shown, in the container's units.
+    /// Its presentation time, in the container's units.
     pub time: i64,
 }
 
-/// Where the frames of a container come from.
+/// A source of a container's frames.
 pub trait FrameSource: Send {
     /// The next frame; `None` after the last one.
     ///
@@ -20,7 +20,7 @@ pub trait FrameSource: Send {
     fn next(&mut self) -> Result<Option<StoredFrame>>;
 }
 
-/// Where the frames of a container go.
+/// A target of a container's frames.
 pub trait FrameTarget: Send {
     /// Takes the next frame.
     ///

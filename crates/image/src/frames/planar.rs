@@ -37,7 +37,7 @@ pub struct PlanarFormat {
 /// Where the chroma samples of 4:2:0 and 4:2:2 frames lie, by ffmpeg's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChromaLocation {
-    /// At the left, between two lines: MPEG-2 and later, where nothing else is said.
+    /// At the left, between two lines: MPEG-2 and later, and the default.
     Left,
     /// In the middle of four luma samples: JPEG and MPEG-1.
     Center,

@@ -21,26 +21,26 @@ pub struct FrameReader {
     /// Bytes of a stored frame.
     frame_bytes: usize,
     count: u64,
-    /// The last frame's bytes, where frames are compared with it.
+    /// The last frame's bytes, if frames are compared with it.
     last: Option<Arc<Vec<u8>>>,
 }
 
 /// What the frames are read from.
 enum Input {
-    /// Nothing stands between frames.
+    /// Frames follow each other directly.
     Raw(Box<dyn Read + Send>),
-    /// A line stands before each.
+    /// A header line precedes each frame.
     Y4m(Box<dyn Read + Send>, StreamHeader),
     Container(Box<dyn FrameSource>),
 }
 
-/// What is said about a frame beside its samples.
+/// A frame's metadata beside its samples.
 #[derive(Clone, Debug)]
 pub(super) enum Label {
     None,
     /// The parameters after `FRAME` in YUV4MPEG2.
     Parameters(String),
-    /// When a container shows it.
+    /// Its presentation time in a container.
     Time(i64),
 }
 
@@ -54,7 +54,7 @@ impl FrameReader {
         Self::new(Input::Raw(input), name, FrameLayout::Raw(format), size, limits)
     }
 
-    /// The frames of a container. Each is compared with the one before it: see [`Frame::is_repeated`].
+    /// Opens the frames of a container. Each frame is compared with the frame before it: see [`Frame::is_repeated`].
     ///
     /// # Errors
     /// [`Error::Image`] for frames beyond `limits`.
@@ -118,12 +118,12 @@ impl FrameReader {
         &self.header
     }
 
-    /// How many frames have been read.
+    /// The number of frames read so far.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// About how many frames a stream of so many bytes has: exactly, unless frames have parameters of their own.
+    /// The number of frames in a stream of this many bytes. It is exact unless frames have their own parameters.
     pub fn frames_in(&self, bytes: u64) -> u64 {
         let (before, own) = match &self.input {
             Input::Raw(_) | Input::Container(_) => (0, 0),
@@ -167,7 +167,7 @@ impl FrameReader {
         Ok(Some(Frame { name, number, header: self.header.clone(), bytes, label, is_repeated, rows, next: 0 }))
     }
 
-    /// The bytes of the next frame, and what is said beside them; `None` after the last one.
+    /// The bytes of the next frame, and its label; `None` after the last one.
     fn next_bytes(&mut self) -> Result<Option<(Vec<u8>, Label)>> {
         let number = self.count + 1;
         let unread = |source| Error::file(&self.name, "read", source);
@@ -244,7 +244,7 @@ impl Frame {
         &self.label
     }
 
-    /// Whether it is a container's frame with the bytes of the one before it.
+    /// Whether this is a container's frame with the same bytes as the frame before it.
     pub fn is_repeated(&self) -> bool {
         self.is_repeated
     }
@@ -284,7 +284,7 @@ impl RowSource for Frame {
     }
 }
 
-/// What was found where a line should begin.
+/// The result of reading a line.
 enum Line {
     Whole(String),
     /// The end of the stream.
@@ -313,7 +313,7 @@ fn read_line(input: &mut impl Read, start: &str) -> io::Result<Line> {
     Ok(Line::Other)
 }
 
-/// Fills `buffer` as far as the stream goes. Returns the number of bytes.
+/// Fills `buffer` up to the end of the stream. Returns the number of bytes.
 fn read_all(input: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
     while filled < buffer.len() {

@@ -18,7 +18,7 @@ use super::{Frame, FrameLayout, FrameReader, FrameTarget, Matrix};
 use crate::Size;
 use crate::error::{Error, Result};
 
-/// Larger frames of planes and of containers are refused, because such a frame is held whole.
+/// The largest planar or container frame. Such a frame is held whole in memory.
 const FRAME_BYTES_MAXIMUM: u64 = 4 << 30;
 
 /// A stream of pictures of one size.
@@ -27,7 +27,7 @@ pub struct FrameWriter {
     shared: Arc<Shared>,
 }
 
-/// What the writer and the sinks of its frames share.
+/// State that the writer and its frames' sinks share.
 struct Shared {
     stream: Mutex<Stream>,
     /// A sink has ended.
@@ -45,7 +45,7 @@ struct Stream {
     finished: u64,
     /// Numbers of the frames whose sinks exist.
     open: BTreeSet<u64>,
-    /// Frames that repeat the one before them, which is not finished yet.
+    /// Frames that repeat an unfinished frame directly before them.
     repeated: BTreeMap<u64, Label>,
 }
 
@@ -60,7 +60,7 @@ enum Target {
 enum Form {
     /// Written row by row.
     Rows(RawFormat),
-    /// Held until the frame is whole.
+    /// Held until the frame is complete.
     Held(RawFormat, Vec<u8>),
     Planes(Box<PlaneWriter>),
 }
@@ -83,7 +83,7 @@ impl FrameWriter {
         Self::new(Target::File(BufWriter::new(temporary_file_for(path)?)), path, like, header)
     }
 
-    /// A YUV4MPEG2 file of red, green and blue frames that come from no stream: 8 bits, 4:4:4, BT.601 or BT.709 by
+    /// A YUV4MPEG2 file of RGB frames that do not come from a stream: 8 bits, 4:4:4, BT.601 or BT.709 by
     /// [`Matrix::likely`](super::Matrix::likely). `rate` is in frames a second, such as "25:1".
     ///
     /// # Errors
@@ -100,7 +100,7 @@ impl FrameWriter {
         Self::y4m(Target::Stream(BufWriter::new(output)), name, size, rate)
     }
 
-    /// Starts the frames of a container. Rows have the layout's depth, and its channels or grey alone.
+    /// Starts the frames of a container. Rows have the layout's depth, and either the layout's channels or only grey.
     ///
     /// # Errors
     /// [`Error::Image`] for channels or a depth that the layout lacks, and for frames that are too large.
@@ -181,7 +181,7 @@ impl FrameWriter {
     }
 
     /// The sink for the frame that is made from `like`. Frames are written in the order of their numbers: a sink waits
-    /// for those of earlier frames that exist.
+    /// for the existing sinks of earlier frames.
     pub fn frame(&self, like: &Frame) -> FrameSink {
         self.sink(like.number(), like.label().clone())
     }
@@ -196,7 +196,7 @@ impl FrameWriter {
         FrameSink { header: self.header.clone(), shared: self.shared.clone(), number, label, rows: 0 }
     }
 
-    /// A container shows the frame before `like` once more in its place, after that has been written.
+    /// Repeats the frame before `like` in place of `like`, after that frame has been written. For containers only.
     ///
     /// # Errors
     /// [`Error::File`] or [`Error::Image`] if it cannot be written.
@@ -230,7 +230,7 @@ impl Target {
         let written = match self {
             Self::Stream(stream) => stream.write_all(bytes),
             Self::File(file) => file.write_all(bytes),
-            // It takes whole frames alone.
+            // A container accepts only whole frames.
             Self::Container(_) => Err(std::io::ErrorKind::Unsupported.into()),
         };
         written.map_err(|source| Error::file(name, "write", source))
@@ -238,11 +238,11 @@ impl Target {
 }
 
 impl Stream {
-    /// Writes the frame that has all its rows.
+    /// Writes a frame whose rows are complete.
     fn write_frame(&mut self, label: &Label) -> Result<()> {
         let Self { name, target, form, .. } = self;
         let bytes = match form {
-            // Its rows have been written.
+            // Its rows are already written.
             Form::Rows(_) => return Ok(()),
             Form::Held(_, bytes) => bytes.as_slice(),
             Form::Planes(planes) => planes.finish(),
@@ -260,7 +260,7 @@ impl Stream {
         }
     }
 
-    /// Writes the frames whose turn it is and that repeat the one before them.
+    /// Writes the next frames, as long as they repeat the frame before them.
     fn write_repeated(&mut self) -> Result<()> {
         while let Some(label) = self.repeated.remove(&(self.finished + 1)) {
             let bytes = match &self.form {

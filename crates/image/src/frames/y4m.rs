@@ -5,7 +5,7 @@
 use super::planar::{FULL, HALF_BETWEEN, HALF_ON_FIRST, PlanarFormat, Subsampling};
 use crate::Size;
 
-/// Genuine header lines are shorter.
+/// The longest header line. Genuine lines are shorter.
 pub(super) const LINE_BYTES_MAXIMUM: usize = 4096;
 
 /// The first word of a stream.
@@ -16,7 +16,7 @@ pub(super) const MAGIC: &str = "YUV4MPEG2";
 pub(super) struct StreamHeader {
     pub(super) size: Size,
     pub(super) form: PlanarFormat,
-    /// All other parameters, unchanged: rate, aspect ratio, colour space, and those of applications.
+    /// All other parameters, unchanged: rate, aspect ratio, colour space, and application parameters.
     others: Vec<String>,
 }
 
@@ -89,7 +89,7 @@ fn chroma_of(name: &str) -> Result<(Option<[Subsampling; 2]>, u32), String> {
             let deep = |start: &str, chroma| {
                 Some((chroma, name.strip_prefix(start)?.parse().ok().filter(|bits| (9..=16).contains(bits))?))
             };
-            // 4:2:0 above 8 bits does not say where chroma lies. Nearly all video has it where MPEG-2 has it.
+            // 4:2:0 above 8 bits does not state where chroma lies. Nearly all video places it as MPEG-2 does.
             deep("420p", Some([HALF_ON_FIRST, HALF_BETWEEN]))
                 .or_else(|| deep("422p", Some([HALF_ON_FIRST, FULL])))
                 .or_else(|| deep("444p", Some([FULL, FULL])))

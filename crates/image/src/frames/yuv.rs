@@ -18,7 +18,7 @@ pub enum Matrix {
     Bt2020,
     /// SMPTE 240M, for early high definition.
     Smpte240m,
-    /// The FCC's of 1953.
+    /// The FCC's matrix of 1953.
     Fcc,
 }
 
@@ -56,7 +56,7 @@ impl FromStr for Matrix {
     }
 }
 
-/// How quantised values stand for one kind of sample: the value of zero, and the distance that stands for 1.
+/// The quantisation of one kind of sample: the code of zero, and the code distance of 1.
 #[derive(Clone, Copy)]
 struct Codes {
     zero: f32,
@@ -122,7 +122,7 @@ pub(super) struct Planes {
     form: PlanarFormat,
     size: Size,
     weights: [f32; 2],
-    /// Chroma of one row, interpolated to the places of luma.
+    /// Chroma of one row, interpolated to the positions of luma.
     chroma: [Vec<f32>; 2],
 }
 
@@ -180,7 +180,7 @@ impl Planes {
     }
 }
 
-/// Makes a frame of planes from rows of floats.
+/// Converts rows of floats to a planar frame.
 pub(super) struct PlaneWriter {
     form: PlanarFormat,
     size: Size,
@@ -325,7 +325,7 @@ mod tests {
 
     #[test]
     fn chroma_lies_where_the_siting_says() {
-        // Chroma of a slope, sampled at the places of each siting and interpolated again, is the slope except at the
+        // Chroma of a slope, sampled at each siting's positions and interpolated again, equals the slope except at the
         // borders.
         for (siting, offset) in [(Siting::OnFirst, 0.0), (Siting::Between, 0.5)] {
             let axis = Subsampling { factor: 2, siting };

@@ -32,19 +32,19 @@ impl Opening<'_> {
 /// The header of the file, which the header of the picture follows.
 const FILE_HEADER_BYTES: usize = 14;
 
-/// The bytes of a picture's header of the fifth version, the first that has a profile, and where it says what.
+/// The length of a picture header of version 5, the first version with a profile, and the positions of its fields.
 const V5_BYTES: usize = 124;
 const COLOUR_SPACE: usize = 56;
 const PROFILE_START: usize = 112;
 const PROFILE_BYTES: usize = 116;
 
-/// Profiles of printers have about a megabyte.
+/// The largest profile. Printer profiles have about a megabyte.
 const PROFILE_MAXIMUM_BYTES: u32 = 16 << 20;
 
 /// The colour space of a picture whose profile is in the file: `MBED`, as a number.
 const EMBEDDED: u32 = 0x4D42_4544;
 
-/// The ICC profile in the file. `None` if there is none, or none that can be read: the picture can.
+/// The ICC profile in the file. `None` if there is none, or it cannot be read: the picture still can.
 fn embedded_profile(file: &mut (impl Read + Seek)) -> io::Result<Option<Vec<u8>>> {
     let mut header = Vec::new();
     file.by_ref().take((FILE_HEADER_BYTES + V5_BYTES) as u64).read_to_end(&mut header)?;

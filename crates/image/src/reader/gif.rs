@@ -16,7 +16,7 @@ impl Opening<'_> {
     pub(super) fn gif(&self, file: BufReader<File>) -> Result<Decoded> {
         let mut options = DecodeOptions::new();
         options.set_color_output(ColorOutput::RGBA);
-        // Frames lie within the screen, and their data ends as it should.
+        // Checks that frames lie within the screen, and that their data ends properly.
         options.check_frame_consistency(true);
         options.check_lzw_end_code(true);
         let mut decoder = options.read_info(file).map_err(|error| self.damaged(error))?;
@@ -31,7 +31,7 @@ impl Opening<'_> {
         let frame = frame.ok_or_else(|| self.damaged("it has no frame"))?;
         let (left, top) = (usize::from(frame.left), usize::from(frame.top));
         let own = Size { width: frame.width.into(), height: frame.height.into() };
-        // The rest of the screen would be made up.
+        // The frame does not cover the rest of the screen.
         self.check_part(size, own.pixels() as f64 / size.pixels() as f64)?;
         let mut frame = vec![0; decoder.buffer_size()];
         decoder.read_into_buffer(&mut frame).map_err(|error| self.damaged(error))?;

@@ -7,7 +7,7 @@ use crate::Size;
 use crate::error::Result;
 
 impl Opening<'_> {
-    /// The picture in its upright orientation. A picture that is stored otherwise is held whole.
+    /// The picture in its upright orientation. A picture in another stored orientation is held whole.
     pub(super) fn upright(&self, decoded: Decoded) -> Result<Decoded> {
         if decoded.orientation == Orientation::NoTransforms {
             return Ok(decoded);
@@ -27,7 +27,7 @@ impl Opening<'_> {
     }
 }
 
-/// Whether width and height change their places.
+/// Whether width and height are swapped.
 fn is_swapped(orientation: Orientation) -> bool {
     use Orientation::{Rotate90, Rotate90FlipH, Rotate270, Rotate270FlipH};
     matches!(orientation, Rotate90 | Rotate270 | Rotate90FlipH | Rotate270FlipH)

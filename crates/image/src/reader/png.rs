@@ -14,16 +14,17 @@ use crate::error::{Error, Result};
 use crate::exif::Found;
 use crate::{Density, DensityUnit};
 
-/// Larger EXIF chunks are skipped. An orientation needs far less.
+/// The largest EXIF chunk that is read. An orientation needs far less.
 const EXIF_BYTES_MAXIMUM: u32 = 1 << 20;
 
-/// Largest colour profile and other chunks that are held, together. Profiles of printers have a few megabytes.
+/// The maximum total size of the colour profile and other chunks that are held. Printer profiles have a few megabytes.
 const METADATA_BYTES_MAXIMUM: usize = 32 << 20;
 
-/// Deflate makes at most so many bytes of one: 258 for a pair of codes of one bit each.
+/// The maximum ratio of Deflate: 258 bytes for a pair of codes of one bit each.
 const DEFLATE_RATIO: f64 = 1032.0;
 
-/// Rows that the decoder holds at once, of at most twice as many bytes as in the file: palettes become colours.
+/// The number of rows that the decoder holds at once. Each has at most twice as many bytes as in the file, because
+/// palettes become colours.
 const ROWS_HELD: usize = 16;
 
 impl Opening<'_> {
@@ -49,7 +50,7 @@ impl Opening<'_> {
         if info.is_animated() {
             return Err(self.refused("expected a still picture, found an animation; extract its frames first"));
         }
-        // The decoder panics at a palette whose last colour is cut off.
+        // The decoder panics on a palette whose last colour is cut off.
         if let (::png::ColorType::Indexed, Some(palette)) = (info.color_type, &info.palette)
             && !palette.len().is_multiple_of(3)
         {
@@ -91,10 +92,11 @@ impl Opening<'_> {
     }
 }
 
-/// The text that a PNG has under a keyword in front of its pixels; `None` if it has none.
+/// The text under a keyword before a PNG's pixels; `None` if there is none.
 ///
 /// # Errors
-/// [`Error::File`](crate::Error::File) and [`Error::Damaged`](crate::Error::Damaged): it cannot be read, or is no PNG.
+/// [`Error::File`](crate::Error::File) and [`Error::Damaged`](crate::Error::Damaged): the file cannot be read, or is
+/// not a PNG.
 pub fn png_text(path: &Path, keyword: &str) -> Result<Option<String>> {
     let file = tileforge_files::open(path).map_err(|source| Error::file(path, "open", source))?;
     let limits = ::png::Limits { bytes: METADATA_BYTES_MAXIMUM };
@@ -104,7 +106,7 @@ pub fn png_text(path: &Path, keyword: &str) -> Result<Option<String>> {
     let text = reader.info().utf8_text.iter().find(|text| text.keyword == keyword);
     let whole = |text: &::png::text_metadata::ITXtChunk| {
         let mut text = text.clone();
-        // Only this has a limit to what a small chunk becomes: 2 MiB.
+        // Only this function limits the decompressed size of a chunk: 2 MiB.
         text.decompress_text()?;
         text.get_text()
     };
@@ -125,13 +127,13 @@ impl Rows for PngRows {
         }
     }
 
-    /// Reads on to the last chunk. The checksums of the pixels come behind them.
+    /// Reads up to the last chunk. The pixels' checksums follow the pixels.
     fn end(&mut self) -> Result<()> {
         self.reader.finish().map_err(|error| damaged(&self.path, Format::Png, error))
     }
 }
 
-/// Reads the EXIF chunk. It may follow the pixels, where a reader of rows would find it too late.
+/// Reads the EXIF chunk. The chunk may follow the pixels, too late for a reader of rows.
 /// <https://www.w3.org/TR/png-3/#5Chunk-layout>
 fn exif_chunk(file: &mut BufReader<File>) -> io::Result<Option<Vec<u8>>> {
     const SIGNATURE_BYTES: i64 = 8;
@@ -149,7 +151,7 @@ fn exif_chunk(file: &mut BufReader<File>) -> io::Result<Option<Vec<u8>>> {
                 let mut exif = vec![0; length as usize];
                 break read_whole(file, &mut exif)?.then_some(exif);
             }
-            // It is told of, and left out.
+            // The chunk is reported as left out.
             b"eXIf" => break Some(Vec::new()),
             b"IEND" => break None,
             _ => file.seek_relative(i64::from(length) + CHECKSUM_BYTES)?,

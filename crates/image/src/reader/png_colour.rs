@@ -1,7 +1,7 @@
-//! What the samples of a PNG mean: `cICP`, a profile, `sRGB`, or `gAMA` and `cHRM`, the first of them that is there.
+//! The meaning of a PNG's samples: from the first of `cICP`, a profile, `sRGB`, or `gAMA` and `cHRM` that exists.
 //! <https://www.w3.org/TR/png-3/#11addnlcolinfo>, and 13.13 for the order.
 //!
-//! Numbers become the profile that says the same, so that every format keeps them and one converter uses them.
+//! Numbers become the equivalent profile, so that every format keeps them and one converter handles them.
 
 use ::png::{CodingIndependentCodePoints, Info, SourceChromaticities};
 use moxcms::{
@@ -11,7 +11,7 @@ use moxcms::{
 
 use crate::{CodePoints, Colour};
 
-/// What a PNG says about its colours.
+/// A PNG's colour description.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Colours {
     pub(super) icc_profile: Option<Vec<u8>>,
@@ -20,7 +20,7 @@ pub(super) struct Colours {
     pub(super) note: Option<&'static str>,
 }
 
-/// `gAMA` of sRGB, in steps of 1/100,000, and how far others may be from it to count as the same.
+/// `gAMA` of sRGB, in steps of 1/100,000, and the tolerance within which a value counts as the same.
 const SRGB_GAMMA: u32 = 45_455;
 const GAMMA_TOLERANCE: u32 = 500;
 
@@ -28,11 +28,11 @@ const GAMMA_TOLERANCE: u32 = 500;
 const SRGB_CHROMATICITIES: [[u32; 2]; 4] = [[31_270, 32_900], [64_000, 33_000], [30_000, 60_000], [15_000, 6_000]];
 const CHROMATICITY_TOLERANCE: u32 = 100;
 
-/// Gammas that a profile holds, and that displays have.
+/// The range of gammas that profiles can hold and displays have.
 const GAMMAS: std::ops::RangeInclusive<f32> = 0.1..=10.0;
 
 impl Colours {
-    /// What the chunks in front of the pixels say about a picture of such channels.
+    /// The colour description from the chunks before the pixels, for a picture of these channels.
     pub(super) fn of(info: &Info<'_>, colour: Colour) -> Self {
         let icc_profile = || info.icc_profile.as_ref().map(|profile| profile.to_vec());
         if let Some(points) = info.coding_independent_code_points {
@@ -42,7 +42,7 @@ impl Colours {
                 full_range: points.is_video_full_range_image,
             };
             if code_points.beyond_profiles().is_some() {
-                // A profile beside it is for programs that do not know `cICP`.
+                // An additional profile is for programs that do not know `cICP`.
                 return Self { icc_profile: icc_profile(), code_points: Some(code_points), note: None };
             }
             return match of_code_points(points, colour) {
@@ -79,7 +79,7 @@ fn numbers(chunk: SourceChromaticities) -> [[u32; 2]; 4] {
     [chunk.white, chunk.red, chunk.green, chunk.blue].map(|(x, y)| [x.into_scaled(), y.into_scaled()])
 }
 
-/// The profile that says the same as code points: `Some(None)` for sRGB, `None` if they say nothing.
+/// The profile that is equivalent to code points: `Some(None)` for sRGB, `None` if they define nothing.
 fn of_code_points(points: CodingIndependentCodePoints, colour: Colour) -> Option<Option<Vec<u8>>> {
     let primaries = CicpColorPrimaries::try_from(points.color_primaries).ok()?;
     let transfer = TransferCharacteristics::try_from(points.transfer_function).ok()?;
@@ -93,7 +93,7 @@ fn of_code_points(points: CodingIndependentCodePoints, colour: Colour) -> Option
         matrix_coefficients: MatrixCoefficients::Identity,
         full_range: true,
     });
-    // Nothing is set where one of the numbers is reserved, or says "unspecified".
+    // The curve is not set if one of the numbers is reserved or means "unspecified".
     profile.red_trc.as_ref()?;
     Some(Some(encoded(profile, colour)?))
 }
@@ -113,7 +113,7 @@ fn of_numbers(gamma: Option<u32>, chromaticities: Option<[[u32; 2]; 4]>, colour:
     let mut profile = ColorProfile::new_srgb();
     let [white, red, green, blue] = chromaticities.unwrap_or(SRGB_CHROMATICITIES);
     profile.update_rgb_colorimetry(white_point(white)?, primaries([red, green, blue])?);
-    // Programs encode by sRGB's curve and say 1/2.2, so this gamma means that curve.
+    // Programs encode with sRGB's curve but state 1/2.2, so this gamma means that curve.
     if let Some(gamma) = gamma.filter(|_| !has_srgb_curve) {
         let exponent = Some(1e5 / gamma as f32).filter(|exponent| GAMMAS.contains(exponent))?;
         let curve = ToneReprCurve::Parametric(vec![exponent]);
@@ -128,9 +128,10 @@ fn white_point([x, y]: [u32; 2]) -> Option<XyY> {
     is_possible.then(|| XyY { x: f64::from(x) / 1e5, y: f64::from(y) / 1e5, yb: 1.0 })
 }
 
-/// Three colours that span something: not all on a line.
+/// Three primary colours that are not all on a line.
 fn primaries(stored: [[u32; 2]; 3]) -> Option<ColorPrimaries> {
-    // Primaries may be no colours (ACES, ProPhoto), but not far from them. 0 is common; a division by it is not wanted.
+    // Primaries may be imaginary colours (ACES, ProPhoto), but not far from real ones. 0 is common; y = 0 is refused,
+    // because it would be a divisor.
     if stored.as_flattened().iter().any(|&number| number > 200_000) || stored.iter().any(|[_, y]| *y == 0) {
         return None;
     }
@@ -152,10 +153,10 @@ fn encoded(mut profile: ColorProfile, colour: Colour) -> Option<Vec<u8>> {
         Some(ProfileText::Localizable(vec![text]))
     };
     (profile.description, profile.copyright) = (text("Colours of a PNG"), text("Public domain"));
-    // Profiles of displays have that of their connection space (ICC.1:2022, 9.2.36).
+    // Display profiles have the white point of their connection space (ICC.1:2022, 9.2.36).
     profile.media_white_point = Some(profile.white_point);
     let bytes = profile.encode().ok()?;
-    // Numbers at the edge of what is possible give matrices that no program inverts.
+    // Numbers at the limits give matrices that no program can invert.
     ColorProfile::new_from_slice(&bytes).is_ok().then_some(bytes)
 }
 

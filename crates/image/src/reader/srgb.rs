@@ -20,8 +20,8 @@ pub(super) fn converted(path: &Path, header: &Header, profile: &[u8], rows: Box<
     converting(path, header, profile, space, layout, header.colour.channels(), rows)
 }
 
-/// Converts the rows of a CMYK picture to sRGB, and says how where that is a guess. It has four channels, with 0 for no
-/// ink. `header` describes the result.
+/// Converts the rows of a CMYK picture to sRGB, and returns a note if the conversion is a guess. Rows have four
+/// channels, with 0 for no ink. `header` describes the result.
 pub(super) fn from_cmyk(
     path: &Path,
     header: &mut Header,
@@ -37,7 +37,7 @@ pub(super) fn from_cmyk(
     }
 }
 
-/// Inks as light: each colour is (1 − ink) · (1 − black), as browsers and PostScript have it without a profile.
+/// Converts inks to light: each colour is (1 − ink) · (1 − black), as browsers and PostScript do without a profile.
 /// PostScript Language Reference, third edition, 7.2.4.
 struct Inks {
     rows: Box<dyn Rows>,
@@ -61,7 +61,7 @@ impl Rows for Inks {
                     }
                 }
             }
-            // No format has inks as floats.
+            // No format stores inks as floats.
             Depth::Eight | Depth::Float => {
                 for (into, from) in row.as_chunks_mut::<3>().0.iter_mut().zip(self.row.as_chunks::<4>().0) {
                     for (into, ink) in into.iter_mut().zip(&from[..3]) {

@@ -17,7 +17,7 @@ use crate::Size;
 use crate::error::{Error, Result};
 use crate::exif::Found;
 
-/// No table of strips and no colour profile is larger.
+/// The largest table of strips or colour profile.
 const TAG_BYTES_MAXIMUM: usize = 16 << 20;
 
 type TiffDecoder = Decoder<Patched<BufReader<File>>>;
@@ -52,7 +52,7 @@ struct Stored {
     bits: u8,
     /// Samples of each decoded pixel.
     channels: usize,
-    /// Whether each channel has a plane of its own.
+    /// Whether each channel has its own plane.
     planar: bool,
 }
 
@@ -352,7 +352,7 @@ impl TiffRows {
         let row_bytes = u64::from(size.width) * pixel;
         let what = format!("rows of this TIFF come {} at once, which have to be decoded whole", chunk.height);
         let band = opening.check_decoded(&what, row_bytes.checked_mul(chunk.height.into()))?;
-        // One more strip or tile is decoded beside the rows.
+        // One more strip or tile is held beside the rows.
         let decoded = u64::from(chunk.width.min(size.width))
             * u64::from(chunk.height)
             * (stored.channels * stored.sample_bytes()) as u64;

@@ -19,10 +19,10 @@ const TILE_LENGTH: u16 = 323;
 pub(super) const BLACK_IS_ZERO: u16 = 1;
 pub(super) const PALETTE: u16 = 3;
 
-/// Reduced versions and transparency masks (bits 0 and 2 of the subfile's type) are not pages of their own.
+/// Reduced versions and transparency masks (bits 0 and 2 of the subfile's type) do not count as pages.
 const NOT_A_PAGE: u64 = 0b101;
 
-/// No picture has more pages, reduced versions and masks.
+/// The maximum number of pages, reduced versions and masks.
 const DIRECTORIES_MAXIMUM: usize = 1 << 16;
 
 /// Largest sides of tiles, and largest number of samples of a pixel. No picture has more.
@@ -175,7 +175,7 @@ impl<R: Read> Numbers<'_, R> {
     }
 }
 
-/// A file with two bytes replaced: those of the photometric interpretation.
+/// A file with the two bytes of the photometric interpretation replaced.
 pub(super) struct Patched<R> {
     pub(super) file: R,
     /// The position, and the bytes to read there instead.

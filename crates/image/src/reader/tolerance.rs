@@ -1,4 +1,4 @@
-//! Damaged pictures that are read all the same.
+//! Reads damaged pictures where that is allowed.
 
 use std::path::PathBuf;
 
@@ -6,20 +6,21 @@ use super::{Decoded, Opening, Rows, Warn};
 use crate::Size;
 use crate::error::{Error, Result};
 
-/// The part of a picture that has to be there. Whatever a file claims, hardly more pixels are made up than come out of
-/// its data.
+/// The fraction of a picture that must have data. It bounds the number of filled-in pixels, whatever size a file
+/// claims.
 const LEAST_PART: f64 = 0.1;
 
-/// So many pixels may be made up in any case: they take no time.
+/// This many pixels may be filled in in any case: they take no time.
 const FREE_PIXELS: u64 = 1 << 20;
 
 impl Opening<'_> {
-    /// Reports damage and goes on, where that is allowed.
+    /// Reports damage and continues, if damage is tolerated.
     pub(super) fn tolerate(&self, error: Error) -> Result<()> {
         tolerated(self.warn.as_ref(), error)
     }
 
-    /// Refuses a damaged picture of which hardly anything is there. `part` is that for which there is data, of 1.
+    /// Refuses a damaged picture with hardly any data. `part` is the fraction of the picture that has data, from 0
+    /// to 1.
     pub(super) fn check_part(&self, size: Size, part: f64) -> Result<()> {
         if part >= LEAST_PART || size.pixels() <= FREE_PIXELS {
             return Ok(());
@@ -31,7 +32,7 @@ impl Opening<'_> {
         )))
     }
 
-    /// The same picture, with rows that do not fail from damage where that is allowed.
+    /// The same picture. If damage is tolerated, its rows do not fail from damage.
     pub(super) fn tolerating(&self, mut decoded: Decoded) -> Decoded {
         if let Some(warn) = self.warn.clone() {
             let (path, size) = (self.path.to_owned(), decoded.header.size);
@@ -51,7 +52,7 @@ fn tolerated(warn: Option<&Warn>, error: Error) -> Result<()> {
     }
 }
 
-/// Rows that are black behind the first damaged one.
+/// Rows that are black after the first damaged row.
 struct Tolerant {
     rows: Box<dyn Rows>,
     warn: Warn,
@@ -64,7 +65,7 @@ struct Tolerant {
 }
 
 impl Tolerant {
-    /// Refuses to make up nearly everything.
+    /// Refuses to fill in nearly the whole picture.
     fn check_read(&self) -> Result<()> {
         let Self { path, size, read, .. } = self;
         let missing = u64::from(size.width) * u64::from(size.height.saturating_sub(*read));

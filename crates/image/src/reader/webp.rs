@@ -13,14 +13,14 @@ use crate::Size;
 use crate::error::Result;
 use crate::exif::Found;
 
-/// Zeros that no encoder writes at the end of lossy data: they would be a hundred blocks in which every decision is the
-/// most probable one, and encoders mark such blocks as skipped instead.
+/// The maximum number of zeros at the end of lossy data. More zeros would be a hundred blocks in which every decision
+/// is the most probable one; encoders mark such blocks as skipped instead.
 const ZEROS_MAXIMUM: u64 = 32;
 
 /// Bytes of lossless data that a decoder may leave unread. Encoders fill up the last few.
 const LEFT_MAXIMUM: u64 = 16;
 
-/// What a decoder holds for each pixel beside the result: luma and chroma, or red, green, blue and alpha.
+/// Bytes that a decoder holds for each pixel beside the result: luma and chroma, or red, green, blue and alpha.
 const WORKING_BYTES: u64 = 4;
 
 impl Opening<'_> {
@@ -54,7 +54,7 @@ impl Opening<'_> {
         }
         reached.store(0, Ordering::Relaxed);
         decoder.read_image(&mut bytes).map_err(|error| self.damaged(error))?;
-        // The format has no checksum, and decoders take any bytes for a picture.
+        // The format has no checksum, and decoders accept any bytes as a picture.
         let left = data.end.saturating_sub(reached.load(Ordering::Relaxed));
         if data.lossless && left > LEFT_MAXIMUM {
             self.tolerate(self.damaged(format!("the picture is complete {left} bytes before its data ends")))?;
@@ -67,17 +67,16 @@ impl Opening<'_> {
 /// Where the picture's own data is.
 struct ImageData {
     lossless: bool,
-    /// Position behind its last byte.
+    /// The position after its last byte.
     end: u64,
     /// Its length.
     bytes: u64,
-    /// Number of zeros that it ends in.
+    /// The number of zeros at its end.
     zeros: u64,
 }
 
-/// Goes through the chunks, and finds the one with the picture; `None` if the file ends before its last chunk does, or
-/// something else than a chunk stands among them.
-/// <https://developers.google.com/speed/webp/docs/riff_container>
+/// Finds the chunk with the picture; `None` if the file ends before its last chunk does, or if there is something
+/// other than a chunk. <https://developers.google.com/speed/webp/docs/riff_container>
 fn image_data(file: &mut BufReader<File>) -> io::Result<Option<ImageData>> {
     let length = file.seek(SeekFrom::End(0))?;
     let mut at = 12;
@@ -113,7 +112,7 @@ fn image_data(file: &mut BufReader<File>) -> io::Result<Option<ImageData>> {
     Ok(Some(found.unwrap_or(ImageData { lossless: false, end: 0, bytes: 0, zeros: 0 })))
 }
 
-/// The number of zeros in front of `end`, down to `start`.
+/// The number of consecutive zeros directly before `end`, down to `start`.
 fn zeros_before(file: &mut BufReader<File>, start: u64, end: u64) -> io::Result<u64> {
     let mut block = [0; 4096];
     let mut at = end;
@@ -131,11 +130,11 @@ fn zeros_before(file: &mut BufReader<File>, start: u64, end: u64) -> io::Result<
     Ok(end - at)
 }
 
-/// A file that notes how far it has been read.
+/// A file that records how far it has been read.
 struct Watched {
     file: BufReader<File>,
     position: u64,
-    /// The largest position behind a byte that was read.
+    /// The largest position after a byte that was read.
     reached: Arc<AtomicU64>,
 }
 

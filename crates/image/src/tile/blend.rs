@@ -12,7 +12,7 @@ use crate::error::{Error, Result, TilingError};
 /// Bands are handed on in pieces of about this many bytes.
 const BAND_BYTES: usize = 4 << 20;
 
-/// Pictures that need more working memory are refused: they are too wide.
+/// The maximum working memory. Pictures that need more are too wide and are refused.
 const WORKING_BYTES_MAXIMUM: u64 = 4 << 30;
 
 /// Finished rows of the output.
@@ -24,7 +24,7 @@ pub struct RowBand {
     pub bytes: Vec<u8>,
 }
 
-/// How a float becomes a sample.
+/// The conversion of floats to samples.
 #[derive(Clone, Copy, Debug)]
 pub struct SampleEncoding {
     /// The values of black and of white.
@@ -198,15 +198,15 @@ impl Blender {
         self.next.1 == self.rows.axis.count()
     }
 
-    /// How many bands one row of tiles finishes, except that the first and the last row of tiles may differ.
+    /// The number of bands that one row of tiles finishes. The first and the last row of tiles may differ.
     pub fn bands_of_a_row(&self) -> usize {
         let rows = &self.rows.axis;
         let finished = if rows.count() == 1 { rows.length() } else { rows.start(1) };
         (finished as usize * self.rows.scale as usize).div_ceil(self.band_rows)
     }
 
-    /// Adds the next tile, in the order of [`TilePlan::tiles`]: one plane for each channel, each `[height, width]` of a
-    /// whole tile's output. After the last tile of a row, `sink` gets the finished rows.
+    /// Adds the next tile, in the order of [`TilePlan::tiles`]: one plane for each channel, each `[height, width]` of
+    /// a whole tile's output. After the last tile of a row, `sink` receives the finished rows.
     ///
     /// [`Error::NotFinite`] for values that are not finite; [`Error::Tiling`] for a tile that is out of order, or
     /// planes of another size; any error of `sink`.
@@ -287,7 +287,7 @@ impl Blender {
         }
     }
 
-    /// Adds a row of tiles' sums over some columns of row `y`, which stand at the start of `line`.
+    /// Adds a row of tiles' sums over some columns of row `y`. The sums are at the start of `line`.
     fn settle_columns(&mut self, tile_row: u32, y: usize, channel: usize, columns: std::ops::Range<usize>) {
         let weight = self.row_weights[y - self.rows.start(tile_row)];
         let line = &mut self.line[..columns.len()];

@@ -1,36 +1,36 @@
 //! The positions of a picture's tiles.
 //!
-//! Tiles are spread evenly: the first starts at one edge of the picture and the last ends at the other edge. So no tile
-//! has an edge that the whole picture does not have. If tiles overlap by twice the receptive field, the tiled result
-//! equals that of the whole picture, and the cut from one tile to the next needs no blending.
+//! Tiles are spread evenly: the first starts at one edge of the picture and the last ends at the other edge. So no
+//! tile has an edge that the whole picture does not have. If tiles overlap by twice the receptive field, the tiled
+//! result equals the result of the whole picture, and the cut from one tile to the next needs no blending.
 //!
-//! A network that takes multiples of a number works in blocks of that many pixels: a transformer's windows, or pixels
-//! that become channels. So tiles begin where blocks of the whole picture begin. The last tile then ends with the last
-//! block, beyond the picture by less than one, as the network itself extends the whole picture.
+//! A network that accepts only multiples of a number works in blocks of that many pixels: a transformer's windows, or
+//! pixels that become channels. So tiles begin where blocks of the whole picture begin. The last tile then ends with
+//! the last block, less than one block beyond the picture, as the network itself extends the whole picture.
 
 use serde::Serialize;
 
 use crate::Size;
 use crate::error::{Result, TilingError};
 
-/// What an exact plan may cost over one that is not, to be preferred.
+/// An exact plan is preferred up to this multiple of the cost of an inexact plan.
 const PREFERRED_COST: f64 = 1.25;
 
 /// Longest side of a tile's output, in pixels.
 const TILE_OUTPUT_MAXIMUM: u64 = 1 << 20;
 
-/// Overlap where that of twice the receptive field would be too large. What a convolution network computes of a pixel
-/// depends far less on distant pixels than on near ones: docs/benchmarks.md has the error by distance.
+/// The overlap if twice the receptive field would be too large. A convolution network's output pixel depends far less
+/// on distant pixels than on near ones: docs/benchmarks.md has the error by distance.
 const NEAR_PIXELS: u32 = 24;
 
-/// Overlap of networks that see everything: that of tiles of 256×256.
+/// The overlap for networks that see the whole picture: the overlap of tiles of 256×256.
 const BLENDED_PIXELS: u32 = 32;
 
 /// How far neighbouring tiles overlap, in input pixels. The real overlap of two tiles may be larger, because tiles are
 /// spread evenly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Overlap {
-    /// Least number of pixels that two neighbours share.
+    /// The minimum number of pixels that two neighbours share.
     pub pixels: u32,
     /// Pixels that are thrown away at each inner border of a tile, because the end of the tile cuts their receptive
     /// field. The rest of the overlap is blended.
@@ -39,9 +39,9 @@ pub struct Overlap {
 
 impl Overlap {
     /// The overlap that makes tiling exact, if it is at most a quarter of the tile: twice the receptive field, without
-    /// pixels to blend. Otherwise, where the receptive field is bounded, 24 pixels if the tile has room for them, of
-    /// which the outer third at each border is thrown away, since the cut changes it most. Where it is not bounded, an
-    /// eighth of the tile, but 32 pixels if the tile has room for them, all of which is blended.
+    /// pixels to blend. Otherwise, if the receptive field is bounded, 24 pixels if the tile has room for them. The
+    /// outer third at each border is thrown away, since the cut changes it most. If the receptive field is not
+    /// bounded, an eighth of the tile, but 32 pixels if the tile has room for them; all of the overlap is blended.
     pub fn automatic(receptive_field: Option<u32>, tile: Size) -> Self {
         let side = tile.width.min(tile.height);
         let Some(radius) = receptive_field else {
@@ -50,7 +50,7 @@ impl Overlap {
         match radius.checked_mul(2) {
             Some(pixels) if pixels <= side / 4 => Self { pixels, margin: radius },
             _ => {
-                // How well a joint fits depends on its own width, whatever the size of the tile.
+                // The quality of a joint depends on its own width, not on the size of the tile.
                 let pixels = (side / 8 * 3).min(NEAR_PIXELS);
                 Self { pixels, margin: pixels / 3 }
             }
@@ -73,7 +73,7 @@ impl Overlap {
         Ok(chosen)
     }
 
-    /// Checks that tiles with this side move on.
+    /// Checks that tiles with this side advance.
     fn validate(self, side: u32) -> Result<()> {
         if self.pixels >= side {
             return Err(TilingError::Overlap { overlap: self.pixels, side }.into());
@@ -94,17 +94,17 @@ impl Overlap {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Axis {
     length: u32,
-    /// The length that the network takes the whole picture with.
+    /// The length of the whole picture as the network extends it.
     whole: u32,
     tile: u32,
     margin: u32,
     count: u32,
-    /// Tiles start at multiples of this, of which `whole` and `tile` are some.
+    /// Tiles start at multiples of this. `whole` and `tile` are multiples, too.
     multiple: u32,
 }
 
 impl Axis {
-    /// As few tiles as cover the length. One that covers all of it overlaps with none.
+    /// The fewest tiles that cover the length. A single tile that covers all of it has no overlap.
     fn new(length: u32, tile: u32, overlap: Overlap) -> Result<Self> {
         let count = if length <= tile {
             1
@@ -115,15 +115,15 @@ impl Axis {
         Ok(Self { length, whole: length, tile, margin: overlap.margin, count, multiple: 1 })
     }
 
-    /// The same axis for a network that takes sides of at least `minimum` that are multiples of `multiple` only. Tiles
-    /// start at any pixel where their overlap leaves no room for multiples.
+    /// The same axis for a network that accepts only sides of at least `minimum` that are multiples of `multiple`.
+    /// Tiles start at any pixel if their overlap leaves no room for multiples.
     fn for_sides(self, overlap: Overlap, minimum: u32, multiple: u32) -> Self {
         let multiple = multiple.max(1);
         let rounded = |length: u32| length.checked_next_multiple_of(multiple).unwrap_or(length);
         if self.length <= self.tile {
             return Self { whole: rounded(self.length.max(minimum)), count: 1, ..self };
         }
-        // No tile is smaller than the least side, so the picture is not, either.
+        // No tile is smaller than the minimum side, so neither is the picture.
         let whole = rounded(self.length);
         let step = self.tile.saturating_sub(overlap.pixels) / multiple * multiple;
         if step == 0 || !self.tile.is_multiple_of(multiple) || !whole.is_multiple_of(multiple) {
@@ -132,7 +132,7 @@ impl Axis {
         Self { whole, count: (whole - self.tile).div_ceil(step) + 1, multiple, ..self }
     }
 
-    /// Whether a tile is longer than what the network takes of the whole picture, and filled up.
+    /// Whether a tile is longer than the whole picture as the network extends it, and is filled up.
     pub fn is_filled(&self) -> bool {
         self.tile > self.whole
     }
@@ -172,7 +172,7 @@ impl Axis {
         (self.start(index) + self.tile.min(self.length)).min(self.length)
     }
 
-    /// The first pixel that later tiles than `index` still add to; after the last tile the picture's length.
+    /// The first pixel that tiles after `index` still add to; after the last tile, the picture's length.
     pub fn settled(&self, index: u32) -> u32 {
         if index + 1 >= self.count { self.length } else { self.start(index + 1) + self.margin }
     }
@@ -193,24 +193,25 @@ impl Axis {
     }
 }
 
-/// The tiles of a network that takes any size.
+/// The limits on tiles of a network that accepts any size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AnySize {
-    /// Most pixels of a tile.
+    /// The maximum number of pixels of a tile.
     pub pixels: u64,
-    /// Most rows of a tile, at least the least side: the rows of a tile are kept in the picture's whole width.
+    /// The maximum number of rows of a tile, at least the minimum side: the rows of a tile are kept in the picture's
+    /// whole width.
     pub height: u32,
-    /// The least side.
+    /// The minimum side.
     pub minimum: u32,
     /// Sides are multiples of this.
     pub multiple: u32,
 }
 
-/// How many times as long as a square one the sides of a tile are at most, and at least: beyond this, the overlap is
+/// The maximum factor between a tile's side and the square tile's side, in both directions: beyond it, the overlap is
 /// most of the tile.
 const ASPECT: u32 = 4;
 
-/// Widths that are tried between the least and the largest.
+/// The number of widths that are tried between the smallest and the largest.
 const WIDTHS: u32 = 64;
 
 impl AnySize {
@@ -242,7 +243,7 @@ impl AnySize {
         })
     }
 
-    /// The length of the fewest tiles that cover `length`, none of them longer than `most`; `None` if there is none.
+    /// The length of the fewest tiles that cover `length`, each at most `most` long; `None` if there is none.
     fn even(self, length: u32, most: u32, overlap: Overlap) -> Option<u32> {
         let multiple = self.multiple.max(1);
         let most = most - most % multiple;
@@ -292,7 +293,7 @@ pub struct TilePlan {
     scale: u32,
     /// Whether the overlap covers the receptive field.
     overlap_is_exact: bool,
-    /// Whether the ends of tiles that change most are thrown away.
+    /// Whether the ends of tiles, which the cut changes most, are thrown away.
     is_near: bool,
 }
 
@@ -318,11 +319,11 @@ impl TilePlan {
         Ok(Self { columns, rows, tile, overlap, scale, overlap_is_exact, is_near })
     }
 
-    /// Plans tiles for a network that takes any size: all tiles of a picture have one size, chosen so that they compute
-    /// as few pixels as possible. A picture of at most `sides.pixels` is one tile.
+    /// Plans tiles for a network that accepts any size. All tiles of a picture have the size that computes the fewest
+    /// pixels. A picture of at most `sides.pixels` pixels is one tile.
     ///
     /// # Errors
-    /// As [`TilePlan::new`]; [`TilingError::TooFewPixels`] if the least tile has more pixels than allowed.
+    /// As [`TilePlan::new`]; [`TilingError::TooFewPixels`] if the smallest tile has more pixels than allowed.
     pub fn fitted(
         size: Size,
         sides: AnySize,
@@ -334,15 +335,16 @@ impl TilePlan {
         let plan = |tile| Self::new(size, tile, overlap, scale, receptive_field);
         let plans = sides.fitting(size, overlap).map(|tile| Ok(plan(tile)?.for_sides(sides.minimum, sides.multiple)));
         let plans = plans.collect::<Result<Vec<_>>>()?;
-        // Of plans with as many pixels, the one with fewer tiles; then lower tiles, for which fewer rows are kept.
+        // Among plans with equal pixels, the plan with fewer tiles; then the plan with lower tiles, which keep fewer
+        // rows.
         let best = plans.into_iter().min_by_key(|plan| (plan.pixels(), plan.count(), plan.tile.height));
         let least = sides.least();
         let too_few = TilingError::TooFewPixels { pixels: sides.pixels, least: Size { width: least, height: least } };
         Ok(best.ok_or(too_few)?)
     }
 
-    /// The same plan for a network that takes sides of at least `minimum` that are multiples of `multiple` only: it
-    /// extends some pictures itself, and works in blocks of `multiple` pixels, with which tiles begin.
+    /// The same plan for a network that accepts only sides of at least `minimum` that are multiples of `multiple`. The
+    /// network extends other pictures itself, and works in blocks of `multiple` pixels. Tiles begin with a block.
     #[must_use]
     pub fn for_sides(mut self, minimum: u32, multiple: u32) -> Self {
         self.columns = self.columns.for_sides(self.overlap, minimum, multiple);
@@ -350,12 +352,12 @@ impl TilePlan {
         self
     }
 
-    /// The plan that takes least time. Plans that are exact are preferred, then those that differ from the network on
-    /// the whole picture only where tiles are filled up. But of plans whose joints hardly differ from the whole picture
-    /// (docs/benchmarks.md has figures), one that spares more than a fifth of the time comes first.
+    /// The plan that takes the least time. Exact plans are preferred, then plans that differ from the network on the
+    /// whole picture only where tiles are filled up. But a plan whose joints hardly differ from the whole picture
+    /// (docs/benchmarks.md has figures) comes first if it saves more than a fifth of the time.
     ///
-    /// Each candidate comes with the seconds that one of its tiles takes, or with `None`. Without times, every pixel of
-    /// every tile counts the same, and of equal plans the one with the largest tile is taken.
+    /// Each candidate comes with the seconds that one of its tiles takes, or with `None`. Without times, the cost is
+    /// the number of pixels of all tiles, and among equal plans the one with the largest tile is taken.
     ///
     /// # Errors
     /// The last candidate's error if none gives a plan; [`TilingError`] if there is no candidate.
@@ -409,7 +411,7 @@ impl TilePlan {
         self.scale
     }
 
-    /// Whether the tiled output equals that of the network on the whole picture, up to the engine's rounding.
+    /// Whether the tiled output equals the network's output for the whole picture, up to the engine's rounding.
     ///
     /// A tile that is larger than the picture is filled up with mirrored pixels. The network itself extends its input
     /// in another way at the borders, mostly by zeros within each layer, so the output near the borders differs.
@@ -523,7 +525,7 @@ mod tests {
             TilePlan::new(size, SQUARE, Overlap { pixels: 52, margin: 18 }, 4, Some(18)).unwrap()
         };
         assert!(!plan(64, 65).is_exact() && !plan(1000, 255).is_exact() && plan(256, 1000).is_exact());
-        // A network for multiples of 8, and one that takes nothing smaller.
+        // A network for multiples of 8 with a minimum of 8.
         assert!(plan(250, 249).for_sides(8, 8).is_exact() && !plan(250, 248).for_sides(8, 8).is_exact());
         assert!(plan(64, 65).for_sides(256, 8).is_exact());
     }
@@ -553,7 +555,7 @@ mod tests {
         let tile = |width, height| Size { width, height };
         let best = |width, height, radius| {
             let plan = |tile| TilePlan::new(Size { width, height }, tile, Overlap::automatic(radius, tile), 4, radius);
-            // The smaller ones have no room for the overlap of near tiles.
+            // The smaller tiles have no room for an overlap of 24 pixels.
             let best = TilePlan::best([tile(256, 256), tile(32, 32), tile(64, 32)].map(|tile| (plan(tile), None)))
                 .unwrap()
                 .tile();
@@ -565,7 +567,7 @@ mod tests {
         // Smaller tiles would have less to compute, but their overlap does not cover the receptive field.
         assert_eq!(best(1000, 10, Some(18)), (256, 256));
         assert_eq!(best(1000, 10, None), (64, 32));
-        // Those of this one hardly differ at their joints, and spare half of the work.
+        // Tiles of this picture hardly differ at their joints, and save half of the work.
         let size = Size { width: 1280, height: 720 };
         let plan = |tile| TilePlan::new(size, tile, Overlap::automatic(Some(96), tile), 4, Some(96));
         let plans = [tile(1024, 1024), tile(672, 400), tile(64, 64)].map(|tile| (plan(tile), None));
@@ -732,7 +734,7 @@ mod tests {
                 if index > 0 {
                     prop_assert!(axis.start(index) > axis.start(index - 1));
                     prop_assert!(axis.start(index - 1) + tile >= axis.start(index) + overlap.pixels);
-                    // Beyond the picture, a tile has what the network adds to the whole picture alone.
+                    // Beyond the picture, a tile has only what the network adds to the whole picture.
                     prop_assert!(axis.start(index) + tile < length + multiple);
                 }
                 prop_assert!(axis.end(index).saturating_sub(axis.settled(index)) <= axis.unsettled_maximum());

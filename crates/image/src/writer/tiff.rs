@@ -16,8 +16,8 @@ use crate::{DensityUnit, Ratio};
 /// Samples of a strip, before compression.
 const STRIP_BYTES: usize = 1 << 20;
 
-/// Files with more sample bytes may need offsets beyond 32 bits. Incompressible data grows by less than the difference
-/// to 4 GiB.
+/// The maximum sample bytes of a classic TIFF: larger files may need offsets beyond 32 bits. Incompressible data grows
+/// by less than the difference to 4 GiB.
 const CLASSIC_BYTES_MAXIMUM: u64 = 4_000_000_000;
 
 /// A picture that is written strip by strip. The directory comes last.
@@ -120,8 +120,8 @@ impl Strips {
 
 /// Appends bytes and returns their position.
 ///
-/// The encoder borrows itself to a directory while anything is written. So each strip comes with an empty directory
-/// that nothing points to, of 6 bytes (20 in BigTIFF).
+/// A directory borrows the encoder while anything is written. So each strip comes with an unreferenced empty directory
+/// of 6 bytes (20 in BigTIFF).
 fn write_data<K: TiffKind>(file: &mut TiffEncoder<Reporting, K>, bytes: &[u8]) -> TiffResult<u64> {
     let mut directory = file.extra_directory()?;
     let offset = directory.write_data(bytes)?;
@@ -179,7 +179,7 @@ fn write_tags<K: TiffKind>(
         write_entries(&mut directory, &exif.clone().in_native_order().primary)?;
     }
     for &(tag, at) in inner {
-        // Only BigTIFF files have places beyond 32 bits.
+        // Only BigTIFF files have positions beyond 32 bits.
         match u32::try_from(at) {
             Ok(at) => directory.write_tag(tag, at)?,
             Err(_) => directory.write_tag(tag, at)?,
@@ -188,7 +188,7 @@ fn write_tags<K: TiffKind>(
     directory.finish()
 }
 
-/// Writes the inner directories of EXIF, and tells where they are.
+/// Writes the inner directories of EXIF, and returns their positions.
 fn write_inner<K: TiffKind>(file: &mut TiffEncoder<Reporting, K>, header: &Header) -> TiffResult<Vec<(Tag, u64)>> {
     let Some(exif) = &header.metadata.exif else { return Ok(Vec::new()) };
     let exif = exif.clone().with_size(header.size).in_native_order();

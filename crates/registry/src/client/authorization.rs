@@ -1,4 +1,4 @@
-//! What a registry is told about the user: a password, or a token of the server that the registry names.
+//! The credentials that are sent to a registry: a password, or a token from the token server that the registry names.
 
 use std::sync::PoisonError;
 
@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::http::{Address, Answer, form};
 use crate::reference::is_loopback;
 
-/// No answer of a token server is larger.
+/// The largest answer of a token server.
 const TOKEN_MAXIMUM_BYTES: u64 = 1 << 20;
 
 /// The answer of a token server.
@@ -25,13 +25,13 @@ struct Token {
 }
 
 impl Registry {
-    /// What is sent with a request.
+    /// The `Authorization` header of a request.
     pub(super) fn authorization(&self) -> Option<String> {
         self.authorization.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Does what an answer of status 401, which the registry itself gave, asks for. Returns whether there is anything
-    /// new to try.
+    /// Handles the challenge in an answer of status 401 from the registry itself. Returns whether there are new
+    /// credentials to try.
     pub(super) fn authorize(&self, url: &Address, answer: &Answer) -> Result<bool> {
         let url = &url.to_string();
         let challenges =
@@ -60,8 +60,8 @@ impl Registry {
 
     /// Asks a token server for a token for this repository.
     ///
-    /// The registry may name one on any host, as Docker Hub does: it could ask for the password itself just as well. But
-    /// the way there is at least as safe as that to the registry.
+    /// The registry may name a token server on any host, as Docker Hub does: it could ask for the password itself as
+    /// well. But the connection to the token server must be at least as safe as the connection to the registry.
     fn token(&self, url: &str, realm: &str, service: Option<&str>) -> Result<String> {
         let login = self.login(url)?;
         let problem = |problem: String| answered(url, format!("its token server: {problem}"));
@@ -96,7 +96,7 @@ impl Registry {
         token.token.or(token.access_token).ok_or_else(|| refused("expected a token, found none".into()))
     }
 
-    /// What the registry is told about the user. `url` has asked for it.
+    /// The user's login for the registry. `url` has asked for it.
     fn login(&self, url: &str) -> Result<&Login> {
         if let Some(login) = self.login.get() {
             return Ok(login);
@@ -109,7 +109,7 @@ impl Registry {
     }
 }
 
-/// The header's value that tells a name and a password.
+/// The header's value for a name and a password.
 fn basic(login: &Login) -> Option<String> {
     match login {
         Login::Password { name, password } => {

@@ -19,15 +19,16 @@ use crate::http::{self, Address, Answer, Client, check_encryption};
 use crate::reason::quoted;
 use crate::reference::{Reference, Version};
 
-/// How long a registry may send nothing.
+/// The longest time without data from a registry.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// The header by which a registry says that it lists what refers to a manifest.
+/// The header by which a registry confirms that it lists the referrers of a manifest.
 const OCI_SUBJECT: HeaderName = HeaderName::from_static("oci-subject");
-/// A registry is asked whether it takes a file of more bytes before they are sent. It may want another token, and
-/// servers that refuse cut the connection after as many (Go's `net/http`), so that their answer is lost.
+/// For a file of more bytes, the client asks the registry for consent before it sends them. The registry may want
+/// another token, and a server that refuses cuts the connection after this number of bytes (Go's `net/http`), so that
+/// its answer is lost.
 const SENT_UNASKED: u64 = 256 << 10;
 
-/// What is done with a repository. Token servers ask.
+/// The purpose of a connection, which token servers ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// Something is pulled.
@@ -57,9 +58,9 @@ pub struct Registry {
     /// `https://HOST/v2/NAME/`, or `http://HOST/v2/NAME/`.
     base: Address,
     credentials: Credentials,
-    /// Asked for when the registry asks.
+    /// Looked up when the registry asks for it.
     login: OnceLock<Login>,
-    /// The value of the header that the registry wants, once it is known.
+    /// The value of the `Authorization` header, once it is known.
     authorization: Mutex<Option<String>>,
 }
 
@@ -76,8 +77,10 @@ impl std::fmt::Debug for Registry {
 }
 
 impl Registry {
-    /// Prepares the connection; nothing is sent yet. `plain_http`: without encryption, which is otherwise for this
-    /// machine alone, and there only as long as no authorities are named for the registry.
+    /// Prepares the connection; nothing is sent yet.
+    ///
+    /// With `plain_http`, the connection is not encrypted. Otherwise, only a registry on this machine is reached
+    /// without encryption, and only if no authorities are configured for it.
     ///
     /// # Errors
     /// The certificates of the registry's authorities cannot be read.
@@ -109,12 +112,12 @@ impl Registry {
         })
     }
 
-    /// What it was opened with.
+    /// The reference that the connection was opened with.
     pub fn reference(&self) -> &Reference {
         &self.reference
     }
 
-    /// How the manifest of this digest is called in messages.
+    /// The name of the manifest of this digest in messages.
     pub(crate) fn reference_of(&self, digest: &Digest) -> String {
         self.reference.at(digest).to_string()
     }
@@ -124,13 +127,14 @@ impl Registry {
         self.base.join(rest).map_err(|problem| answered(&self.base.to_string(), problem))
     }
 
-    /// Asks for a document of one of these types.
+    /// Requests a document of one of these types.
     fn get(&self, url: &Address, accepted: &str) -> Result<Answer> {
         let headers = [(ACCEPT, accepted.to_owned())];
         self.send(url, |authorization| self.client.get(url, &headers, authorization))
     }
 
-    /// The manifest or index of a version, with its digest. Bytes of another digest than was asked for are refused.
+    /// The manifest or index of a version, with its digest. Bytes with a digest other than the requested one are
+    /// refused.
     pub(crate) fn document(&self, version: &Version) -> Result<(Vec<u8>, Digest)> {
         self.optional_document(version)?.ok_or_else(|| {
             let reference = match version {
@@ -170,12 +174,12 @@ impl Registry {
         Document::parse(bytes).map_err(|problem| self.broken(digest, problem))
     }
 
-    /// What is wrong with the document of this digest.
+    /// The error for an invalid document of this digest.
     pub(crate) fn broken(&self, digest: &Digest, problem: impl Into<String>) -> Error {
         Error::Document { reference: self.reference_of(digest), problem: problem.into() }
     }
 
-    /// Sends a manifest or an index. Returns whether the registry lists what refers to its subject.
+    /// Sends a manifest or an index. Returns whether the registry lists the referrers of its subject.
     pub(crate) fn put_document(&self, version: &Version, media_type: &str, bytes: &[u8]) -> Result<bool> {
         let url = self.url(&format!("manifests/{version}"))?;
         let headers = [(CONTENT_TYPE, media_type.to_owned())];
@@ -187,7 +191,7 @@ impl Registry {
         }
     }
 
-    /// What refers to a manifest; `None` if the registry does not know such lists.
+    /// The referrers of a manifest; `None` if the registry does not support such lists.
     pub(crate) fn referrers(&self, digest: &Digest) -> Result<Option<Index>> {
         let url = self.url(&format!("referrers/{digest}"))?;
         let mut answer = self.get(&url, INDEX)?;
@@ -216,17 +220,18 @@ impl Registry {
         }
     }
 
-    /// Asks for the bytes of a file from `start` on. The answer may have any status.
+    /// Requests the bytes of a file from `start` on. The answer may have any status.
     pub(crate) fn blob(&self, digest: &Digest, start: u64) -> Result<Answer> {
         let url = self.url(&format!("blobs/{digest}"))?;
         let range = (start > 0).then(|| (RANGE, format!("bytes={start}-")));
         self.send(&url, |authorization| self.client.get(&url, range.as_slice(), authorization))
     }
 
-    /// Sends a file in one piece, so that registries digest it while it comes.
+    /// Sends a file in one piece, so that the registry can digest it while it arrives.
     pub(crate) fn put_blob(&self, digest: &Digest, size: u64, content: &mut dyn Content) -> Result<()> {
         let mut answer = self.put_once(digest, size, content)?;
-        // A token may expire between the request for a place and the file. A second request for a place gets another.
+        // A token may expire between the upload request and the upload itself. A second upload request gets a new
+        // token.
         if answer.status() == 401 {
             content.restart()?;
             answer = self.put_once(digest, size, content)?;
@@ -237,7 +242,7 @@ impl Registry {
         }
     }
 
-    /// Asks for a place for a file, and sends the file there.
+    /// Requests an upload URL for a file, and sends the file to it.
     fn put_once(&self, digest: &Digest, size: u64, content: &mut dyn Content) -> Result<Answer> {
         let url = self.url("blobs/uploads/")?;
         let ask = |authorization: Option<&str>| self.client.send(&Method::POST, &url, &[], authorization, &[] as &[u8]);
@@ -264,9 +269,10 @@ impl Registry {
         Ok(Answer { is_from_origin, ..answer })
     }
 
-    /// Sends a request, and sends it again with what the registry wants to know of the user, if it asks.
+    /// Sends a request. If the registry asks for credentials, sends the request again with them.
     ///
-    /// Another server that the registry sent us to may ask, too. It gets no answer: a password is for the registry.
+    /// Another server that the registry redirects to may ask for credentials, too. It gets none: the password is for
+    /// the registry.
     fn send(&self, url: &Address, request: impl Fn(Option<&str>) -> Result<Answer>) -> Result<Answer> {
         let once = || request(self.authorization().as_deref());
         let answer = once()?;
@@ -279,7 +285,7 @@ impl Registry {
         }
     }
 
-    /// What is wrong with an answer of a status that was not expected.
+    /// The error for an answer of an unexpected status.
     pub(crate) fn unexpected(&self, url: &Address, answer: &mut Answer) -> Error {
         #[derive(Deserialize)]
         struct Problems {
@@ -348,7 +354,7 @@ mod tests {
                 Registry::new(&reference, Purpose::Pull, Credentials::default(), &authorities, plain_http).unwrap();
             registry.base.to_string()
         };
-        // Who names authorities for a registry on this machine wants encryption there, too.
+        // If authorities are configured for a registry on this machine, its connection is encrypted, too.
         assert_eq!(base("oci://127.0.0.1:5001/a", false), "https://127.0.0.1:5001/v2/a/");
         assert_eq!(base("oci://127.0.0.1:5001/a", true), "http://127.0.0.1:5001/v2/a/");
         assert_eq!(base("oci://127.0.0.1:5000/a", false), "http://127.0.0.1:5000/v2/a/");

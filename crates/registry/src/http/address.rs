@@ -1,14 +1,14 @@
-//! Addresses that a user or a server names.
+//! Addresses from a user or a server.
 
 use std::fmt;
 
 use ureq::http::Uri;
 
-/// An address of HTTP or HTTPS. It is shown without a user's name and password.
+/// An HTTP or HTTPS address. Its text form omits a user's name and password.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Address(Uri);
 
-/// Who answers at an address: scheme, host in lower case, and port.
+/// The origin of an address: scheme, host in lower case, and port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
     is_encrypted: bool,
@@ -49,7 +49,7 @@ impl Address {
         if uri.host().is_none_or(str::is_empty) {
             return Err(wrong("one without a host"));
         }
-        // The parser takes any number for a port, and then says that there is none.
+        // The parser accepts any number as a port, and then reports no port.
         let authority = uri.authority().map_or("", |authority| authority.as_str());
         let port = authority.rsplit_once(']').map_or(authority, |(_, rest)| rest).rsplit_once(':');
         if uri.port_u16().is_none() && port.is_some_and(|(_, port)| !port.contains('@')) {
@@ -58,7 +58,7 @@ impl Address {
         Ok(Self(uri))
     }
 
-    /// Reads an address that a server names, without a name and a password: no server decides who we are.
+    /// Reads an address from a server, without a name and a password: no server decides the user's identity.
     ///
     /// # Errors
     /// What is wrong with it.
@@ -70,7 +70,7 @@ impl Address {
         Ok(address)
     }
 
-    /// The address that a server at this one names, perhaps by its path alone (RFC 3986, section 5.2).
+    /// The address that a server at this address names, perhaps by a path alone (RFC 3986, section 5.2).
     ///
     /// # Errors
     /// What is wrong with it.
@@ -100,7 +100,7 @@ impl Address {
         })
     }
 
-    /// The same address with these names and values behind its own.
+    /// The same address with these names and values appended to its query.
     ///
     /// # Errors
     /// The address gets too long.
@@ -109,14 +109,14 @@ impl Address {
         Self::parse(&format!("{self}{mark}{}", form(pairs)))
     }
 
-    /// Who answers there.
+    /// Its origin.
     pub fn origin(&self) -> Origin {
         let is_encrypted = self.is_encrypted();
         let host = self.0.host().unwrap_or_default().to_ascii_lowercase();
         Origin { is_encrypted, host, port: self.0.port_u16().unwrap_or(if is_encrypted { 443 } else { 80 }) }
     }
 
-    /// Whether what goes there is encrypted.
+    /// Whether the connection is encrypted.
     pub fn is_encrypted(&self) -> bool {
         self.0.scheme_str().is_some_and(|scheme| scheme.eq_ignore_ascii_case("https"))
     }
@@ -130,7 +130,7 @@ impl Address {
     }
 }
 
-/// Names and values as forms and queries have them (`application/x-www-form-urlencoded`).
+/// Names and values in the encoding of forms and queries (`application/x-www-form-urlencoded`).
 pub(crate) fn form(pairs: &[(&str, &str)]) -> String {
     let encoded = |text: &str| {
         text.bytes().fold(String::new(), |mut encoded, byte| {

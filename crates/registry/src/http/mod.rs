@@ -1,7 +1,8 @@
-//! The HTTP client of everything that downloads or sends.
+//! The HTTP client for all downloads and uploads.
 //!
-//! Redirects are followed here, so that it is known who answers: a password goes to the server that was asked alone, a
-//! challenge of another server counts for nothing, and nothing that began with encryption goes on without.
+//! This module follows redirects itself, so that it knows which server answers. A password goes only to the first
+//! server, a challenge of another server is ignored, and an encrypted request is never redirected to an unencrypted
+//! address.
 
 mod address;
 
@@ -22,10 +23,10 @@ use crate::reason::failed;
 
 /// Bytes that are sent or received at once.
 pub(crate) const CHUNK: usize = 1 << 18;
-/// As many as other clients follow.
+/// The maximum number of redirects, as in other clients.
 const REDIRECTS_MAXIMUM: usize = 10;
 
-/// The certificates of the authorities that this system trusts, so that it works behind a company's proxy.
+/// The certificates of the authorities that this system trusts, so that downloads work behind a company's proxy.
 pub fn system_certificates() -> Vec<Certificate<'static>> {
     let found = rustls_native_certs::load_native_certs();
     for error in &found.errors {
@@ -34,22 +35,22 @@ pub fn system_certificates() -> Vec<Certificate<'static>> {
     found.certs.iter().map(|certificate| Certificate::from_der(certificate).to_owned()).collect()
 }
 
-/// A client for one server, and for those that it sends its clients to.
+/// A client for one server, and for the servers that it redirects to.
 #[derive(Clone, Debug)]
 pub struct Client {
     agent: Agent,
-    /// Whether a server could be trusted, where one has to be.
+    /// Whether there are certificates to verify a server with.
     has_certificates: bool,
 }
 
-/// An answer, and who gave it.
+/// An answer, and its origin.
 #[derive(Debug)]
 pub struct Answer {
     /// The answer, whatever its status.
     pub response: Response<Body>,
-    /// Where it came from.
+    /// The address that gave the answer.
     pub address: Address,
-    /// Whether the server that was asked gave it, and no other one that it sent us to.
+    /// Whether the answer came from the first server, without redirects through another one.
     pub is_from_origin: bool,
 }
 
@@ -66,8 +67,8 @@ impl Answer {
 }
 
 impl Client {
-    /// A client that trusts these certificates. It takes a server that sends nothing for `patience` for a cut
-    /// connection.
+    /// A client that trusts these certificates. If a server sends nothing for `patience`, the connection counts as
+    /// cut.
     pub fn new(patience: Duration, certificates: Vec<Certificate<'static>>) -> Self {
         let has_certificates = !certificates.is_empty();
         let tls = TlsConfig::builder()
@@ -90,11 +91,10 @@ impl Client {
         Self { agent, has_certificates }
     }
 
-    /// Asks for what is at an address, and goes where the server sends its clients. `authorization` is for the server
-    /// at `address` alone.
+    /// Sends a GET request, and follows redirects. `authorization` is sent only to the server at `address`.
     ///
     /// # Errors
-    /// A server cannot be reached or trusted, or sends its clients on without encryption, in circles, or to what is no
+    /// A server cannot be reached or trusted, or it redirects to an unencrypted address, in circles, or to an invalid
     /// address.
     pub fn get(
         &self,
@@ -105,7 +105,7 @@ impl Client {
         self.follow(&Method::GET, address, headers, authorization)
     }
 
-    /// As [`Client::get`], for the headers alone.
+    /// As [`Client::get`], for the headers only.
     ///
     /// # Errors
     /// As [`Client::get`].
@@ -133,7 +133,7 @@ impl Client {
             let location = location.ok_or_else(|| refused("it sends its clients on, and does not say where".into()))?;
             let next = here.join(location).map_err(|problem| refused(format!("it sends its clients on: {problem}")))?;
             check_encryption(&here, &next)?;
-            // A server that was left may be led back to, and does not get the password again: another one led there.
+            // If another server redirects back to the first one, the first one does not get the password again.
             is_from_origin &= next.origin() == address.origin();
             here = next;
         }
@@ -141,7 +141,7 @@ impl Client {
         Err(Error::Answer { url: address.to_string(), problem })
     }
 
-    /// Sends something to an address, and to no other one.
+    /// Sends a request to an address, and follows no redirects.
     ///
     /// # Errors
     /// The server cannot be reached or trusted.
@@ -181,7 +181,7 @@ impl Client {
     }
 }
 
-/// Checks that a server with encryption does not send its clients to one without.
+/// Checks that an encrypted server does not redirect to an unencrypted one.
 pub(crate) fn check_encryption(from: &Address, to: &Address) -> Result<()> {
     if from.is_encrypted() && !to.is_encrypted() {
         return Err(Error::Downgrade { url: from.to_string(), to: to.to_string() });

@@ -1,7 +1,7 @@
 //! Graphs that OpenVINO compiled on this machine.
 //!
-//! Compiling takes the longer the more nodes a graph has. Opening what came of it takes the longer the more bytes it
-//! has, because the weights are in it. So a graph is kept where compiling it took longer than opening it would.
+//! The time to compile grows with a graph's nodes. The time to open a compiled graph grows with its bytes, because it
+//! contains the weights. So a graph is kept if compiling it took longer than opening it would.
 
 use std::path::Path;
 use std::time::Duration;
@@ -13,18 +13,18 @@ use tileforge_engine::{Error, Result};
 /// The folder of the cache.
 pub(super) const FOLDER: &str = "openvino";
 
-/// Bytes that are read, digested and opened in a second, where little else runs.
+/// Bytes that are read, digested and opened in a second on an otherwise idle machine.
 const BYTES_PER_SECOND: f64 = 150e6;
 
-/// Everything that a graph depends on that OpenVINO compiled.
+/// Everything that a graph compiled by OpenVINO depends on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct OpenVinoFacts {
     /// SHA-256 of the graph's file and of the weight files.
     pub(super) sha256: Vec<String>,
-    /// The release and the number of its build.
+    /// OpenVINO's release and build number.
     pub(super) openvino: String,
-    /// Its name, and what it computes in.
+    /// The processor's name, and the types that it computes in.
     pub(super) processor: String,
     /// The options.
     pub(super) properties: Vec<(String, String)>,
@@ -45,7 +45,7 @@ impl Facts for OpenVinoFacts {
     }
 }
 
-/// Whether a graph is worth keeping: it took so long to compile, and has weights of so many bytes.
+/// Whether a graph is worth keeping, by the time that compiling took and the bytes of its files.
 pub(super) fn is_worth_it(compiling: Duration, bytes: u64) -> bool {
     compiling.as_secs_f64() * BYTES_PER_SECOND > bytes as f64
 }

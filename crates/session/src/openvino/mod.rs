@@ -1,4 +1,4 @@
-//! OpenVINO: its library, and how graphs are compiled with it.
+//! OpenVINO: loading its library and compiling graphs with it.
 
 mod kept;
 mod native;
@@ -19,18 +19,18 @@ use kept::OpenVinoFacts;
 use native::Core;
 pub(crate) use native::{Compiled, Described, Request};
 
-/// The option that says in which type products are computed. Without it, OpenVINO takes BF16 where the processor has it,
-/// which would change bytes behind the manifest.
+/// The option for the type that products are computed in. Without it, OpenVINO uses BF16 where the processor supports
+/// it, which would change output bytes although the manifest states another precision.
 pub const PRECISION: &str = "INFERENCE_PRECISION_HINT";
 
 /// The library, loaded for the rest of the process.
 pub(crate) struct OpenVino {
     core: Core,
     version: String,
-    /// The processor's name, and what it computes in, by OpenVINO's names.
+    /// The processor's name, and the types that it computes in, by OpenVINO's names.
     processor: String,
     computes_bf16: bool,
-    /// Whether what is compiled can be opened again: for that it has a library of its own.
+    /// Whether compiled graphs can be opened again, which needs another library of OpenVINO.
     opens_compiled: bool,
     /// Graphs that sessions have open now.
     open: Mutex<Vec<(Key, Weak<Graph>)>>,
@@ -44,10 +44,10 @@ impl std::fmt::Debug for OpenVino {
     }
 }
 
-/// A compiled graph, with what its weights may still be in.
+/// A compiled graph, with the memory that its weights may still be in.
 pub(crate) struct Graph {
     compiled: Compiled,
-    /// What holds weights that the graph takes from memory. Dropped after what is compiled.
+    /// Holds the weights that the graph uses from memory. Dropped after `compiled`.
     _weights: Box<dyn Send + Sync>,
 }
 
@@ -61,7 +61,7 @@ impl Graph {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Key {
     digests: Vec<String>,
-    /// Of all these files.
+    /// The total size of these files.
     bytes: u64,
     properties: Vec<(String, String)>,
 }
@@ -111,7 +111,8 @@ impl OpenVino {
         self.computes_bf16
     }
 
-    /// Compiles the graph in an ONNX file for the processor. `weights` holds what the graph takes from memory.
+    /// Compiles the graph in an ONNX file for the processor. `weights` holds the weights that the graph uses from
+    /// memory.
     pub(crate) fn compile(
         &self,
         onnx: &[u8],
@@ -122,8 +123,8 @@ impl OpenVino {
         Ok(Graph { compiled: self.core.compile(&model, &properties(options))?, _weights: weights })
     }
 
-    /// The graph with this key, which other sessions may have open, or a new one. `cache` is a folder of the user's own,
-    /// where what is compiled may be kept.
+    /// The graph with this key, which other sessions may have open, or a new one. `cache` is a folder that belongs to
+    /// the user, where compiled graphs may be kept.
     pub(crate) fn shared<E>(
         &self,
         key: Key,
@@ -154,7 +155,7 @@ impl OpenVino {
         open.iter().find(|(other, _)| other == key).and_then(|(_, graph)| graph.upgrade())
     }
 
-    /// The graph with this key as it is in the store, or a new one, which is put there if that is worth it.
+    /// The graph with this key from the store, or a new one, which is put in the store if it is worth keeping.
     fn kept<E>(&self, store: &Store, key: &Key, compile: impl FnOnce() -> Result<Graph, E>) -> Result<Graph, E> {
         let facts = OpenVinoFacts {
             sha256: key.digests.clone(),
@@ -177,7 +178,7 @@ impl OpenVino {
                     |message: String| tileforge_engine::Error::file(&path, "write", std::io::Error::other(message));
                 graph.compiled.export(&path).map_err(failed)
             });
-            // The graph is there, whether it is kept or not.
+            // The graph can be used even if it cannot be kept.
             if let Err(error) = made {
                 tracing::warn!("what OpenVINO compiled is not kept: {error}");
             }
@@ -195,14 +196,14 @@ fn properties(options: &SessionOptions) -> Vec<(String, String)> {
         ("PERFORMANCE_HINT", "LATENCY".to_owned()),
         ("NUM_STREAMS", streams.to_string()),
         ("INFERENCE_NUM_THREADS", (threads * streams).to_string()),
-        // Threads that are tied to cores wait for others that were tied to the same ones, and the process's other threads
-        // inherit the tie.
+        // Threads that are pinned to cores wait for other threads that are pinned to the same cores, and the process's
+        // other threads inherit the pinning.
         ("ENABLE_CPU_PINNING", "NO".to_owned()),
         (PRECISION, "f32".to_owned()),
-        // OpenVINO 2026.4.1 ends the process while it joins the operators of an attention: CLIP's text encoder on one
-        // thread, networks for depth on any.
+        // OpenVINO 2026.4.1 ends the process while it fuses the operators of an attention: CLIP's text encoder on one
+        // thread, depth networks on any number of threads.
         ("SNIPPETS_MODE", "DISABLE".to_owned()),
-        // Inputs of products with 8-bit weights stay as the graph has them.
+        // Inputs of products with 8-bit weights keep the type that the graph gives them.
         ("DYNAMIC_QUANTIZATION_GROUP_SIZE", "0".to_owned()),
     ];
     let given = |name: &str| options.provider_options.contains_key(name);
@@ -210,12 +211,12 @@ fn properties(options: &SessionOptions) -> Vec<(String, String)> {
     own.chain(options.provider_options.clone()).collect()
 }
 
-/// The name of the library's file in a folder: the one of the newest release; `None` if there is none.
+/// The name of the library's file in a folder, of the newest release; `None` if there is none.
 pub(crate) fn file_in(folder: &Path) -> Option<String> {
     newest(folder, OPENVINO)
 }
 
-/// The name of a library's file in a folder, of those with a release behind it the newest.
+/// The name of a library's file in a folder: if several names differ in their release, the newest.
 fn newest(folder: &Path, library: &str) -> Option<String> {
     let names = std::fs::read_dir(folder).ok()?.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
     names.filter(|name| name.strip_prefix(library).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))).max()

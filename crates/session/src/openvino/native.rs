@@ -19,11 +19,11 @@ use crate::buffer::Buffer;
 use crate::cancel::{Cancel, Interrupt};
 use crate::tensor::Tensor;
 
-/// What OpenVINO says, or what is wrong with what it says.
+/// A result with OpenVINO's error message, or a problem with its answer.
 type Result<T, E = String> = std::result::Result<T, E>;
 
-/// Type and lengths of an input or output; `None` for a type that contracts lack, and for lengths that the graph leaves
-/// open.
+/// Type and shape of an input or output; `None` for a type that contracts lack, and for each length that the graph
+/// leaves open.
 pub(crate) type Described = (Option<DataType>, Vec<Option<usize>>);
 
 /// The device that computes on the processor.
@@ -54,7 +54,7 @@ macro_rules! object {
         pub(crate) struct $name(*mut $raw);
 
         impl $name {
-            /// What `make` writes to the pointer that it is given.
+            /// The object that `make` writes to its pointer.
             fn made(make: impl FnOnce(*mut *mut $raw) -> sys::ov_status_e) -> Result<Self> {
                 let mut made = ptr::null_mut();
                 succeeded(make(&mut made))?;
@@ -64,7 +64,7 @@ macro_rules! object {
 
         impl Drop for $name {
             fn drop(&mut self) {
-                // SAFETY: the pointer is the library's and is freed here alone.
+                // SAFETY: the pointer comes from the library and is freed only here.
                 unsafe { $free(self.0) };
             }
         }
@@ -75,7 +75,7 @@ macro_rules! object {
 }
 
 object! {
-    /// The library's entrance, which knows its devices.
+    /// OpenVINO's core object, which knows its devices.
     Core, sys::ov_core_t, sys::ov_core_free
 }
 object! {
@@ -103,13 +103,13 @@ object! {
 unsafe impl Sync for Core {}
 // SAFETY: as for `Core`.
 unsafe impl Sync for Compiled {}
-// SAFETY: one value of `Request` owns all of its calls but `cancel` (`End`), which OpenVINO allows at any time.
+// SAFETY: only the one `Request` of a run calls it, except for `cancel` (`End`), which OpenVINO allows at any time.
 unsafe impl Sync for Run {}
 
 /// A run of a compiled graph, with the tensors that it reads and writes.
 pub(crate) struct Request {
     run: Arc<Run>,
-    /// The buffers among them. Dropped after the run, unless an [`End`] still has that.
+    /// The bound buffers. Dropped after the run, unless an [`End`] still holds the run.
     bound: BTreeMap<String, ValueRef<'static, DynTensorValueType>>,
 }
 
@@ -135,7 +135,7 @@ impl Core {
         Self::new()
     }
 
-    /// Another entrance of the library that is loaded, with settings of its own.
+    /// Another core of the loaded library, with settings of its own.
     fn new() -> Result<Self> {
         // SAFETY: the library is loaded; the pointer is that of a live local.
         Self::made(|core| unsafe { sys::ov_core_create(core) })
@@ -154,7 +154,7 @@ impl Core {
         }
     }
 
-    /// What the library says about the processor, under a name of its own.
+    /// A property of the processor, by OpenVINO's name.
     pub(crate) fn property(&self, name: &CStr) -> Result<String> {
         let mut text: *mut c_char = ptr::null_mut();
         // SAFETY: the strings are terminated; what the library writes is copied and freed by its own function.
@@ -166,8 +166,8 @@ impl Core {
         }
     }
 
-    /// Reads the graph in the ONNX file with these bytes. Weights that it takes from memory have to stay there as long as
-    /// the graph, and what is compiled of it.
+    /// Reads the graph in the ONNX file with these bytes. Weights that it uses from memory must stay there as long as
+    /// the graph and its compiled graphs live.
     pub(crate) fn read(&self, onnx: &[u8]) -> Result<Model> {
         // SAFETY: pointer and length are those of the bytes, which the library copies while it reads them.
         Model::made(|model| unsafe {
@@ -187,7 +187,7 @@ impl Core {
     }
 }
 
-/// Calls with properties as C has them.
+/// Calls `call` with the properties as C structures.
 fn with_pairs<R>(properties: &[(String, String)], call: impl FnOnce(&[sys::ov_property_t]) -> Result<R>) -> Result<R> {
     let texts = properties.iter().map(|(key, value)| Ok((c_string(key)?, c_string(value)?)));
     let texts = texts.collect::<Result<Vec<_>>>()?;
@@ -197,11 +197,11 @@ fn with_pairs<R>(properties: &[(String, String)], call: impl FnOnce(&[sys::ov_pr
 }
 
 impl Compiled {
-    /// Opens what [`Compiled::export`] wrote, which has to be trusted: it is as a program. It computes as it did with the
-    /// same properties. Its weights stay in these bytes, which have to be there as long as it is.
+    /// Opens what [`Compiled::export`] wrote. The bytes must be trusted, like a program. With the same properties, the
+    /// graph computes as before. Its weights stay in these bytes, which must live as long as the graph.
     pub(crate) fn import(bytes: &[u8], properties: &[(String, String)]) -> Result<Self> {
-        // The call takes no properties, and the file has none: without them it would compute in BF16. So they are set for
-        // an entrance of its own, and for no other graph.
+        // The call takes no properties, and the file has none: without them the graph would compute in BF16. So they
+        // are set on a separate core, which no other graph uses.
         let core = Core::new()?;
         with_pairs(properties, |pairs| {
             // SAFETY: the object is alive; the strings live until the call returns.
@@ -221,14 +221,14 @@ impl Compiled {
         succeeded(unsafe { sys::ov_compiled_model_export_model(self.0, name.as_ptr()) })
     }
 
-    /// What an input is.
+    /// Type and shape of an input.
     pub(crate) fn input(&self, name: &str) -> Result<Described> {
         let name = c_string(name)?;
         // SAFETY: the object is alive, and the string is terminated.
         Port::made(|port| unsafe { sys::ov_compiled_model_input_by_name(self.0, name.as_ptr(), port) })?.described()
     }
 
-    /// What an output is.
+    /// Type and shape of an output.
     pub(crate) fn output(&self, name: &str) -> Result<Described> {
         let name = c_string(name)?;
         // SAFETY: the object is alive, and the string is terminated.
@@ -270,8 +270,8 @@ impl Port {
 impl Request {
     /// Lets the request read or write a buffer, which it keeps until the name gets another one.
     pub(crate) fn bind(&mut self, name: &str, buffer: &Buffer) -> Result<()> {
-        // A view shares the ownership of its value. `ort` ties it to the value by the lifetime alone.
-        // SAFETY: the memory lives as long as the view, which is kept below as long as the request may use it.
+        // A view shares the ownership of its value. Only the lifetime in `ort` ties it to the value. SAFETY: the
+        // memory lives as long as the view, which is kept below as long as the request may use it.
         let view = unsafe { std::mem::transmute::<ValueRef<'_, _>, ValueRef<'static, _>>(buffer.tensor.view()) };
         let mut lengths: Vec<i64> = buffer.shape().iter().map(|&length| length as i64).collect();
         let shape = sys::ov_shape_t { rank: lengths.len() as i64, dims: lengths.as_mut_ptr() };
@@ -313,16 +313,16 @@ impl Request {
         succeeded(unsafe { sys::ov_infer_request_set_tensor(self.run.0, name.as_ptr(), tensor.0) })
     }
 
-    /// What ends its runs.
+    /// An interrupt for its runs.
     pub(crate) fn end(&self) -> End {
         End(self.run.clone())
     }
 
     /// Runs the graph on the library's threads, and waits for them.
     pub(crate) fn run(&mut self, cancel: &Cancel) -> Result<()> {
-        // SAFETY: the request is alive, and so are the buffers that it was told to use.
+        // SAFETY: the request is alive, and so are its bound buffers.
         succeeded(unsafe { sys::ov_infer_request_start_async(self.run.0) })?;
-        // A request that has not started cannot be ended, so a flag that was set just before is looked at once more.
+        // A request that has not started cannot be ended, so check once more for a flag that was set just before.
         if cancel.is_cancelled() {
             self.end().interrupt();
         }
@@ -337,8 +337,8 @@ impl Request {
         let tensor =
             Values::made(|tensor| unsafe { sys::ov_infer_request_get_tensor(self.run.0, name.as_ptr(), tensor) })?;
         let (mut shape, mut bytes, mut data) = (sys::ov_shape_t { rank: 0, dims: ptr::null_mut() }, 0, ptr::null_mut());
-        // SAFETY: the tensor is alive until the end of this function; the library gives as many lengths as the rank
-        // says, which are copied and freed, and as many bytes as it says.
+        // SAFETY: the tensor is alive until the end of this function; the library returns as many lengths as the rank,
+        // which are copied and freed, and as many bytes as the byte size.
         unsafe {
             succeeded(sys::ov_tensor_get_shape(tensor.0, &mut shape))?;
             let rank = usize::try_from(shape.rank).unwrap_or(0);
@@ -367,7 +367,7 @@ fn element(data_type: DataType) -> sys::ov_element_type_e {
         DataType::Bf16 => element::BF16,
         DataType::F64 => element::F64,
         DataType::F8E4M3 => element::F8E4M3,
-        // The C API has a slip of the pen here: it is float8 with five bits of exponent and two of mantissa.
+        // The name in the C API is a typing error: the type is float8 with five bits of exponent and two of mantissa.
         DataType::F8E5M2 => element::F8E5M3,
         DataType::I64 => element::I64,
         DataType::I32 => element::I32,

@@ -1,4 +1,4 @@
-//! What a library must do to run graphs: the interface between [`Session`](crate::Session) and the libraries.
+//! The interface between [`Session`](crate::Session) and the libraries that run graphs.
 //!
 //! A backend is one graph, loaded and compiled for one provider. It reads and writes [`Buffer`]s, which ONNX Runtime
 //! allocates on every provider: in plain memory, pinned, or on the GPU.
@@ -26,14 +26,14 @@ pub(super) trait Backend: Send + Sync {
     /// The providers that took the graph's nodes, the one with most nodes first.
     fn assigned(&self) -> Result<Vec<Assigned>>;
 
-    /// What makes buffers for this graph.
+    /// Makes buffers for this graph.
     fn buffers(&self, place: Place) -> Result<Buffers>;
 
-    /// Whether the addresses of bound tensors may not change between runs.
+    /// Whether the addresses of bound tensors must stay the same between runs.
     fn replays(&self) -> bool;
 
-    /// Bytes that runs took at most at the same time, beside what the graph holds while nothing runs; `None` if the
-    /// library does not say.
+    /// The most bytes that opening or runs took at one time, beyond what the graph holds while nothing runs; `None` if
+    /// the library does not report it.
     fn peak_bytes(&self) -> Option<u64> {
         None
     }
@@ -44,11 +44,11 @@ pub(super) trait Backend: Send + Sync {
     /// [`Error::Cancelled`](crate::Error::Cancelled); [`Error::Session`](crate::Error::Session).
     fn run(&self, inputs: &[(&str, &Tensor)], cancel: &Cancel) -> Result<Named>;
 
-    /// A place for bound tensors. A backend can have many.
+    /// A new set of bound tensors. A backend can have many.
     fn binding(&self) -> Result<Box<dyn Binding>>;
 }
 
-/// Tensors that a graph reads and writes where they are.
+/// Tensors that a graph reads and writes in place.
 pub(super) trait Binding: Send {
     /// Binds an input until another one is bound. The buffer stays alive and in its place until then.
     fn bind_input(&mut self, name: &str, buffer: &Buffer) -> Result<()>;

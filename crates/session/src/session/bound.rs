@@ -12,15 +12,15 @@ use super::loaded::Loaded;
 /// The inputs and outputs of a session, bound once: on the GPU if the session runs on one, otherwise in this machine's
 /// memory.
 ///
-/// A carried output becomes an input of the next run without leaving the device: caches, previous frames, latents. Made
-/// by [`Session::bind`](crate::Session::bind). It runs its own session's graph, and no other one.
+/// A carried output becomes an input of the next run without leaving the device: caches, previous frames, latents.
+/// Made by [`Session::bind`](crate::Session::bind). It runs only the graph of that session.
 pub struct Bound {
     binding: Box<dyn Binding>,
     inputs: BTreeMap<String, Buffer>,
     outputs: BTreeMap<String, Buffer>,
     /// Names of inputs, with the names of the outputs that become them.
     carried: Vec<(String, String)>,
-    /// Whether addresses may not change, because a CUDA graph replays the addresses that it was recorded with.
+    /// Whether addresses must stay the same, because a CUDA graph replays the addresses that it was recorded with.
     replays: bool,
     /// Dropped after the binding.
     graph: Loaded,
@@ -86,8 +86,8 @@ impl Bound {
         }
     }
 
-    /// Takes over what another graph of the same network has kept: each input that is carried becomes a copy of the
-    /// other graph's output of the name that it is carried from. Nothing leaves the device.
+    /// Copies the carried tensors of another graph of the same network: each carried input becomes a copy of the other
+    /// graph's output with the name that the input is carried from. Nothing leaves the device.
     ///
     /// # Errors
     /// [`Error::Tensor`]: the other graph has no such output, or one of another shape or type; [`Error::Session`]: it
@@ -103,7 +103,7 @@ impl Bound {
         Ok(())
     }
 
-    /// Makes the outputs that are carried the inputs of the next run.
+    /// Makes the carried outputs the inputs of the next run.
     fn carry(&mut self) -> Result<()> {
         for (input, output) in &self.carried {
             let (Some(to), Some(from)) = (self.inputs.get_mut(input), self.outputs.get_mut(output)) else { continue };

@@ -1,4 +1,4 @@
-//! What a session and the tensors that are bound to it share.
+//! What a session shares with the tensors that are bound to it.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use super::backend::Backend;
 #[derive(Clone)]
 pub(super) struct Loaded {
     pub(super) backend: Arc<dyn Backend>,
-    /// Holds the weights, which ONNX Runtime may use where they are. Dropped after the backend.
+    /// Holds the weights, which the library may use in place. Dropped after the backend.
     pub(super) _engine: Option<Engine>,
     /// The graph's file, for errors.
     pub(super) path: PathBuf,

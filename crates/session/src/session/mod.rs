@@ -1,7 +1,8 @@
-//! A loaded graph, and how it is run.
+//! A loaded graph, and how it runs.
 //!
-//! [`Session`] and [`Bound`] are the same for every provider. Below them is one implementation for each library that
-//! runs graphs: `backend.rs` says what it must do, and `onnxruntime.rs` is the one of ONNX Runtime.
+//! [`Session`] and [`Bound`] are the same for every provider. Each library that runs graphs has one implementation:
+//! `backend.rs` defines the interface, `onnxruntime.rs` implements it with ONNX Runtime and `openvino.rs` with
+//! OpenVINO.
 
 mod backend;
 mod bound;
@@ -34,7 +35,7 @@ use openvino::OpenVino;
 
 pub use bound::Bound;
 
-/// How the caller's buffers are bound.
+/// How [`Session::run_into`] binds the caller's buffers.
 enum Callers {
     /// Bound anew for each run. Nothing is copied.
     Direct(Box<dyn Binding>),
@@ -138,8 +139,8 @@ impl Session {
         &self.assigned
     }
 
-    /// Bytes of this machine's memory that opening or a run took at most, beside what the session holds while nothing
-    /// runs; `None` if the library does not say. ONNX Runtime does on the CPU.
+    /// The most bytes of this machine's memory that opening or a run took, beyond what the session holds while nothing
+    /// runs; `None` if the library does not report it. Only ONNX Runtime on the CPU does.
     pub fn peak_bytes(&self) -> Option<u64> {
         self.graph.backend.peak_bytes().filter(|_| self.provider == Provider::Cpu)
     }
@@ -208,7 +209,7 @@ impl Session {
         self.zeros(&self.buffers()?, info, None)
     }
 
-    /// A buffer of zeros for a tensor of fixed lengths, or of this shape where the graph leaves lengths open.
+    /// A buffer of zeros for a tensor of fixed lengths; where the graph leaves lengths open, of the shape `open`.
     fn zeros(&self, buffers: &Buffers, info: &TensorInfo, open: Option<&[usize]>) -> Result<Buffer> {
         let fixed: Option<Vec<usize>> = info.shape.iter().copied().collect();
         match fixed.or_else(|| open.map(<[usize]>::to_vec)).zip(info.data_type) {
@@ -221,8 +222,8 @@ impl Session {
         Error::Tensor { path: self.graph.path.clone(), tensor: tensor.to_owned(), expected: expected.to_owned(), found }
     }
 
-    /// Runs the graph from buffers into buffers, all made by [`Session::buffers`]. Nothing is allocated, and on a CPU
-    /// nothing is copied.
+    /// Runs the graph from buffers into buffers, all made by [`Session::buffers`]. Does not allocate, and on a CPU
+    /// does not copy.
     ///
     /// # Errors
     /// As [`Session::run`].
@@ -255,7 +256,8 @@ impl Session {
     }
 
     /// Binds every input and output once, all zeros at first. Each pair in `carried` names an input, and the output
-    /// that becomes this input in the next run. The bound tensors keep the graph loaded, also without the session.
+    /// that becomes this input in the next run. The bound tensors keep the graph loaded, even after the session is
+    /// dropped.
     ///
     /// # Errors
     /// [`Error::Tensor`]: the graph leaves a length open, or the tensors of a pair differ; [`Error::OutOfMemory`].
@@ -263,7 +265,7 @@ impl Session {
         self.bind_in(carried, |_| None)
     }
 
-    /// As [`Session::bind`], where `shape_of` gives the shapes of tensors with lengths that the graph leaves open.
+    /// As [`Session::bind`]. `shape_of` gives the shapes of tensors whose lengths the graph leaves open.
     fn bind_in<'s>(&self, carried: &[(&str, &str)], shape_of: impl Fn(&str) -> Option<&'s [usize]>) -> Result<Bound> {
         let buffers = self.graph.backend.buffers(Place::Device)?;
         let make = |info: &TensorInfo| {
@@ -288,7 +290,7 @@ impl Session {
         Bound::new(&self.graph, inputs, outputs, carried)
     }
 
-    /// Binds the graph's tensors, and carries the outputs that the contract says.
+    /// Binds the graph's tensors, and carries the outputs that the contract names.
     ///
     /// # Errors
     /// As [`Session::bind`].
@@ -297,7 +299,7 @@ impl Session {
     }
 
     /// As [`Session::bind_contract`], for an engine's graph, which may take any size. Its tensors get the shapes of
-    /// this record: the largest ones, or those of [`Graph::resized`].
+    /// this record: the largest shapes, or the shapes of [`Graph::resized`].
     ///
     /// # Errors
     /// As [`Session::bind`].

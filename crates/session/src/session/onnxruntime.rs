@@ -28,7 +28,7 @@ use crate::weights::Weights;
 
 use super::backend::{Backend, Binding, Place};
 
-/// A session of ONNX Runtime, which runs one request at a time.
+/// An ONNX Runtime session. It runs one request at a time.
 pub(super) struct OnnxRuntime {
     session: Arc<Mutex<ort::session::Session>>,
     path: PathBuf,
@@ -50,7 +50,7 @@ impl Interrupt for Terminate {
 }
 
 impl OnnxRuntime {
-    /// Makes a session: `commit` gives the builder its graph.
+    /// Makes a session: `commit` loads the graph into the builder.
     pub(super) fn open(
         environment: &Environment,
         path: &Path,
@@ -63,13 +63,13 @@ impl OnnxRuntime {
         Ok(Self {
             session: Arc::new(Mutex::new(session)),
             path: path.to_owned(),
-            // Buffers on the device of a plugin would need its own allocator, which no GPU has shown to work yet.
+            // Device buffers of a plugin would need the plugin's own allocator, which is not yet tested on a GPU.
             device: matches!(options.provider, Provider::TensorRt | Provider::Cuda).then_some(options.device),
             replays: on("enable_cuda_graph") || on("trt_cuda_graph_enable"),
         })
     }
 
-    /// Makes a session of a graph of an engine, from the bytes that were checked when the engine was opened.
+    /// Makes a session of an engine's graph, from the bytes that were checked when the engine was opened.
     pub(super) fn open_graph(
         environment: &Environment,
         engine: &Engine,
@@ -84,12 +84,13 @@ impl OnnxRuntime {
                 let mut builder = with_weights_in(builder, "/")?;
                 builder.commit_from_memory(&relocated).map_err(|error| error.to_string())
             });
-            // An engine that was replaced meanwhile has lost its files' names, and not the files.
+            // If another engine replaced this one meanwhile, the files have lost their names but are still open. The
+            // weights are then taken from memory below.
             if opened.is_ok() || weights.in_open_files()?.is_some() {
                 return opened;
             }
         }
-        // ONNX Runtime looks for all other weights in this folder, which has none.
+        // ONNX Runtime looks for all other weights in this empty folder.
         let parent = std::env::temp_dir();
         let nothing =
             unfinished::folder_in(&parent).map_err(|source| Error::file(&parent, "make a folder in", source))?;
@@ -198,7 +199,7 @@ impl Binding for OnnxRuntimeBinding {
     }
 }
 
-/// A run that the flag ends.
+/// Calls `run`, which the flag can end.
 fn cancellable<R>(
     path: &Path,
     cancel: &Cancel,
@@ -238,13 +239,13 @@ fn owned(value: &DynValue) -> Option<Tensor> {
     })
 }
 
-/// How long a thread that waits for others keeps its processor before it sleeps. By default it is so long that programs
-/// beside a session, and its own threads where they are more than the processors, wait for threads that do nothing
-/// (docs/benchmarks.md).
+/// How long a waiting thread spins before it sleeps, in microseconds. ONNX Runtime's default is so long that idle
+/// threads take processors from other programs, and from the session's own threads if there are more threads than
+/// processors (docs/benchmarks.md).
 const SPIN_MICROSECONDS: &str = "10";
 
 fn builder(environment: &Environment, options: &SessionOptions) -> Result<SessionBuilder, String> {
-    // Builder errors hold the builder, which cannot cross threads. So only their text is kept.
+    // Builder errors hold the builder, which is not `Send`. So only their text is kept.
     fn text<R>(error: ort::Error<R>) -> String {
         error.to_string()
     }
@@ -269,13 +270,13 @@ fn builder(environment: &Environment, options: &SessionOptions) -> Result<Sessio
         builder = builder.with_profiling(prefix).map_err(text)?;
     }
     if !multiply_8_bits() {
-        // These processors add products of a signed and an unsigned number of 8 bits in 16 bits, where they overflow.
-        // ONNX Runtime can give them unsigned weights, whose products do not. It would do so with others as well, which
-        // makes them three times as slow.
+        // These processors sum products of signed and unsigned 8-bit numbers in 16 bits, which can overflow. With this
+        // option, ONNX Runtime uses unsigned weights, whose products do not overflow. On other processors, the option
+        // would make graphs three times as slow.
         builder = builder.with_config_entry("session.x64quantprecision", "1").map_err(text)?;
     }
     if options.dequantises_weights {
-        // Otherwise, ONNX Runtime keeps what it may fuse with a kernel in 8 bits.
+        // Otherwise, ONNX Runtime leaves weights in 8 bits where it may fuse their dequantisation into a kernel.
         builder = builder.with_config_entry("session.disable_quant_qdq", "1").map_err(text)?;
     }
     let threads = options.threads.unwrap_or_else(|| Processors::available().threads(1));
@@ -283,7 +284,7 @@ fn builder(environment: &Environment, options: &SessionOptions) -> Result<Sessio
     builder = builder.with_config_entry("session.intra_op.spin_duration_us", SPIN_MICROSECONDS).map_err(text)?;
     if let Some(path) = &options.optimised_model_path {
         builder = builder.with_optimized_model_path(path).map_err(text)?;
-        // Weights in the order of kernels would be a second copy of all of them, for a session that is not run.
+        // Prepacking would make a second copy of all weights, for a session that is not run.
         builder = builder.with_config_entry("session.disable_prepacking", "1").map_err(text)?;
     }
     Ok(builder)
@@ -306,7 +307,7 @@ fn tensor_info(outlet: &Outlet) -> TensorInfo {
     }
 }
 
-/// The folder that locations of weights start from.
+/// Sets the folder that the locations of weights are relative to.
 fn with_weights_in(builder: SessionBuilder, folder: &str) -> Result<SessionBuilder, String> {
     let key = "session.model_external_initializers_file_folder_path";
     builder.with_config_entry(key, folder).map_err(|error| error.to_string())

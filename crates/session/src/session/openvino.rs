@@ -22,7 +22,7 @@ use crate::weights::{self, Weights};
 
 use super::backend::{Backend, Binding, Place};
 
-/// The name in errors.
+/// The library's name in errors.
 const LIBRARY: &str = "OpenVINO";
 
 /// A graph that OpenVINO has compiled for this processor.
@@ -32,7 +32,7 @@ pub(super) struct OpenVino {
     inputs: Vec<TensorInfo>,
     outputs: Vec<TensorInfo>,
     nodes: usize,
-    /// What [`Backend::run`] runs with. Made by its first call, because a request has memory of its own.
+    /// The request of [`Backend::run`]. Made by the first call, because a request has memory of its own.
     request: Mutex<Option<Request>>,
 }
 
@@ -66,7 +66,7 @@ impl OpenVino {
     }
 
     /// Compiles a graph of an engine, from the bytes that were checked when the engine was opened, and nothing else.
-    /// Sessions of one graph with the same options share what is compiled, with its weights.
+    /// Sessions of one graph with the same options share the compiled graph and its weights.
     pub(super) fn open_graph(
         environment: &Environment,
         engine: &Engine,
@@ -185,7 +185,7 @@ impl Binding for OpenVinoBinding {
     }
 }
 
-/// A run that the flag ends.
+/// Runs a request, which the flag can end.
 fn run(path: &Path, request: &mut Request, cancel: &Cancel) -> Result<()> {
     let end: Arc<dyn Interrupt> = Arc::new(request.end());
     match cancel.during(&end, || request.run(cancel)) {

@@ -9,8 +9,8 @@ use tileforge_engine::{Engine, MANIFEST_FILE, folder as engine_folder, testing};
 use tileforge_graph::{DataType, Model, Node, Opset, Port, TensorType, WeightStorage};
 use tileforge_session::{Tensor, selftest};
 
-/// A graph of operators one after the other, from a grey picture of `shape` to one of the same shape. Each has a name,
-/// an operator, and the weights that it takes behind its input.
+/// A graph of operators in sequence, from a grey picture of `shape` to one of the same shape. Each node has a name, an
+/// operator, and the weights that follow its input.
 pub(crate) fn chain(shape: [usize; 4], operators: &[(&str, &str, &[&str])]) -> Model {
     let port = |name: &str| Port { name: name.into(), ty: TensorType::new(DataType::F32, shape) };
     let mut value = "input".to_owned();

@@ -3,21 +3,21 @@
 use crate::{Error, Result};
 use std::io::Read;
 
-/// What stands before every text: a tag and a number that is the same in every plan of release 1.7.1. Eight bytes alone
-/// would be met by chance in gigabytes of weights, so that a text also has to begin as one.
+/// The bytes before every text: a tag, and a number that is the same in every plan of release 1.7.1. Eight bytes can
+/// occur by chance in gigabytes of weights, so the beginning of the text is checked, too.
 const TAG: [u8; 8] = *b"NLYM\xa1\xda\x1e\x00";
 /// The tag, and the length of the text.
 const PREFIX: usize = TAG.len() + 8;
-/// What every text begins with.
+/// The beginning of every text.
 const BEGINNING: &[u8] = b"header {";
 /// The longest text. SDXL's UNet has one of a few megabytes.
 const LONGEST: u64 = 1 << 28;
-/// All texts of a plan together.
+/// The maximum bytes of all texts of a plan together.
 const MOST: u64 = 1 << 30;
-/// How much of the file is looked through at once.
+/// Bytes of the file that are searched at once.
 const WINDOW: usize = 1 << 20;
 
-/// The texts in the order in which they stand in the file, which is read once from front to back.
+/// The texts in file order. The file is read once from front to back.
 pub(super) fn texts(plan: &mut impl Read) -> Result<Vec<String>> {
     let mut window = Window { plan, bytes: Vec::new(), at: 0 };
     let (mut texts, mut total) = (Vec::new(), 0);
@@ -33,7 +33,7 @@ pub(super) fn texts(plan: &mut impl Read) -> Result<Vec<String>> {
             let found = format!("a program of {length} bytes at byte {}, of which {read} are there", window.at);
             return Err(Error::not_known(found));
         };
-        // Names of a graph's nodes may be anything.
+        // Names of a graph's nodes may be any bytes.
         texts.push(String::from_utf8_lossy(text).into_owned());
         window.drop_front(end);
     }
@@ -44,12 +44,12 @@ pub(super) fn texts(plan: &mut impl Read) -> Result<Vec<String>> {
 struct Window<'p, R> {
     plan: &'p mut R,
     bytes: Vec<u8>,
-    /// Where the part begins.
+    /// The position of the part in the file.
     at: u64,
 }
 
 impl<R: Read> Window<'_, R> {
-    /// Reads on until the part has `count` bytes, or the file has no more.
+    /// Reads until the part has `count` bytes, or the file ends.
     fn fill(&mut self, count: usize) -> Result<()> {
         let more = count.saturating_sub(self.bytes.len()) as u64;
         let read = self.plan.by_ref().take(more).read_to_end(&mut self.bytes);
@@ -61,7 +61,7 @@ impl<R: Read> Window<'_, R> {
         self.at += count as u64;
     }
 
-    /// Goes to the next text's tag, and says how long the text is.
+    /// Moves to the next text's tag, and returns the text's length.
     fn next_text(&mut self) -> Result<Option<u64>> {
         let whole = PREFIX + BEGINNING.len();
         loop {
@@ -78,7 +78,7 @@ impl<R: Read> Window<'_, R> {
             if self.bytes.len() < WINDOW {
                 return Ok(None);
             }
-            // A tag may stand across the end of the window.
+            // A tag may cross the end of the window.
             self.drop_front(self.bytes.len() - (whole - 1));
         }
     }

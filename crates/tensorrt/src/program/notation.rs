@@ -1,11 +1,11 @@
 //! The notation of the texts: `section { key={ key=word key="text" key={ 1 2 "text" } } … }`.
 //!
-//! A text between quotation marks has no escapes. A node of a graph whose name has quotation marks makes a text that
-//! cannot be read, which is an error and not a guess.
+//! A text between quotation marks has no escapes. If the name of a graph's node has quotation marks, the text cannot
+//! be read; this is an error and not a guess.
 
 use crate::{Error, Result};
 
-/// Something that may have a key.
+/// A value with an optional key.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Entry<'t> {
     pub(super) key: Option<&'t str>,
@@ -24,7 +24,7 @@ impl<'t> Value<'t> {
         if let Value::Word(word) = self { Some(word) } else { None }
     }
 
-    /// What stands in braces.
+    /// The entries in braces.
     pub(super) fn entries(&self) -> &[Entry<'t>] {
         if let Value::Braces(entries) = self { entries } else { &[] }
     }
@@ -39,16 +39,16 @@ impl<'t> Value<'t> {
         self.get(key).and_then(Value::word)
     }
 
-    /// The words in braces with a key; none where the key is missing.
+    /// The words in braces with a key; none if the key is missing.
     pub(super) fn words_of(&self, key: &str) -> Vec<&'t str> {
         self.get(key).map_or(&[][..], Value::entries).iter().filter_map(|entry| entry.value.word()).collect()
     }
 }
 
-/// Braces within braces: a section, a tensor, its list.
+/// The maximum nesting of braces: a section, a tensor, its list.
 const DEEPEST: usize = 8;
 
-/// Reads a whole text, as if it stood in braces: its entries are the sections, by their names.
+/// Reads a whole text as if it were in braces: its entries are the sections, by their names.
 pub(super) fn read(text: &str) -> Result<Value<'_>> {
     let mut reader = Reader { text, at: 0 };
     let entries = reader.entries(0)?;
@@ -100,7 +100,7 @@ impl<'t> Reader<'t> {
         token
     }
 
-    /// What stands up to the closing brace, or at depth 0 up to the end.
+    /// The entries up to the closing brace, or at depth 0 up to the end.
     fn entries(&mut self, depth: usize) -> Result<Vec<Entry<'t>>> {
         if depth > DEEPEST {
             return Err(self.unexpected("braces in more braces than any plan has"));

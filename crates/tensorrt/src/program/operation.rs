@@ -1,4 +1,4 @@
-//! What is known of a kernel.
+//! The known properties of a kernel.
 
 use serde::Serialize;
 use std::fmt;
@@ -8,17 +8,18 @@ use std::fmt;
 pub struct Operation {
     /// What it computes.
     pub kind: OperationKind,
-    /// The builder's name for it: of a kernel that it made, what was fused, such as `CorrMulMax`.
+    /// The builder's name for it. For a kernel that the builder made, the name lists what was fused, such as
+    /// `CorrMulMax`.
     pub kernel: String,
     /// The graph's nodes that went into it.
     pub layers: Vec<String>,
-    /// The type of what is multiplied, or else of its first input.
+    /// The type of the factors of its products, or else of its first input.
     pub element: Option<ElementType>,
-    /// Bytes of its inputs, weights among them.
+    /// Bytes of its inputs, including weights.
     pub read_bytes: u64,
     /// Bytes of its outputs.
     pub written_bytes: u64,
-    /// Products that are added up, in convolutions, matrix products and attention; `None` where that is not known.
+    /// Multiply-adds in convolutions, matrix products and attention; `None` if the number is not known.
     pub multiply_adds: Option<u64>,
 }
 
@@ -37,11 +38,11 @@ pub enum OperationKind {
     Convolution,
     /// A transposed convolution.
     TransposedConvolution,
-    /// A product of matrices.
+    /// A matrix product.
     Product,
     /// Both products of attention and the softmax between them.
     Attention,
-    /// What only moves values, or computes each from few: normalisation, activation, concatenation.
+    /// A kernel that only moves values, or computes each value from few: normalisation, activation, concatenation.
     Pass,
 }
 

@@ -1,4 +1,4 @@
-//! What a program does, one kernel after the other.
+//! The operations of a program, kernel by kernel.
 
 use super::notation::{Entry, Value};
 use super::operation::{ElementType, Operation, OperationKind};
@@ -6,7 +6,7 @@ use super::tensors::{Tensor, product};
 use crate::{Error, Result};
 use std::collections::{BTreeSet, HashMap};
 
-/// One text: its tensors, and what it does with them.
+/// One text: its tensors and its operations.
 pub(super) struct Listing<'t> {
     pub(super) tensors: HashMap<&'t str, Tensor>,
     pub(super) entries: Vec<Entry<'t>>,
@@ -30,7 +30,7 @@ impl<'t> Listing<'t> {
     }
 }
 
-/// The operations of `listing`. What is inside its fused kernels stands in `fused`.
+/// The operations of `listing`. `fused` holds the content of its fused kernels.
 pub(super) fn read(listing: &Listing<'_>, fused: &[Listing<'_>]) -> Result<Vec<Operation>> {
     listing.entries.iter().map(|entry| operation(listing, entry, fused)).collect()
 }
@@ -39,7 +39,7 @@ fn operation(listing: &Listing<'_>, entry: &Entry<'_>, fused: &[Listing<'_>]) ->
     let (word, record) = (entry.key.unwrap_or_default(), &entry.value);
     let arguments = Arguments::of(record);
     let bytes = |names: &[&str]| -> Result<u64> {
-        // What a kernel reads twice comes once from memory.
+        // A tensor that a kernel reads twice comes from memory once.
         let names: BTreeSet<&str> = names.iter().copied().collect();
         let mut sum = Some(0_u64);
         for name in names {
@@ -63,7 +63,7 @@ fn operation(listing: &Listing<'_>, entry: &Entry<'_>, fused: &[Listing<'_>]) ->
     let first = arguments.inputs.first().map(|name| listing.tensor(name)).transpose()?;
     Ok(Operation {
         kind,
-        // Kernels of a library have the name of a node there.
+        // For kernels of a library, this is the name of a node.
         kernel: kernel.strip_prefix("__myl_").or(kernel.strip_prefix('_')).unwrap_or(word).to_owned(),
         layers: layers(record),
         element: element.or(first.map(|tensor| tensor.element)),
@@ -80,7 +80,7 @@ fn layers(record: &Value<'_>) -> Vec<String> {
     layers.filter(|layer| !layer.is_empty()).map(name).collect()
 }
 
-/// The names of what an operation reads and writes.
+/// The names of the tensors that an operation reads and writes.
 struct Arguments<'t> {
     inputs: Vec<&'t str>,
     outputs: Vec<&'t str>,
@@ -93,7 +93,7 @@ impl<'t> Arguments<'t> {
     }
 }
 
-/// What kind of products there are, of which type, and how many: `None` where that is not known.
+/// The kind of products, their type, and their number. `None` if the type or the number is not known.
 type Products = (OperationKind, Option<ElementType>, Option<u64>);
 
 /// The products of a kernel that consists of several operations.
@@ -130,8 +130,8 @@ fn products(listing: &Listing<'_>, word: &str, record: &Value<'_>) -> Result<Pro
     Ok((kind, inputs.first().map(|tensor| tensor.element), count))
 }
 
-/// Each filter's value meets each position of the image that has a channel for each filter: of the output of a
-/// convolution, of the input of a transposed one.
+/// Each filter value is multiplied once for each position of `image`: a convolution's output, or a transposed
+/// convolution's input.
 fn convolution(image: &Tensor, filters: &Tensor) -> Option<u64> {
     let ([batch, channels, sides @ ..], [count, ..]) = (image.dims.as_slice(), filters.dims.as_slice()) else {
         return None;

@@ -1,4 +1,4 @@
-//! What a program says of its tensors.
+//! The tensors of a program.
 
 use super::notation::Value;
 use super::operation::ElementType;
@@ -13,7 +13,7 @@ pub(super) struct Tensor {
     pub(super) bytes: u64,
     /// Memory that a kernel uses for itself.
     pub(super) is_scratch: bool,
-    /// Bytes of a weight, which stand in the plan.
+    /// Bytes of a weight, which are in the plan.
     pub(super) weight_bytes: u64,
 }
 
@@ -45,7 +45,7 @@ pub(super) fn read<'t>(descriptors: &Value<'t>) -> Result<HashMap<&'t str, Tenso
             .map(str::parse)
             .collect::<Result<_, _>>()
             .map_err(|_| missing("sizes"))?;
-        // A view has the type of what it shows.
+        // A view has the type of its base.
         let element = match tensor.word_of("base").filter(|_| is_view) {
             Some(base) => tensors.get(base).ok_or_else(|| missing("what is shown"))?.element,
             None => {

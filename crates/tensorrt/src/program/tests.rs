@@ -2,7 +2,7 @@ use super::*;
 use proptest::prelude::*;
 use std::io::Cursor;
 
-/// A plan with these texts between bytes that are none.
+/// A plan with these texts between other bytes.
 fn plan(texts: &[&str]) -> Vec<u8> {
     let mut bytes = b"vtrt and NLYM that is no tag".to_vec();
     for text in texts {
@@ -116,7 +116,7 @@ fn what_is_in_another_form_is_not_known() {
     ] {
         not_known(&[&changed(from, to), FUSED], word);
     }
-    // Products of another form are said to be unknown, and the rest is as before.
+    // Products of another form count as unknown, and the rest is as before.
     let program = read(&[&changed("dims={ 16 4 } name=\"matrix\"", "dims={ 17 4 } name=\"matrix\""), FUSED]).unwrap();
     assert_eq!(program.operations[1].multiply_adds, None);
     // A text that is cut off.

@@ -1,4 +1,4 @@
-//! What is said of an ONNX file that another program wrote.
+//! The options about an ONNX file of another program.
 
 use super::super::Failure;
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use tileforge_contract::{ChannelOrder, Contract, Task};
 use tileforge_engine::manifest::ForeignRecipe;
 use tileforge_engine_builder::Error;
 
-/// Larger files are no contracts.
+/// The maximum size of a contract's file.
 const CONTRACT_MAXIMUM_BYTES: u64 = 1 << 20;
 
 /// What an ONNX file of another program does not say itself.
@@ -40,7 +40,7 @@ pub(super) struct ForeignArguments {
 }
 
 impl ForeignArguments {
-    /// What is said, with the contract's file read.
+    /// The given facts, with the contract's file read.
     pub(super) fn said(&self) -> Result<ForeignRecipe, Failure> {
         let Self { task, input_range, channel_order, size_multiple, mean, deviation, contract } = self.clone();
         Ok(ForeignRecipe {

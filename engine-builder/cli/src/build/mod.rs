@@ -129,7 +129,7 @@ pub(super) struct Arguments {
 }
 
 impl Arguments {
-    /// What is asked for.
+    /// The library's request for these arguments.
     fn request(&self) -> Result<BuildRequest, Failure> {
         let DiffusionArguments { batch, tokens, variant, lora, config } = self.diffusion.clone();
         let chunk = self.chunk.iter().map(|chunk| ("chunk".to_owned(), chunk.clone()));
@@ -163,7 +163,7 @@ impl Arguments {
         Printing { share: self.share.as_deref(), json: self.json }
     }
 
-    /// Where the engine goes without `--output`: engines are looked for there by their names.
+    /// The default of `--output`: programs find engines there by name.
     fn default_output(&self) -> Result<PathBuf, Failure> {
         let whole = self.model.canonicalize().map_err(|source| Error::File {
             path: self.model.clone(),
@@ -208,10 +208,10 @@ struct DiffusionArguments {
     config: Option<PathBuf>,
 }
 
-/// What stands for the profile's name in the engine's path.
+/// The placeholder of the profile's name in the engine's path.
 const PROFILE: &str = "{profile}";
 
-/// The folder below the current one where engines are looked for by name.
+/// The folder, below the current one, where programs look for engines by name.
 const ENGINES: &str = "engines";
 
 pub(super) fn run(mut arguments: Arguments, libraries: &Libraries) -> CommandResult {
@@ -241,11 +241,11 @@ pub(super) fn run(mut arguments: Arguments, libraries: &Libraries) -> CommandRes
     work.build_all(&plans, &printing)
 }
 
-/// What the engines of one command share.
+/// The values that all engines of one command share.
 struct Work {
     prepared: PreparedBuild,
     environment: Environment,
-    /// Where engines go, with [`PROFILE`] in it.
+    /// The path of the engines, with [`PROFILE`] in it.
     output: PathBuf,
 }
 
@@ -260,7 +260,7 @@ impl Work {
         self.prepared.build(target, &self.environment, plans, progress, &directory)
     }
 
-    /// Builds the engines for several profiles, so many at the same time. A profile that fails does not stop the
+    /// Builds the engines for several profiles, some of them at the same time. A failed profile does not stop the
     /// others.
     fn build_all(&self, plans: &Plans, printing: &Printing<'_>) -> CommandResult {
         let targets = self.prepared.targets();

@@ -1,4 +1,4 @@
-//! What `engine-builder build` says about an engine that it built.
+//! The output of `engine-builder build` about a built engine.
 
 use super::super::{CommandResult, result, result_json};
 use std::collections::BTreeMap;
@@ -12,15 +12,15 @@ use tileforge_engine_builder::rtx::PlanReport;
 use tileforge_engine_builder::{Built, BuiltPipeline, Picture, Sensitivity, figure};
 use tileforge_terminal::{counted, counted_as, report};
 
-/// What is done with an engine that was built, and how that is said.
+/// What happens with a built engine, and how it is reported.
 pub(super) struct Printing<'a> {
-    /// Where files are stored only once.
+    /// The folder in which equal files are stored only once.
     pub(super) share: Option<&'a Path>,
     pub(super) json: bool,
 }
 
 impl Printing<'_> {
-    /// Prints what was built of what has this name.
+    /// Reports a built engine. `name` is the model's.
     pub(super) fn tell(&self, name: &str, built: &BuiltEngine) -> CommandResult {
         let directory = built.directory();
         let saved = self.share.map(|folder| share_files(directory, folder)).transpose()?;
@@ -91,7 +91,7 @@ fn tell_gate(gate: &Gate) {
     report(&format!("  gate {}: {} = {value} (at least {floor})", gate.graph, gate.name));
 }
 
-/// What the calibration budget left out, in a line.
+/// One line about what the calibration budget left out.
 fn left_out_line(LeftOut { budget_minutes, calibration_runs, judged, graphs }: &LeftOut) -> String {
     let some = |count: usize, one: &str, several: &str| (count > 0).then(|| counted_as(count, one, several));
     let parts = [
@@ -106,7 +106,7 @@ fn left_out_line(LeftOut { budget_minutes, calibration_runs, judged, graphs }: &
     )
 }
 
-/// What a plan cost, in a line.
+/// One line about the time, memory and size of a plan.
 fn plan_line(plan: &PlanReport) -> String {
     let memory = plan.peak_bytes.map_or(String::new(), |bytes| format!(", {:.2} GB of memory", bytes as f64 / 1e9));
     let bytes = if plan.repeatable {
@@ -143,7 +143,7 @@ impl<'a> Report<'a> {
     }
 }
 
-/// What `build --json` prints of a pipeline: its manifest, with the report of each part in the place of its digest.
+/// What `build --json` prints for a pipeline: its manifest, with each part's report instead of its digest.
 #[derive(serde::Serialize)]
 struct PipelineReport<'a> {
     schema: u32,
@@ -166,7 +166,7 @@ impl<'a> PipelineReport<'a> {
     }
 }
 
-/// The first few names, and how many more there are.
+/// The first few names, and the number of the others.
 fn shortened(names: &[String]) -> String {
     const SHOWN: usize = 4;
     let first = names.iter().take(SHOWN).map(String::as_str).collect::<Vec<_>>().join(", ");

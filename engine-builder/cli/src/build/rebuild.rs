@@ -1,4 +1,4 @@
-//! `engine-builder rebuild`: an engine made again, of what its manifest says.
+//! `engine-builder rebuild`: builds an engine again from its manifest.
 
 use super::super::models::{model_folders, weight_folders};
 use super::super::talk::Shown;

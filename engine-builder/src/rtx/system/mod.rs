@@ -1,4 +1,4 @@
-//! What systems do differently with the process that builds a plan.
+//! The parts of the plan-building process that depend on the operating system.
 
 #[cfg(unix)]
 mod unix;

@@ -8,10 +8,10 @@ use std::io;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitStatus};
 
-/// From now on, this process ends with the one that started it, whose number is `parent`.
+/// Makes this process end when its parent ends, whose process number is `parent`.
 ///
 /// # Errors
-/// The system's reason, or that process has ended.
+/// The system's error, or the parent has already ended.
 pub(in super::super) fn end_with_parent(parent: u32) -> io::Result<()> {
     prctl::set_pdeathsig(Signal::SIGKILL)?;
     if nix::unistd::getppid().as_raw().cast_unsigned() != parent {
@@ -20,8 +20,8 @@ pub(in super::super) fn end_with_parent(parent: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// Turns off address space randomisation, which takes effect in a new program: this one, started again in its own
-/// place. Returns whether addresses are fixed; some containers do not allow it.
+/// Turns off address space randomisation. This takes effect in a new program, so the program replaces itself with a
+/// new start of itself. Returns whether addresses are fixed; some containers do not allow it.
 pub(in super::super) fn fix_addresses() -> io::Result<bool> {
     let Ok(now) = personality::get() else { return Ok(false) };
     if now.contains(Persona::ADDR_NO_RANDOMIZE) {
@@ -39,7 +39,7 @@ pub(in super::super) fn fix_addresses() -> io::Result<bool> {
     Err(again.args(arguments).exec())
 }
 
-/// How the system has ended a process; `None` if it ended by itself.
+/// How the system ended a process; `None` if it ended by itself.
 pub(in super::super) fn ended_by_system(status: ExitStatus) -> Option<String> {
     Some(match status.signal()? {
         9 => "it was killed, which the system does when memory is short".to_owned(),

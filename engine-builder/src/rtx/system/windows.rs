@@ -1,4 +1,4 @@
-//! Processes of Windows. The builder's bindings are not compiled for Windows yet, so nothing asks for a plan there.
+//! Processes of Windows. The builder's bindings are not compiled for Windows yet, so no plans are built there.
 
 use std::io;
 use std::process::ExitStatus;
@@ -7,17 +7,17 @@ use std::process::ExitStatus;
 /// reference.
 const FIRST_ERROR: u32 = 0xC000_0000;
 
-/// Does nothing: the process ends when it next answers, because the pipe to the process that asked is closed then.
+/// Does nothing: when the parent ends, its pipe closes, and this process ends at its next answer.
 pub(in super::super) fn end_with_parent(_parent: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether addresses are fixed. Windows fixes those of a program when it is linked, and not those of its heap.
+/// Whether addresses are fixed. Windows fixes a program's addresses at link time, but not the addresses of its heap.
 pub(in super::super) fn fix_addresses() -> io::Result<bool> {
     Ok(false)
 }
 
-/// How the system has ended a process; `None` if it ended by itself.
+/// How the system ended a process; `None` if it ended by itself.
 pub(in super::super) fn ended_by_system(status: ExitStatus) -> Option<String> {
     let code = status.code()?.cast_unsigned();
     (code >= FIRST_ERROR).then(|| format!("it crashed (error {code:#010x})"))

@@ -39,7 +39,8 @@ impl<'a> Archive<'a> {
         if archive.has_overlapping_entries().map_err(damaged)? {
             return Err("entries of the zip archive overlap; the file is damaged".into());
         }
-        // Of two entries with one name, readers take the first or the last. PyTorch's looks for names in any case.
+        // If two entries have one name, some readers take the first and others the last. PyTorch's reader ignores the
+        // case of names.
         if archive.has_duplicate_names() {
             return Err(TWICE.into());
         }
@@ -86,7 +87,7 @@ impl<'a> Archive<'a> {
             });
         };
         let folder = (*folder).to_owned();
-        // `torch.serialization.set_crc32_options(False)` leaves zeros in the place of all checksums.
+        // `torch.serialization.set_crc32_options(False)` writes zeros in place of all checksums.
         if entries.get(&format!("{folder}data.pkl")).is_some_and(|place| place.crc32 == Some(0)) {
             entries.values_mut().for_each(|place| place.crc32 = None);
         }
@@ -121,7 +122,7 @@ impl<'a> Archive<'a> {
         }
     }
 
-    /// The content of an entry, which is small.
+    /// The content of a small entry.
     fn content(&self, name: &str, place: Place) -> Result<Cow<'a, [u8]>, String> {
         let content = self.unpacked(place)?;
         let mut crc = Crc::new();

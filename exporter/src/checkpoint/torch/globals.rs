@@ -1,4 +1,4 @@
-//! The names that a pickle of tensors may ask for: those that `torch.load(weights_only=True)` allows.
+//! The names that a pickle of tensors may use: the names that `torch.load(weights_only=True)` allows.
 //!
 //! Source: `_get_allowed_globals` in PyTorch 2.15, `torch/_weights_only_unpickler.py`. A name stands for a value of
 //! [`Global`], never for code.

@@ -19,7 +19,7 @@ use tileforge_graph::DataType;
 
 pub use place::Place;
 
-/// Bytes of a compressed storage whose elements are not taken one after another: it is unpacked into memory.
+/// The largest size in bytes of a compressed storage whose elements are not read in order: it is unpacked into memory.
 const LARGEST_UNPACKED: u64 = 1 << 30;
 
 /// The tensors of a file of `torch.save`.
@@ -29,7 +29,7 @@ pub struct TorchFile {
     pub tensors: BTreeMap<String, TorchTensor>,
     /// The dictionaries that hold the network, such as `params_ema.`.
     pub wrapper: String,
-    /// What stands beside the network and holds tensors, such as the state of an optimiser.
+    /// Entries beside the network that hold tensors, such as the state of an optimiser.
     pub set_aside: Vec<String>,
     /// Texts and numbers among the network's tensors, by name.
     pub notes: BTreeMap<String, String>,
@@ -67,8 +67,8 @@ pub(super) fn begins_as_one(file: &[u8]) -> bool {
 /// Finds the tensors in a whole file. Nothing in the file is run.
 ///
 /// # Errors
-/// The file was not written by `torch.save`, is damaged, asks for something else than tensors and containers, or is
-/// beyond a limit.
+/// The file was not written by `torch.save`, is damaged, contains something else than tensors and containers, or
+/// exceeds a limit.
 pub fn parse_torch(file: &[u8]) -> Result<TorchFile, String> {
     if file.starts_with(b"PK\x03\x04") {
         let archive = Archive::open(file)?;
@@ -138,7 +138,7 @@ fn tensor(view: &View<'_>, name: &str, place: Place, is_big_endian: bool) -> Res
     let elements = place.length / size;
     // An untyped storage counts bytes.
     let first = (storage.first * storage.class.element / size).checked_add(view.first);
-    // An empty tensor can have any sizes beside its 0.
+    // An empty tensor can have any other sizes beside the size 0.
     let most = dims.iter().try_fold(1_u64, |count, dim| count.checked_mul((*dim as u64).max(1)));
     let most = most.ok_or("its sizes are beyond memory")?;
     let count = if dims.contains(&0) { 0 } else { most };
@@ -211,7 +211,7 @@ mod tests {
             strides: strides.into(),
             is_negated: false,
         };
-        // A step over a single element is never taken.
+        // The stride of a dimension with a single element is never used.
         assert!(tensor(&view([3, 77, 1]), "0", packed, false).is_ok());
         assert!(tensor(&view([1, 1, 2]), "0", packed, false).unwrap_err().contains("pack it again with `zip -0`"));
         let stored = Place { compressed: None, ..packed };

@@ -18,13 +18,13 @@ pub(super) struct Network<'p, 'a> {
     pub(super) tensors: BTreeMap<String, &'p View<'a>>,
     /// The dictionaries that hold the network, such as `params_ema.`.
     pub(super) wrapper: String,
-    /// What stands beside the network and holds tensors, such as the state of an optimiser.
+    /// Entries beside the network that hold tensors, such as the state of an optimiser.
     pub(super) set_aside: Vec<String>,
-    /// Texts and numbers among the network's tensors, by name. Some training programs mark their networks so.
+    /// Texts and numbers among the network's tensors, by name. Some training programs mark their networks with these.
     pub(super) notes: BTreeMap<String, String>,
 }
 
-/// Finds the network in a pickle's value. A tensor alone is one of that tensor.
+/// Finds the network in a pickle's value. A single tensor counts as a network of one tensor.
 ///
 /// # Errors
 /// There is no dictionary of tensors, or a tensor of the network is not an array of numbers.
@@ -42,7 +42,7 @@ pub(super) fn network<'p, 'a>(pickle: &'p Pickle<'a>) -> Result<Network<'p, 'a>,
         let Some((key, inner)) = wrapped(pickle, &holding, &entries) else { break };
         let others = entries.iter().filter(|(other, value)| {
             let name = key_of(pickle, *other);
-            // A copy of the network with a lower priority is no state of the training.
+            // A copy of the network with a lower priority does not count as training state.
             let is_copy = name.as_deref().is_some_and(|name| WRAPPERS.iter().any(|wrapper| is_wrapper(wrapper, name)));
             name.as_ref() != Some(&key) && !is_copy && holding.tensors(*value)
         });
@@ -169,7 +169,7 @@ impl Visit<'_, '_, '_> {
         if name.len() > LONGEST_NAME {
             return Err(format!("the name of a tensor has {} bytes: `{}…`", name.len(), shown()));
         }
-        // Collections can hold the same collection many times, so the file's length is no limit.
+        // Collections can hold the same collection many times, so the file's length does not limit the visits.
         self.visited += 1;
         if self.visited > MOST_TENSORS {
             return Err(format!("more than {MOST_TENSORS} tensors; a checkpoint has far fewer"));

@@ -9,11 +9,12 @@ use std::collections::HashMap;
 use std::fmt;
 use tileforge_graph::DataType;
 
-/// Values of a pickle, and entries of its stack and of its memo. A checkpoint takes about thirty values a tensor.
+/// The largest number of values of a pickle, and of entries of its stack and of its memo. A checkpoint needs about
+/// thirty values for each tensor.
 const MOST_VALUES: usize = 4_000_000;
-/// Sizes of a tensor. Everything that trains networks has fewer.
+/// The largest number of dimensions of a tensor. All training programs use fewer.
 const MOST_DIMENSIONS: usize = 64;
-/// Open collections. Python's own writer nests them by recursion, which it limits to 1000.
+/// The largest number of open collections. Python's own writer nests them by recursion, which it limits to 1000.
 const DEEPEST_NESTING: usize = 1000;
 
 /// A value's place in the list of values.
@@ -32,7 +33,7 @@ pub(super) enum Value<'a> {
     Tuple(Vec<Id>),
     List(Vec<Id>),
     Dictionary(Vec<(Id, Id)>),
-    /// A set, into which items may still be put.
+    /// A set that may still receive items.
     Set,
     Global(Global),
     Storage(Box<Storage<'a>>),
@@ -50,7 +51,7 @@ pub(super) struct Storage<'a> {
     pub(super) class: StorageClass,
     /// Number of elements of the whole storage.
     pub(super) elements: u64,
-    /// First element, where the reference is to a part of the storage. Files before PyTorch 1.6 have such parts.
+    /// First element, if the reference is to a part of the storage. Files from before PyTorch 1.6 have such parts.
     pub(super) first: u64,
 }
 
@@ -156,7 +157,7 @@ struct Machine<'a> {
     /// Heights of the stack where collections were opened.
     marks: Vec<usize>,
     memo: HashMap<u32, Id>,
-    /// Items of all collections together. A collection can be copied, so the file's length is no limit for them.
+    /// Items of all collections together. A collection can be copied, so the file's length does not limit them.
     collected: usize,
 }
 
@@ -548,7 +549,7 @@ impl<'a> Machine<'a> {
             }
             Global::RebuildFromType => {
                 let [function, _class, arguments, ..] = arguments else { return Err(missing()) };
-                // One level: a subclass of tensors is made of a tensor.
+                // Only one level: a subclass of tensors is made of a tensor.
                 if self.values[function.place()] == Value::Global(Global::RebuildFromType) {
                     return Err("a subclass of a subclass of tensors is not supported".into());
                 }
@@ -614,7 +615,7 @@ impl<'a> Machine<'a> {
         };
         for (name, value) in set {
             let name = self.string(*name)?;
-            // PyTorch sets a bit that is there, whatever its value is.
+            // PyTorch sets every bit that is listed, whatever its value is.
             self.expect(*value, "true for a bit of a tensor", |value| (*value == Value::Boolean(true)).then_some(()))?;
             match name {
                 "neg" => {}
@@ -668,7 +669,7 @@ fn refused(module: &str, name: &str) -> String {
     )
 }
 
-/// The beginning of a text, without characters that a terminal obeys.
+/// The beginning of a text, without control characters.
 fn shown(text: &str) -> String {
     text.chars().take(100).collect::<String>().escape_debug().to_string()
 }

@@ -1,4 +1,4 @@
-//! A chart that any browser shows.
+//! A chart as SVG, which any browser shows.
 
 use std::fmt::Write;
 

@@ -1,4 +1,4 @@
-//! One engine in one setting.
+//! Measures one engine in one setting.
 
 use std::fmt;
 use std::path::Path;
@@ -21,7 +21,7 @@ use tileforge_session::provider::GpuMemory;
 use tileforge_session::{Assigned, Environment, Processors};
 use tileforge_terminal::{counted, counted_as};
 
-/// Pictures that wait.
+/// The most pictures that wait.
 const WAITING: usize = 2;
 
 /// The figures of an engine in one setting.
@@ -29,9 +29,9 @@ const WAITING: usize = 2;
 pub(super) struct Measured {
     pub(super) engine: String,
     pub(super) precision: String,
-    /// What took most of the nodes.
+    /// The provider of most nodes.
     pub(super) provider: Provider,
-    /// What that computes on.
+    /// The device of that provider.
     pub(super) device: String,
     pub(super) picture: String,
     pub(super) tile: String,
@@ -40,23 +40,23 @@ pub(super) struct Measured {
     pub(super) tiles: u64,
     pub(super) batch: usize,
     pub(super) streams: usize,
-    /// Of each session, on the CPU.
+    /// Threads of each session on the CPU.
     pub(super) threads: usize,
     pub(super) runs: u32,
-    /// Pictures in a row, as many at the same time as the pipeline holds: the median of the passes.
+    /// Throughput of pictures in a row, with as many in flight as the service holds: the median of the passes.
     pub(super) images_per_second: f64,
-    /// The same of each pass, in their order.
+    /// The throughput of each pass, in order.
     pub(super) passes: Vec<f64>,
     pub(super) tiles_per_second: f64,
-    /// Of input.
+    /// Megapixels of input.
     pub(super) megapixels_per_second: f64,
-    /// Of one picture alone, from its first row in to its last row out.
+    /// Latency of one picture alone, from its first input row to its last output row.
     pub(super) latency: Latency,
-    /// Of one picture alone, the median of each stage.
+    /// Median times of each stage for one picture alone.
     pub(super) stages: Stages,
     pub(super) session_seconds: f64,
     pub(super) peak_memory_bytes: Option<u64>,
-    /// The most in use at once on the GPUs that it runs on, by all processes, after the warm-up.
+    /// Peak memory of all processes on the GPUs that it runs on, after the warm-up.
     pub(super) device_memory_bytes: Option<u64>,
 }
 
@@ -65,7 +65,7 @@ pub(super) struct Latency {
     pub(super) p50_ms: f64,
     pub(super) p90_ms: f64,
     pub(super) p99_ms: f64,
-    /// Between the quarters of the runs: how far they are spread.
+    /// The interquartile range: the spread of the runs.
     pub(super) interquartile_ms: f64,
 }
 
@@ -125,21 +125,21 @@ pub(super) fn threads_of(told: Option<usize>) -> usize {
     told.unwrap_or_else(|| Processors::available().threads(1))
 }
 
-/// The most memory that was in use, and that on GPUs.
+/// Text of the peak memory of the process and of the GPUs.
 pub(super) fn memory_text(peak: Option<u64>, device: Option<u64>) -> String {
     let mebibytes = |bytes: u64| format!("{:.0} MiB", bytes as f64 / f64::from(1 << 20));
     let [peak, device] = [peak.map_or("unknown".into(), mebibytes), device.map_or("none".into(), mebibytes)];
     format!("memory              {peak} at most; on the GPU {device}")
 }
 
-/// How often something is measured.
+/// The numbers of repetitions of a measurement.
 #[derive(Clone, Copy)]
 pub(super) struct Repeats {
     /// Pictures before anything is measured.
     pub(super) warm_up: u32,
-    /// Pictures alone, and pictures in a row.
+    /// Pictures measured alone, and pictures in a row of each pass.
     pub(super) runs: u32,
-    /// How often there are so many in a row.
+    /// The number of passes.
     pub(super) passes: u32,
 }
 
@@ -210,7 +210,7 @@ pub(super) fn measure(
     })
 }
 
-/// What every picture is.
+/// The header of every picture.
 pub(super) fn header_of(size: Size) -> Header {
     Header::new(size, Colour::Rgb, Depth::Eight)
 }
@@ -220,7 +220,7 @@ pub(super) fn upscale(service: &Service<Upscaler>, header: &Header) -> Result<Up
     service.submit(request(header), &Cancel::new())?.wait()
 }
 
-/// Pictures in a row: how many a second.
+/// The throughput of pictures in a row, in pictures per second.
 fn in_a_row(service: &Service<Upscaler>, header: &Header, pictures: u32) -> Result<f64> {
     let started = Instant::now();
     let terms = || Terms { allows_rounding: true, ..Terms::default() };
@@ -229,7 +229,7 @@ fn in_a_row(service: &Service<Upscaler>, header: &Header, pictures: u32) -> Resu
     Ok(f64::from(pictures) / started.elapsed().as_secs_f64())
 }
 
-/// A picture that is made in memory, and goes nowhere.
+/// A picture that is made in memory, and whose result is discarded.
 fn request(header: &Header) -> UpscaleRequest {
     let header = header.clone();
     UpscaleRequest::new(move |output_of| {
@@ -238,10 +238,10 @@ fn request(header: &Header) -> UpscaleRequest {
     })
 }
 
-/// How often it is asked how much of a GPU's memory is in use.
+/// The interval at which the used memory of GPUs is sampled.
 const SAMPLING: Duration = Duration::from_millis(20);
 
-/// Does some work, and gives the most memory that was in use on these GPUs together meanwhile, where NVML tells it.
+/// Does `work`, and returns the peak of the memory in use on these GPUs together meanwhile, if NVML reports it.
 pub(super) fn with_most_used<T>(devices: &[u32], work: impl FnOnce() -> T) -> (T, Option<u64>) {
     if devices.is_empty() {
         return (work(), None);
@@ -255,7 +255,7 @@ pub(super) fn with_most_used<T>(devices: &[u32], work: impl FnOnce() -> T) -> (T
     })
 }
 
-/// Until the other end of the channel is gone.
+/// The peak of the used memory, sampled until the sender of `ended` is dropped.
 fn most_used(devices: &[u32], ended: &Receiver<()>) -> Option<u64> {
     let memories = devices.iter().map(|device| GpuMemory::open(*device).ok()).collect::<Option<Vec<_>>>()?;
     let mut most = 0;
@@ -268,14 +268,14 @@ fn most_used(devices: &[u32], ended: &Receiver<()>) -> Option<u64> {
     }
 }
 
-/// In milliseconds, the least first.
+/// The times in milliseconds, ascending.
 fn sorted(runs: &[UpscaleStatistics], of: impl Fn(&Seconds) -> f64) -> Vec<f64> {
     let mut values: Vec<f64> = runs.iter().map(|statistics| of(&statistics.seconds) * 1e3).collect();
     values.sort_by(f64::total_cmp);
     values
 }
 
-/// Slopes and edges of all directions: no two tiles are alike.
+/// A synthetic picture with slopes and edges of all directions: no two tiles are alike.
 struct Made {
     header: Header,
     row: u32,

@@ -96,20 +96,20 @@ fn is_whole(engine: &Engine) -> bool {
     Upscale::of(&engine.manifest().contract).is_err()
 }
 
-/// Figures that can be compared with others of the same setting.
+/// Figures that can be compared with other figures of the same setting.
 trait Comparable: Serialize + DeserializeOwned + fmt::Display {
     fn engine(&self) -> &str;
     /// What figures must share to be comparable.
     fn setting(&self) -> String;
-    /// Pictures or runs in a second.
+    /// Pictures or runs per second.
     fn throughput(&self) -> f64;
-    /// The median time of one.
+    /// The median time of one picture or run.
     fn median_ms(&self) -> f64;
-    /// The field of the throughput.
+    /// The name of the throughput's field.
     const THROUGHPUT: &'static str;
-    /// The field of the median time.
+    /// The name of the median time's field.
     const MEDIAN: &'static str = "latency.p50_ms";
-    /// What takes the median time: "picture".
+    /// The unit that takes the median time: "picture".
     const UNIT: &'static str;
 }
 
@@ -177,7 +177,7 @@ impl Comparable for steps::Measured {
     const UNIT: &'static str = "step";
 }
 
-/// Measures, prints, and then saves or compares as the user wants it.
+/// Measures, prints, and then saves or compares the figures, as the arguments request.
 fn conclude<M: Comparable>(arguments: &Arguments, measure: impl FnOnce() -> Result<M, Failure>) -> CommandResult {
     let base = arguments.compare.as_deref().map(read::<M>).transpose()?;
     let measured = measure()?;
@@ -198,7 +198,7 @@ fn conclude<M: Comparable>(arguments: &Arguments, measure: impl FnOnce() -> Resu
 }
 
 fn read<M: Comparable>(path: &Path) -> Result<M, Failure> {
-    // Before anything is measured: that takes minutes, and what is measured depends on no file.
+    // Checked before the measurement, which takes minutes.
     let refused = |problem: &dyn fmt::Display| {
         Failure::Usage(format!(
             "{}: not figures of --save: {problem}; measure what to compare with first, as in `runtime bench --engine \
@@ -210,7 +210,7 @@ fn read<M: Comparable>(path: &Path) -> Result<M, Failure> {
         tileforge_files::read(path, TEXT_MAXIMUM_BYTES).map_err(|source| Failure::file(path, "read", source))?;
     let measured: M = serde_json::from_slice(&bytes).map_err(|error| refused(&error))?;
     let compared = [(M::THROUGHPUT, measured.throughput()), (M::MEDIAN, measured.median_ms())];
-    // Speeds of zero would make a comparison pass that says nothing.
+    // Speeds of zero would make every comparison pass.
     match compared.iter().find(|(_, figure)| !(*figure > 0.0 && figure.is_finite())) {
         Some((name, figure)) => Err(refused(&format!("expected `{name}` above 0, found {figure}"))),
         None => Ok(measured),

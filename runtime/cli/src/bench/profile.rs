@@ -1,4 +1,4 @@
-//! Where the time goes within the engine, by ONNX Runtime's profile.
+//! The time of operators and layers within the engine, by ONNX Runtime's profile.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -22,7 +22,7 @@ use super::{is_whole, whole};
 /// Layers that are shown.
 const SHOWN: usize = 20;
 
-/// What ONNX Runtime's profile of a session holds at most; what comes later is not in it.
+/// The most events in ONNX Runtime's profile of a session; later events are missing.
 const EVENTS_MAXIMUM: usize = 1_000_000;
 
 /// One event of a profile.
@@ -41,7 +41,7 @@ struct Event {
     args: Details,
 }
 
-/// Events of other kinds than operators have no such thing.
+/// The details of an operator's event; events of other kinds have none.
 #[derive(Default, Deserialize)]
 struct Details {
     #[serde(default)]
@@ -68,13 +68,13 @@ impl Event {
     }
 }
 
-/// Runs pictures one after the other, through whatever the pipeline runs for their size.
+/// Runs pictures one after the other, and shows the profile of the graphs that run for their size.
 pub(super) fn run(arguments: &Arguments, environment: &Environment, engine: &Engine) -> CommandResult {
     let parent = std::env::temp_dir();
     let folder =
         unfinished::folder_in(&parent).map_err(|source| Failure::file(&parent, "create a folder in it", source))?;
     let mut options = arguments.running.options();
-    // Streams would wait for each other within the operators.
+    // One stream only: several would wait for each other within the operators.
     options.placement.streams = Some(1);
     options.placement.devices.truncate(1);
     options.placement.session.profile = Some(folder.path().join("profile"));
@@ -166,8 +166,8 @@ fn read(path: &Path) -> Result<Vec<Event>, Failure> {
     serde_json::from_slice(&bytes).map_err(|error| Failure::file(path, "understand", error.into()))
 }
 
-/// When the first run began that is not of the warm-up, and how many there are from then on. Each picture takes as many
-/// runs.
+/// The start of the first run after the warm-up, and the number of runs from then on. Each picture takes the same
+/// number of runs.
 fn after_warm_up(events: &[Event], warm_up: u32, measured: u32) -> (u64, u32) {
     let mut runs: Vec<u64> = events.iter().filter(|event| event.is_run()).map(|event| event.ts).collect();
     runs.sort_unstable();

@@ -1,4 +1,4 @@
-//! The engine of a diffusion pipeline: how long pictures of several numbers of steps take.
+//! Measures a diffusion pipeline: the time of pictures for several numbers of steps.
 
 use std::fmt;
 
@@ -20,14 +20,14 @@ use tileforge_terminal::counted;
 use super::chart;
 use super::measure::{memory_text, threads_of, with_most_used};
 
-/// What is to be seen; the time does not depend on it.
+/// The prompt; the time does not depend on it.
 const PROMPT: &str = "a red fox in the snow";
 
 /// What is measured.
 pub(super) struct Wanted {
     /// Numbers of steps.
     pub(super) steps: Vec<usize>,
-    /// Numbers of pictures that are made together.
+    /// Numbers of pictures made together.
     pub(super) counts: Vec<usize>,
     /// The pictures' size; `None`: the engine's largest.
     pub(super) size: Option<Size>,
@@ -41,26 +41,26 @@ pub(super) struct Wanted {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Measured {
     pub(super) engine: String,
-    /// Those of its parts, each once.
+    /// The precisions of its parts, each once.
     pub(super) precisions: Vec<String>,
-    /// What took most of the network's nodes.
+    /// The provider of most of the network's nodes.
     pub(super) provider: Provider,
-    /// What that computes on.
+    /// The device of that provider.
     pub(super) device: String,
     pub(super) size: String,
     pub(super) scheduler: String,
     pub(super) guidance: f64,
-    /// Of each session, on the CPU.
+    /// Threads of each session on the CPU.
     pub(super) threads: usize,
     pub(super) runs: u32,
     pub(super) rows: Vec<Row>,
-    /// Of all rows: their pictures, by the sum of their times.
+    /// Over all rows: the number of pictures divided by the sum of times.
     pub(super) pictures_per_second: f64,
     /// The median of the rows.
     pub(super) step_ms: f64,
     pub(super) session_seconds: f64,
     pub(super) peak_memory_bytes: Option<u64>,
-    /// The most in use at once on the GPUs that it runs on, by all processes, after the warm-up.
+    /// Peak memory of all processes on the GPUs that it runs on, after the warm-up.
     pub(super) device_memory_bytes: Option<u64>,
 }
 
@@ -70,9 +70,9 @@ pub(super) struct Row {
     steps: usize,
     pictures: usize,
     text_seconds: f64,
-    /// Of the picture and the mask that a network for masked parts starts from.
+    /// Encoding of the picture and the mask, for a network that fills masked parts.
     encode_seconds: f64,
-    /// Of one evaluation of the network, for all pictures.
+    /// One evaluation of the network, for all pictures.
     step_seconds: f64,
     denoise_seconds: f64,
     decode_seconds: f64,

@@ -1,4 +1,4 @@
-//! Every setting of some engines.
+//! Measures every setting of several engines.
 
 use tileforge_contract::Upscale;
 use tileforge_engine::Engine;
@@ -65,7 +65,7 @@ fn of_graphs(arguments: &Arguments, environment: &Environment, engines: &[Engine
     Ok(())
 }
 
-/// What each graph and number of streams gives, and what it costs.
+/// The tables of throughput and cost for each graph and number of streams.
 fn tables_of_graphs(all: &[whole::Measured]) -> String {
     let mut lines = vec![
         "| engine | inputs | batch | streams | precision | runs/s | samples/s | one run | process |".to_owned(),
@@ -106,7 +106,7 @@ fn of_tiles(arguments: &Arguments, environment: &Environment, engines: &[Engine]
                 all.push(measured);
             }
         }
-        // What `--tile auto` goes by from now on.
+        // `--tile auto` uses these measurements from now on.
         best.save()?;
     }
     let tables = tables(&all);
@@ -129,15 +129,15 @@ fn of_tiles(arguments: &Arguments, environment: &Environment, engines: &[Engine]
     Ok(())
 }
 
-/// What a row calls its engine: its name, or its directory where another engine has the same name.
+/// The label of an engine in a row: its name, or its directory if another engine has the same name.
 fn label(engine: &Engine, engines: &[Engine]) -> String {
     let name = &engine.manifest().name;
     let alone = engines.iter().filter(|other| other.manifest().name == *name).count() == 1;
     if alone { name.clone() } else { engine.directory().display().to_string() }
 }
 
-/// The tiles that are tried of a shape: its own, or where any size is possible, those of half of its sides as well, and
-/// so on. Of those that hold the whole picture only the smallest is tried: they are one tile, and the same one.
+/// The tiles that are tried for a shape: its own tile; if any size is possible, also tiles with half the sides, and so
+/// on. Of tiles that hold the whole picture, only the smallest is tried: all of them give the same single tile.
 fn swept(shape: TileShape, picture: Size) -> impl Iterator<Item = TileShape> {
     let half = |side: u32| Some(side / 2).filter(|half| *half >= SIDE_MINIMUM);
     let smaller = move |TileShape { tile, .. }: &TileShape| {
@@ -148,7 +148,7 @@ fn swept(shape: TileShape, picture: Size) -> impl Iterator<Item = TileShape> {
     std::iter::successors(Some(shape), smaller).skip_while(is_same)
 }
 
-/// What a setting gains over the first, and what it costs.
+/// The tables of each setting's gain over the first, and its cost.
 fn tables(all: &[Measured]) -> String {
     let Some(first) = all.first() else { return String::new() };
     let off = |measured: &Measured| {

@@ -1,4 +1,4 @@
-//! An engine whose graphs run whole: every task but upscaling, which cuts pictures into tiles.
+//! Measures an engine whose graphs run on whole inputs: every task except upscaling, which cuts pictures into tiles.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,26 +22,26 @@ use super::measure::{Latency, Repeats, memory_text, threads_of, with_most_used};
 pub(super) struct Measured {
     pub(super) engine: String,
     pub(super) precision: String,
-    /// What took most of the nodes.
+    /// The provider of most nodes.
     pub(super) provider: Provider,
-    /// What that computes on.
+    /// The device of that provider.
     pub(super) device: String,
     /// The graph's inputs, with their shapes.
     pub(super) inputs: String,
     pub(super) batch: usize,
     pub(super) streams: usize,
-    /// Of each session, on the CPU.
+    /// Threads of each session on the CPU.
     pub(super) threads: usize,
     pub(super) runs: u32,
-    /// On all streams together: the median of the passes.
+    /// Throughput of all streams together: the median of the passes.
     pub(super) runs_per_second: f64,
-    /// The same of each pass, in their order.
+    /// The throughput of each pass, in order.
     pub(super) passes: Vec<f64>,
-    /// Of one run alone, with inputs and outputs on the device.
+    /// Latency of one run alone, with inputs and outputs on the device.
     pub(super) latency: Latency,
     pub(super) session_seconds: f64,
     pub(super) peak_memory_bytes: Option<u64>,
-    /// The most in use at once on the GPUs that it runs on, by all processes, after the warm-up.
+    /// Peak memory of all processes on the GPUs that it runs on, after the warm-up.
     pub(super) device_memory_bytes: Option<u64>,
 }
 
@@ -83,7 +83,7 @@ fn inputs_text(contract: &Contract, graph: &Graph) -> String {
     own.filter_map(text).collect::<Vec<_>>().join(", ")
 }
 
-/// A session with its tensors on the device, and inputs in them.
+/// A session with filled input tensors on the device.
 struct Ready {
     session: Session,
     bound: Bound,
@@ -108,7 +108,7 @@ impl Ready {
     }
 }
 
-/// Values that a tensor of this meaning can have, the same in each process.
+/// Fills a tensor with values that its meaning allows; the values are the same in each process.
 fn fill(buffer: &mut Buffer, tensor: &TensorSpec) -> Result<()> {
     let part = |at: usize| (at.wrapping_mul(2_654_435_761) >> 7 & 0xffff) as f32 / 65_536.0;
     if tensor.data_type == DataType::I64 {
@@ -192,7 +192,7 @@ pub(super) fn measure(
     })
 }
 
-/// As many runs as `runs` on each stream, at the same time: how many a second.
+/// The throughput of `runs` runs on each stream at the same time, in runs per second.
 fn on_all_streams(ready: &mut [Ready], runs: u32) -> Result<f64> {
     let (all, started) = (f64::from(runs) * ready.len() as f64, Instant::now());
     thread::scope(|scope| {
@@ -220,8 +220,8 @@ pub(super) fn run_profiled(
     Ok(ready.session.assigned().to_vec())
 }
 
-/// The graph that is measured: the largest, or the one of a size that was asked for. Sizes are those of the first input
-/// that has a height and a width.
+/// The graph to measure: the largest, or the one of a requested size. Sizes come from the first input with a height
+/// and a width.
 pub(super) fn graph_of(engine: &Engine, size: Option<Size>) -> Result<&Graph> {
     let (contract, graphs) = (&engine.manifest().contract, &engine.manifest().graphs);
     let sized: BTreeMap<&str, Option<Size>> =

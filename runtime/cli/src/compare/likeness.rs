@@ -1,5 +1,5 @@
-//! Pairs of pictures, one after the other: their figures, the pictures that show where they differ, and the floors that
-//! they have to reach. Shared by `compare` and `evaluate`.
+//! Compares pairs of pictures: their figures, pictures of their differences, and the minimums that they must reach.
+//! Shared by `compare` and `evaluate`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -36,7 +36,7 @@ pub(crate) struct Likeness {
 /// Takes a row of both pictures, `[width, 3]`.
 pub(super) type TakeRow<'t> = &'t mut dyn FnMut(&[u8], &[u8]) -> tileforge_image::Result<()>;
 
-/// Where the pictures of one pair go.
+/// The output files of one pair.
 pub(crate) struct Places {
     side_by_side: Option<PathBuf>,
     difference: Option<PathBuf>,
@@ -51,7 +51,8 @@ impl Likeness {
         Places { side_by_side: place(&self.side_by_side), difference: place(&self.difference) }
     }
 
-    /// Refuses outputs that are read, that are one, or that no format has. Makes the folders for pictures `of_folders`.
+    /// Refuses outputs that are also inputs, that coincide, or that have no known format. Makes the folders for
+    /// pictures `of_folders`.
     pub(crate) fn prepare(
         &self,
         places: &[&Places],
@@ -65,7 +66,7 @@ impl Likeness {
         let pictures: Vec<PathBuf> = places.iter().flat_map(written).collect();
         let all: Vec<&Path> = pictures.iter().map(PathBuf::as_path).chain(more.iter().copied()).collect();
         outputs::check(&all, read)?;
-        // What an engine makes is a PNG, whatever its name.
+        // An engine's result is a PNG for every input name.
         for path in &pictures {
             Format::of_name(path)?;
         }
@@ -76,8 +77,7 @@ impl Likeness {
         Ok(())
     }
 
-    /// Compares two pictures of this size, whose rows `rows` gives one after the other: for each row, it calls what it
-    /// gets with both.
+    /// Compares two pictures of this size. `rows` reads them and calls its argument once for each pair of rows.
     pub(crate) fn compare(
         &self,
         size: Size,
@@ -116,12 +116,12 @@ impl Likeness {
         Ok(comparison.finish())
     }
 
-    /// The floors, for JSON.
+    /// The minimums as JSON.
     pub(crate) fn floors(&self) -> Value {
         json!({ "minimum_psnr_db": self.minimum_psnr, "minimum_ssim": self.minimum_ssim })
     }
 
-    /// What a pair misses, as a text.
+    /// The minimum that a pair misses, as a text.
     fn missed(&self, found: &Difference) -> Option<String> {
         let psnr = self.minimum_psnr.zip(found.psnr_db).filter(|(minimum, found)| found < minimum);
         if let Some((minimum, found)) = psnr {
@@ -138,7 +138,7 @@ impl Likeness {
         }
     }
 
-    /// Fails if a pair misses a floor.
+    /// Fails if a pair misses a minimum.
     pub(crate) fn check(&self, pairs: &[(String, Difference)]) -> CommandResult {
         let missed: Vec<String> = pairs
             .iter()
@@ -160,7 +160,7 @@ impl Likeness {
 /// The most names in a message.
 pub(super) const MOST_NAMES: usize = 10;
 
-/// A name that pictures of PNG can have.
+/// The name with the ending of PNG.
 pub(crate) fn as_png(name: &Path) -> PathBuf {
     if name.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("png")) {
         return name.to_owned();
@@ -180,7 +180,7 @@ pub(crate) fn similarity(value: Option<f64>) -> String {
 pub(crate) struct Summary {
     /// The pair of the lowest PSNR, or of the lowest SSIM; `None` if all are identical.
     worst: Option<(String, Difference)>,
-    /// Of those that differ.
+    /// The mean of the pairs that differ.
     mean_psnr_db: Option<f64>,
     mean_ssim: Option<f64>,
     identical: usize,

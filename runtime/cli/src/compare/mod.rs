@@ -1,4 +1,4 @@
-//! `runtime compare`: how far two pictures are apart, or the pictures of two folders.
+//! `runtime compare`: measures the difference of two pictures, or of the pictures of two folders.
 
 mod likeness;
 mod pairs;

@@ -1,4 +1,4 @@
-//! Which pictures are compared: two files, or the files of one name in two folders.
+//! Finds the pictures to compare: two files, or the files of equal names in two folders.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,7 +9,7 @@ use tileforge_image::Format;
 use super::super::failure::Failure;
 use super::likeness::MOST_NAMES;
 
-/// Folders in folders, so that a loop of mounts ends.
+/// The most levels of folders, so that a loop of mounts ends.
 const MOST_DEPTH: usize = 32;
 
 /// Two pictures.

@@ -1,4 +1,4 @@
-//! What the user says of the pictures.
+//! The arguments of `runtime generate`.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::PathBuf;
@@ -175,7 +175,7 @@ impl Arguments {
         GeneratorOptions { placement: placement(&self.placing), overlap: self.overlap, low_memory: self.low_memory }
     }
 
-    /// The settings with what was given on the command line.
+    /// The settings with the options of the command line.
     pub(super) fn over(&self, mut settings: Settings, prompt_of_file: Option<String>) -> Settings {
         fn set<T>(place: &mut T, given: Option<T>) {
             if let Some(given) = given {
@@ -183,7 +183,7 @@ impl Arguments {
             }
         }
         let prompt = self.prompt.clone().or(prompt_of_file);
-        // A prompt that is given is read as this command line says, not as that of the old picture was.
+        // A new prompt is read by this command line's option, not by the old picture's.
         settings.literal_prompt = self.literal_prompt || (prompt.is_none() && settings.literal_prompt);
         set(&mut settings.prompt, prompt);
         set(&mut settings.negative_prompt, self.negative_prompt.clone().map(Some));
@@ -208,7 +208,7 @@ impl Arguments {
     }
 }
 
-/// A seed that no other run has, short enough to be typed again.
+/// A random seed, short enough to be typed again.
 fn random_seed() -> u64 {
     // The keys of a new state come from the operating system's random numbers.
     RandomState::new().build_hasher().finish() >> 32

@@ -81,7 +81,7 @@ fn is_latent(path: &Path) -> bool {
     path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case(LATENTS))
 }
 
-/// What the pictures will say of themselves.
+/// The record that the pictures will contain.
 fn record_for(
     arguments: &Arguments,
     pipeline: &Pipeline,
@@ -101,7 +101,7 @@ fn record_for(
     };
     let prompt_of_file = arguments.prompt_file.as_deref().map(read).transpose()?;
     let mut settings = arguments.over(old.map_or(defaults, |old| old.settings.clone()), prompt_of_file);
-    // Before anything is made as often as they say.
+    // Checked before the numbers are used, such as the number of pictures.
     settings.check().map_err(Error::from)?;
     settings.scheduler = Some(settings.scheduler.unwrap_or_else(|| generator.scheduler().into()));
     let digest = |path: &Option<PathBuf>| path.as_deref().map(|path| Ok(sha256_file(path)?.sha256)).transpose();
@@ -133,7 +133,7 @@ fn record_for(
     Ok(record)
 }
 
-/// Numbers that have no form in JSON, which the library has refused before.
+/// The error for numbers that JSON cannot represent; the library has already refused these.
 fn unwritten() -> Failure {
     Error::Internal("generate".into()).into()
 }

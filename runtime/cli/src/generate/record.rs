@@ -1,4 +1,4 @@
-//! What a PNG says of how it was made.
+//! The record in a PNG of how it was made.
 
 use std::path::Path;
 
@@ -18,7 +18,7 @@ pub(super) struct Record {
     pub(super) engine: String,
     /// The SHA-256 of the engine's manifest, which has the digests of all of its files.
     pub(super) engine_sha256: String,
-    /// The number of the picture, from 1, among those of its run.
+    /// The number of the picture in its run, from 1.
     pub(super) picture: usize,
     /// The SHA-256 of the file that it started from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -44,7 +44,7 @@ impl Record {
         serde_json::from_str(&text).map_err(|error| refused(format!("its settings cannot be read: {error}")))
     }
 
-    /// What differs between this record and that of a new run, for a picture that is to be the same.
+    /// What differs between this record and a new run's; empty if the run gives the same picture.
     pub(super) fn differences(&self, new: &Self) -> Vec<&'static str> {
         [
             (self.engine_sha256 == new.engine_sha256, "the engine"),

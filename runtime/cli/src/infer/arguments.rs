@@ -139,7 +139,7 @@ pub(crate) struct Arguments {
     pub(super) restoration: RestorationArguments,
 }
 
-/// A format, by what names end in.
+/// A format, by the ending of names.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ending {
     pub(super) name: &'static str,
@@ -161,12 +161,12 @@ fn depth(text: &str) -> Result<Depth, String> {
 }
 
 impl Arguments {
-    /// What was given, in either way.
+    /// The inputs, given in either way.
     pub(super) fn inputs(&self) -> &[PathBuf] {
         if self.input.is_empty() { &self.inputs } else { &self.input }
     }
 
-    /// The output as it was given. What comes from standard input goes to standard output unless it is told otherwise.
+    /// The output as given. Input from standard input goes to standard output by default.
     pub(super) fn output(&self) -> Option<&Path> {
         let stream = self.inputs().first().map(PathBuf::as_path).filter(|input| is_standard_stream(input));
         self.output.as_deref().or(stream)
@@ -202,7 +202,7 @@ impl Arguments {
         all
     }
 
-    /// The first option that was given of those about pictures that are written, for engines that write none to refuse.
+    /// The first given option about written pictures, to be refused by engines that write none.
     pub(super) fn for_written_pictures(&self) -> Option<&'static str> {
         let given = self.quality.map(|_| "--quality");
         let given = given.or(self.png_compression.map(|_| "--png-compression"));
@@ -226,7 +226,7 @@ impl Arguments {
         }
     }
 
-    /// What is refused of an input.
+    /// The limits of an input.
     pub(super) fn limits(&self) -> Limits {
         Limits { megapixels: self.max_megapixels, ..Limits::default() }
     }

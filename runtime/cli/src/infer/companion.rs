@@ -1,4 +1,4 @@
-//! Which depth map and which mask belong to a picture.
+//! Finds the depth map and the mask of a picture.
 
 use std::path::{Path, PathBuf};
 
@@ -6,13 +6,14 @@ use tileforge_runtime::{Error, Result};
 
 use super::arguments::Arguments;
 
-/// Endings of the files that maps come in, in the order in which a folder is searched.
+/// Endings of maps, in the order in which a folder is searched.
 const MAP_ENDINGS: [&str; 5] = ["png", "tif", "tiff", "exr", "npy"];
 
-/// Those that masks come in.
+/// Endings of masks, in the order in which a folder is searched.
 const MASK_ENDINGS: [&str; 8] = ["png", "webp", "bmp", "tif", "tiff", "gif", "jpg", "jpeg"];
 
-/// The files that are read beside a picture: its map, or its mask. One without is reported when its turn comes.
+/// The files that are read with a picture: its map or its mask. A missing one is reported when the picture's turn
+/// comes.
 pub(super) fn companions(input: &Path, arguments: &Arguments) -> impl Iterator<Item = PathBuf> {
     let map = arguments.depth.depth.as_deref().and_then(|depth| map_of(depth, input).ok());
     let mask = arguments.inpaint.mask.as_deref().and_then(|masks| mask_of(masks, input).ok());
@@ -31,7 +32,7 @@ pub(super) fn mask_of(masks: &Path, picture: &Path) -> Result<PathBuf> {
     companion_of(masks, picture, ("mask", &MASK_ENDINGS), refused)
 }
 
-/// The file itself, or the one in a folder that has the picture's name but for its ending.
+/// The given file itself, or in a given folder the file with the picture's name and another ending.
 fn companion_of(
     given: &Path,
     picture: &Path,

@@ -28,13 +28,13 @@ use super::picture::Opening;
 use super::plan::{Assignment, check as check_frames};
 use super::standard::Piped;
 
-/// What the name of a result in a folder ends in.
+/// The ending of a result's name in a folder.
 pub(super) fn ending(arguments: &Arguments) -> &'static str {
-    // Of pictures; frames and films stay what they are.
+    // For pictures only; frames and films keep their formats.
     arguments.depth.depth_format.unwrap_or(DepthFormat::Png).ending()
 }
 
-/// Refuses options and names that do not go with such an engine.
+/// Refuses options and names that do not fit such an engine.
 pub(super) fn check(contract: &Contract, assignments: &[Assignment], arguments: &Arguments) -> CommandResult {
     let usage = |problem: String| Err(Failure::Usage(problem));
     let has_frames = |pair: &&Assignment| has_frames(&pair.input, arguments.raw);

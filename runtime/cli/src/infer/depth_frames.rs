@@ -25,7 +25,7 @@ use super::frames::ClipOpening;
 use super::plan::Assignment;
 use super::told::say;
 
-/// The colours of films where none are asked for.
+/// The default colours of films.
 const GREY: &str = "gray";
 
 pub(super) fn run(
@@ -114,7 +114,7 @@ pub(super) fn run(
     Ok(say(Some(output), &text)?)
 }
 
-/// The colours that were asked for, or grey. Relative depth has another range in each frame, which flickers.
+/// The requested colours, or grey. Relative depth has another range in each frame, which flickers.
 fn colouring(arguments: &Arguments, kind: DepthKind) -> Result<Colouring, Failure> {
     let map = arguments.depth.colour_map.clone();
     let map = map.map_or_else(|| GREY.parse::<ColourMap>().map_err(Failure::Usage), Ok)?;

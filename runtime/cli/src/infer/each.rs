@@ -1,4 +1,4 @@
-//! Whole requests, one for each picture: submitted in their order, and what became of each.
+//! Submits one request for each picture in order, and collects the results.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -22,17 +22,17 @@ use super::told::say;
 pub(super) struct Each<'e> {
     pub(super) arguments: &'e Arguments,
     pub(super) assignments: &'e [Assignment],
-    /// How many pictures were asked for, with those that are left out.
+    /// How many pictures were requested, including those that are left out.
     pub(super) all: usize,
     pub(super) cancel: &'e Cancel,
     pub(super) fail_fast: bool,
     /// Results are printed together at the end.
     pub(super) json: bool,
-    /// Where what is made is recorded.
+    /// The record of finished outputs.
     pub(super) record: Option<RefCell<Record>>,
 }
 
-/// What became of all pictures.
+/// The results of all pictures.
 pub(super) struct Heard {
     /// An object for each picture, with `error` where it failed.
     pub(super) files: Vec<Value>,
@@ -56,7 +56,7 @@ impl Each<'_> {
     ) -> Result<Heard, Failure> {
         let progress = if self.assignments.len() > 1 { Progress::new() } else { Progress::on_terminal() };
         progress.begin("infer", Some(self.assignments.len() as u64), Unit::Count("pictures"));
-        // Pictures of one command may share a run, whatever the device.
+        // Pictures of one command may share a run on every device.
         let terms = || Terms { allows_rounding: true, ..self.cancel.into() };
         let (mut submitted, mut next) = (VecDeque::new(), 0);
         let mut heard = Heard { files: Vec::new(), failures: Vec::new(), all: self.all, left: 0 };
@@ -101,7 +101,7 @@ impl Each<'_> {
         Ok(heard)
     }
 
-    /// What `--json` says at the end: of the engine of this name and where it ran, of each file, and how many failed.
+    /// Prints the object of `--json`: the engine's name and placement, each file, and the number of failures.
     ///
     /// # Errors
     /// It cannot be printed.

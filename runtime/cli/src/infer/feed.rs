@@ -1,4 +1,4 @@
-//! The thread that submits pictures and frames, in their order.
+//! The thread that submits pictures and frames in order.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,15 +17,16 @@ use super::kind::has_frames;
 use super::plan::Assignment;
 use super::standard::Piped;
 
-/// What has been submitted, by the number of its assignment.
+/// A submitted item, with the number of its assignment.
 pub(super) enum Item {
     /// A picture.
     Picture(usize, Handle<UpscaleStatistics>),
-    /// A frame of a stream. Who finds that it failed sets the flag: no more frames of that stream are wanted.
+    /// A frame of a stream. The receiver sets the flag when the frame failed: no more frames of that stream are then
+    /// submitted.
     Frame(usize, Handle<UpscaleStatistics>, Arc<AtomicBool>),
-    /// A frame of a stream that gets the result of the one before it.
+    /// A frame of a stream that gets the result of the previous frame.
     Repeated(usize),
-    /// A stream begins, with so many frames if that is known.
+    /// A stream begins; with its number of frames, if known.
     Begun(usize, Option<u64>),
     /// A stream that cannot be read to its end.
     Broken(usize, Error),
@@ -58,7 +59,7 @@ impl Feeder<'_> {
                 self.tell(Item::Picture(owner, handle))
             }
         });
-        // What waits for more tiles need not wait any longer.
+        // No more tiles come, so that waiting runs can start.
         self.upscaler.close();
         fed
     }
@@ -91,13 +92,13 @@ impl Feeder<'_> {
     }
 
     fn submit(&self, request: UpscaleRequest) -> Result<Handle<UpscaleStatistics>> {
-        // Pictures of one command may share a run, whatever the device.
+        // Pictures of one command may share a run on every device.
         let terms = Terms { allows_rounding: true, ..self.cancel.into() };
         self.upscaler.submit(request, terms)
     }
 
     fn tell(&self, item: Item) -> Result<()> {
-        // Nobody listens after a failure that ends everything.
+        // The receiver is dropped after a failure that ends everything.
         self.items.send(item).map_err(|_| Error::Cancelled)
     }
 }

@@ -38,7 +38,7 @@ pub(super) struct FilmArguments {
     pub(super) no_deduplicate: bool,
 }
 
-/// Names of ffmpeg's, which have no characters that mean something to it.
+/// Parses a name for ffmpeg: it may not contain characters with a meaning to ffmpeg.
 fn name(text: &str) -> Result<String, String> {
     let is_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
     if text.is_empty() || text.starts_with('-') || !text.bytes().all(is_name) {
@@ -52,7 +52,7 @@ fn option(text: &str) -> Result<(String, String), String> {
     Ok((name(key)?, value.into()))
 }
 
-/// Seconds, or minutes or hours before them.
+/// Parses seconds, or H:M:S.
 fn time(text: &str) -> Result<Duration, String> {
     let expected = || "expected seconds or H:M:S, such as 90, 1:30 or 0:01:30.5".to_owned();
     let mut parts = text.split(':').rev();

@@ -1,4 +1,4 @@
-//! The films among the inputs: what is known of them before any work, and how each is written.
+//! The films among the inputs: what is known of them before the work begins, and how each is written.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -19,12 +19,12 @@ use super::standard::Piped;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Films(Arc<BTreeMap<PathBuf, Work>>);
 
-/// A film that is made anew.
+/// A film to make.
 #[derive(Clone, Debug)]
 pub(super) struct Work {
     film: Film,
     plan: Plan,
-    /// What finished parts depend on, where they are kept.
+    /// What finished parts depend on, if they are kept.
     made_of: Option<String>,
 }
 
@@ -49,17 +49,17 @@ pub(super) struct Making {
     frames: Option<u64>,
 }
 
-/// What films are made into.
+/// The properties of the films' results.
 pub(super) struct Made<'m> {
     pub(super) colours: Colours,
     /// The size of the result for frames of a size.
     pub(super) size: &'m dyn Fn(Size) -> Result<Size, Failure>,
-    /// What stands for engine and options, if finished parts are kept.
+    /// A text that identifies engine and options, if finished parts are kept.
     pub(super) with: Option<String>,
 }
 
 impl Films {
-    /// Looks at all films, and tries how each can be written, before any work.
+    /// Probes all films, and tests how each can be written, before the work begins.
     pub(super) fn open(assignments: &[Assignment], arguments: &Arguments, made: &Made<'_>) -> Result<Self, Failure> {
         let mut films = BTreeMap::new();
         let wanted: Vec<_> = assignments.iter().filter(|pair| is_film(&pair.input, arguments.raw)).collect();
@@ -93,14 +93,14 @@ impl Films {
     }
 }
 
-/// What says that a file is still the same.
+/// A text that changes when a file changes.
 fn state(path: &Path) -> String {
     let found = std::fs::metadata(path).ok();
     format!("{:?}", found.map(|found| (found.len(), found.modified().ok())))
 }
 
 impl Work {
-    /// Begins to decode the film, behind what is finished of it.
+    /// Begins to decode the film after its finished parts.
     pub(super) fn open(&self, limits: &Limits) -> Result<OpenedFilm, ImageError> {
         let parts = self.made_of.as_deref().map(|made_of| Parts::of(&self.plan, made_of)).transpose()?;
         let finished = parts.as_ref().map_or(0, Parts::frames);

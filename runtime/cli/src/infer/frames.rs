@@ -1,4 +1,4 @@
-//! Streams of frames and films, read one ahead.
+//! Reads streams of frames and films, one frame ahead.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read};
@@ -17,35 +17,35 @@ use super::films::{Films, Making};
 use super::kind::is_standard_stream;
 use super::plan::Assignment;
 
-/// How long a frame may take before the feeder looks whether to stop.
+/// How long the feeder waits for a frame before it checks whether to stop.
 const PATIENCE: Duration = Duration::from_millis(50);
 
-/// What a stream has next.
+/// The next item of a stream.
 pub(super) enum NextFrame {
     Frame(UpscaleRequest),
-    /// One with the bytes of the one before it, whose result it gets.
+    /// A frame with the same bytes as the previous frame; it gets that frame's result.
     Repeated,
     NotYet,
-    /// They begin, and are so many if that is known.
+    /// The frames begin; with their number, if known.
     Begun(Option<u64>),
-    /// There are no more; all that have been read go to this.
+    /// There are no more frames; the writer has all their results to come.
     End(FrameWriter),
 }
 
-/// A stream that is being read, and that which its frames become.
+/// A stream that is being read, and the writer of its results.
 pub(super) enum Stream {
     Opening(Awaited<Result<Clip>>),
     Reading(Awaited<(FrameReader, Result<Option<Frame>>)>, FrameWriter),
 }
 
 impl Stream {
-    /// Begins to open the input. Whoever writes it may take as long as they like.
+    /// Begins to open the input. The program that writes it may take any time.
     pub(super) fn open(assignment: &Assignment, arguments: &Arguments, films: &Films) -> Self {
         let (opening, input) = (ClipOpening::new(arguments, films), assignment.input.clone());
         Self::Opening(Awaited::start(move || opening.open(&input)))
     }
 
-    /// The stream, and what it has next. It has nothing after an error or the end.
+    /// Returns the stream and its next item. After an error or the end, there is no stream.
     pub(super) fn next(
         self,
         assignment: &Assignment,
@@ -148,7 +148,7 @@ pub(super) struct Clip {
 }
 
 impl Clip {
-    /// How many frames it has, or about how many. A pipe does not say.
+    /// The number of frames, exact or estimated; unknown for a pipe.
     pub(super) fn frames(&self, assignment: &Assignment) -> Option<u64> {
         if let Some(film) = &self.film {
             return film.frames();
@@ -157,7 +157,7 @@ impl Clip {
         Some(self.reader.frames_in(found.len()))
     }
 
-    /// The frames, and where those that are made of them go, with this header but in the depth that is written.
+    /// The reader of the frames, and the writer of their results, with this header but the depth of the output.
     pub(super) fn write(self, assignment: &Assignment, mut header: Header) -> Result<(FrameReader, FrameWriter)> {
         let Self { reader, film } = self;
         let output = &assignment.output;
@@ -197,20 +197,20 @@ pub(crate) fn open(
     }
 }
 
-/// Work that waits for another program, perhaps for ever. It has a thread of its own, which ends with the process.
+/// Work that waits for another program, perhaps for ever. It runs on its own thread, which ends with the process.
 pub(super) struct Awaited<T>(Receiver<T>);
 
 impl<T: Send + 'static> Awaited<T> {
     fn start(work: impl FnOnce() -> T + Send + 'static) -> Self {
         let (sender, done) = bounded(1);
         thread::spawn(move || {
-            // Nobody listens once the stream has been given up.
+            // The receiver is dropped when the stream has been abandoned.
             let _ = sender.send(work());
         });
         Self(done)
     }
 
-    /// What came of it; `None` if that takes longer than the feeder should be kept waiting.
+    /// The result of the work; `None` if it is not there within `PATIENCE`.
     fn wait(&self) -> Result<Option<T>> {
         match self.0.recv_timeout(PATIENCE) {
             Ok(done) => Ok(Some(done)),
@@ -220,7 +220,7 @@ impl<T: Send + 'static> Awaited<T> {
     }
 }
 
-/// The statistics of a stream: those of its frames together, which took `elapsed` seconds since the first one began.
+/// The statistics of a stream: adds the next frame's to the sum. `elapsed` is the seconds since the first frame began.
 pub(super) fn added(sum: UpscaleStatistics, next: &UpscaleStatistics, elapsed: f64) -> UpscaleStatistics {
     let (one, two) = (sum.seconds, next.seconds);
     let seconds = Seconds {
@@ -228,7 +228,7 @@ pub(super) fn added(sum: UpscaleStatistics, next: &UpscaleStatistics, elapsed: f
         run: one.run + two.run,
         blend: one.blend + two.blend,
         encode: one.encode + two.encode,
-        // Frames are on their way at the same time.
+        // Frames run at the same time, so their totals cannot be added.
         total: elapsed,
         span_first_to_last_tile: elapsed,
     };

@@ -22,7 +22,7 @@ use super::picture::Opening;
 use super::plan::Assignment;
 use super::standard::Piped;
 
-/// Refuses options and names that do not go with such an engine.
+/// Refuses options and names that do not fit such an engine.
 pub(super) fn check(assignments: &[Assignment], arguments: &Arguments) -> CommandResult {
     let usage = |problem: String| Err(Failure::Usage(problem));
     if let Some(Assignment { input, .. }) = assignments.iter().find(|pair| has_frames(&pair.input, arguments.raw)) {
@@ -51,7 +51,7 @@ fn request(assignment: &Assignment, mask: &Path, arguments: &Arguments, piped: &
     let Assignment { input, output } = assignment.clone();
     let (opening, writing) = (arguments.opening(piped), arguments.writing());
     let mask = mask.to_owned();
-    // On standard output, the result has the format of the picture, which is known once that is open.
+    // On standard output, the result has the picture's format, which is known once the picture is open.
     let (format, formats) = std::sync::mpsc::channel();
     let open = move || {
         let picture = opening.open(&input)?;
@@ -67,7 +67,7 @@ fn request(assignment: &Assignment, mask: &Path, arguments: &Arguments, piped: &
 fn open(picture: tileforge_image::ImageReader, mask: &Path, input: &Path, opening: &Opening) -> Result<InpaintInput> {
     let limits = opening.limits;
     let mask = mask_of(mask, input)?;
-    // Masks are levels, whatever profile stands in their files.
+    // The values of a mask are levels: its colour profile is ignored.
     let mask = tileforge_image::ImageReader::open(&mask, &limits)?;
     Ok(InpaintInput { picture: Box::new(picture), mask: Box::new(mask), limits })
 }

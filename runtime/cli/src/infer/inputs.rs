@@ -1,4 +1,4 @@
-//! The pictures that inputs stand for: files, patterns and folders.
+//! Finds the pictures of the inputs: files, patterns and folders.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,21 +8,21 @@ use tileforge_image::Format;
 
 use super::super::failure::Failure;
 
-/// Folders within folders. A file system may be mounted into itself.
+/// The most levels of folders. A file system may be mounted into itself.
 const LEVELS_MAXIMUM: usize = 64;
 
 /// A picture.
 #[derive(Clone, Debug)]
 pub(super) struct Found {
     pub(super) input: PathBuf,
-    /// The folder that holds it, from the one that was given.
+    /// Its folder, relative to the given folder.
     pub(super) within: PathBuf,
-    /// It comes out of a folder, and was not named.
+    /// It was found in a folder, and not named itself.
     pub(super) is_listed: bool,
 }
 
 /// The inputs, with patterns and folders replaced by the pictures that they stand for, sorted by name. `avoided` is
-/// where outputs go. What is left out of folders is added to `left_out`.
+/// where outputs go. Skipped files and links of folders are added to `left_out`.
 pub(super) fn found(
     inputs: &[PathBuf],
     recursive: bool,
@@ -60,7 +60,7 @@ pub(super) fn is_pattern(input: &Path) -> bool {
     input.to_str().is_some_and(|text| text.contains(['*', '?', '['])) && !input.exists()
 }
 
-/// The files that a pattern stands for, sorted by name.
+/// The files that match a pattern, sorted by name.
 fn matching(pattern: &Path) -> Result<Vec<PathBuf>, Failure> {
     let refused = |problem: &dyn std::fmt::Display| Failure::Usage(format!("{}: {problem}", pattern.display()));
     let paths = glob::glob(&pattern.to_string_lossy()).map_err(|error| refused(&error))?;
@@ -85,7 +85,7 @@ impl Listing<'_> {
         self.list_within(folder, &root, Path::new(""), 0)
     }
 
-    /// Lists a folder, and those in it where that is asked for: files first, all sorted by name.
+    /// Lists a folder, and its subfolders if requested: files first, all sorted by name.
     fn list_within(&mut self, folder: &Path, root: &Path, within: &Path, level: usize) -> Result<(), Failure> {
         let failed = |source| Failure::file(folder, "read the folder", source);
         let entries = fs::read_dir(folder).and_then(Iterator::collect::<Result<Vec<_>, _>>).map_err(failed)?;
@@ -105,7 +105,7 @@ impl Listing<'_> {
         }
         for path in folders {
             let name = path.file_name().unwrap_or_default();
-            // Hidden folders are those of programs. Folders behind links are never entered.
+            // Hidden folders belong to programs and are skipped. Folders behind links are never entered.
             let is_output = self.avoided.is_some_and(|avoided| path.canonicalize().is_ok_and(|real| real == avoided));
             if !is_output && !name.as_encoded_bytes().starts_with(b".") {
                 self.list_within(&path, root, &within.join(name), level + 1)?;
@@ -124,7 +124,8 @@ impl Listing<'_> {
             return;
         }
         let leaves = |root: &Path| !path.canonicalize().is_ok_and(|real| real.starts_with(root));
-        // Who lists one folder has always got the files behind its links, too.
+        // A listing of a single folder has always included the files behind its links, so only recursive listings
+        // leave them out.
         if self.recursive && linked.is_some_and(leaves) {
             self.links += 1;
             return;
@@ -145,7 +146,7 @@ impl Listing<'_> {
         all
     }
 
-    /// What there is instead of pictures.
+    /// Describes what was found instead of pictures.
     fn rest(&self) -> String {
         let rest = self.left_out();
         if rest.is_empty() { String::new() } else { format!(" but {}", rest.join(", ")) }

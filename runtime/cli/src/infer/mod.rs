@@ -67,7 +67,7 @@ use record::{Made, Record, With};
 use standard::{Piped, STANDARD_INPUT, frames_on_standard_input};
 use told::Told;
 
-/// Requests that wait: opened pictures take no memory before their turn, frames do.
+/// The most requests that wait. Pictures are opened at their turn and take no memory before it; frames do.
 const WAITING: usize = 1;
 
 pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Environment>) -> CommandResult {
@@ -90,7 +90,7 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
     if !left_out.is_empty() {
         report(&format!("left out: {}", left_out.join("; ")));
     }
-    // What would be overwritten is named first, whatever else is wrong with its name.
+    // An output that would overwrite an input is reported first, before other problems of its name.
     let beside: Vec<PathBuf> = assignments.iter().flat_map(|pair| companions(&pair.input, arguments)).collect();
     let read = [arguments.engine.directory()].into_iter().chain(beside.iter().map(PathBuf::as_path));
     let read = read.chain(arguments.restoration.noise.as_deref());
@@ -211,7 +211,8 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
     }
 }
 
-/// The inputs, and those of them that come through pipes, which are read now: a picture is decoded from a file.
+/// The inputs, and the pictures among them that come through pipes. These are read to files now, because pictures are
+/// decoded from files.
 fn piped(arguments: &Arguments, is_depth: bool) -> Result<(Vec<PathBuf>, Piped), Failure> {
     let inputs = arguments.inputs();
     if arguments.raw.is_some() {
@@ -219,7 +220,7 @@ fn piped(arguments: &Arguments, is_depth: bool) -> Result<(Vec<PathBuf>, Piped),
     }
     if matches!(inputs, [only] if is_standard_stream(only)) {
         let output = arguments.output().filter(|output| !is_standard_stream(output));
-        // The name of the output says what is meant, without waiting for the first bytes.
+        // The output's name decides what the input is, without waiting for its first bytes.
         let is_picture = match output {
             Some(output) => {
                 let is_map = is_depth && DepthFormat::of_name(output).is_ok();
@@ -237,7 +238,7 @@ fn piped(arguments: &Arguments, is_depth: bool) -> Result<(Vec<PathBuf>, Piped),
     Ok((inputs.to_vec(), Piped::named(pictures)?))
 }
 
-/// Refuses names that were chosen here and not by the user, if files have them.
+/// Refuses automatically chosen names of existing files.
 fn check_free(assignments: &[Assignment]) -> CommandResult {
     let taken = assignments.iter().find(|pair| fs::symlink_metadata(&pair.output).is_ok());
     match taken.filter(|pair| !is_standard_stream(&pair.output)) {
@@ -252,7 +253,7 @@ fn check_free(assignments: &[Assignment]) -> CommandResult {
 
 /// Makes the folders that outputs go to.
 fn make_folders(assignments: &[Assignment], folder: Option<&Path>) -> CommandResult {
-    // A single file needs its folder to be there, as with any other program.
+    // For a single file, the folder must exist, as with other programs.
     let several = assignments.len() > 1;
     let parents = assignments.iter().filter(|_| several || folder.is_some()).filter_map(|pair| pair.output.parent());
     let mut made: Option<&Path> = None;
@@ -265,7 +266,7 @@ fn make_folders(assignments: &[Assignment], folder: Option<&Path>) -> CommandRes
     Ok(())
 }
 
-/// The record of the folder that outputs go to. One output under a name of its own has none, unless it is asked for.
+/// The record of the output folder. A single named output has no record, unless requested.
 fn record_of(
     arguments: &Arguments,
     purpose: &Purpose,
@@ -287,7 +288,7 @@ fn with_of(arguments: &Arguments, purpose: &Purpose) -> Result<With, Failure> {
     Ok(With { engine, options: arguments.making() })
 }
 
-/// Leaves out what is finished, and says what is there and made again.
+/// Leaves out finished outputs, and prints which existing outputs are made again.
 fn leave_out_finished(
     record: &mut Record,
     assignments: &mut Vec<Assignment>,

@@ -1,19 +1,19 @@
-//! Names of outputs: templates, and what is taken where none is given.
+//! Names of outputs: templates and defaults.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use super::super::failure::Failure;
 
-/// What names are made of, beside the input.
+/// The values for names, besides the input.
 pub(super) struct Naming<'n> {
     /// The engine's name.
     pub(super) engine: String,
-    /// How many times larger pictures become; `None` for engines that do something else.
+    /// The scale of the results; `None` for engines that do not enlarge.
     pub(super) scale: Option<String>,
-    /// What stands behind an input's name if nothing else is asked for: "depth".
+    /// The default suffix of an output's name: "depth".
     pub(super) suffix: String,
-    /// What the name of an input's output ends in.
+    /// The ending of an input's output.
     pub(super) ending: &'n dyn Fn(&Path) -> OsString,
 }
 
@@ -93,7 +93,7 @@ impl Naming<'_> {
     }
 }
 
-/// Whether a name has a place to fill, and is no file or folder of that very name.
+/// Whether a name has a place to fill, and no file or folder has exactly this name.
 pub(super) fn is_template(output: &Path) -> bool {
     output.as_os_str().as_encoded_bytes().contains(&b'{') && !output.exists()
 }

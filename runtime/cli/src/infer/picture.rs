@@ -1,4 +1,4 @@
-//! Pictures, which are opened and created when their turn comes.
+//! Opens and creates pictures when their turn comes.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub(super) struct Opening {
     pub(super) tolerant: bool,
     /// EXIF and density are left out.
     pub(super) strip_metadata: bool,
-    /// Those that came through a pipe.
+    /// Pictures that came through a pipe.
     pub(super) piped: Piped,
 }
 
@@ -48,11 +48,11 @@ impl Opening {
 pub(super) struct Writing {
     /// Bits of the samples; `None`: as many as the input has.
     pub(super) depth: Option<Depth>,
-    /// Of JPEG.
+    /// Quality of JPEG outputs.
     pub(super) quality: u8,
-    /// Of PNG.
+    /// Compression of PNG outputs.
     pub(super) png_compression: PngCompression,
-    /// For standard output, which has no name: `None`: that of the input.
+    /// The format for standard output, which has no name; `None`: the input's format.
     pub(super) format: Option<Format>,
 }
 

@@ -26,7 +26,7 @@ pub(super) struct Assignment {
 }
 
 impl Assignment {
-    /// What is told of it: the files, and the members of `more`.
+    /// Its JSON object: the files, and the members of `more`.
     pub(super) fn told(&self, more: Value) -> Value {
         let Self { input, output } = self;
         let mut told = json!({ "input": input, "output": output });
@@ -43,7 +43,7 @@ pub(super) struct Plan {
     pub(super) assignments: Vec<Assignment>,
     /// The folder for the outputs, if they go to one.
     pub(super) folder: Option<PathBuf>,
-    /// What of the folders is left out, for the user.
+    /// Messages about what was left out of folders.
     pub(super) left_out: Vec<String>,
 }
 
@@ -127,7 +127,7 @@ pub(super) fn assign(
     Ok(plan)
 }
 
-/// Leaves out pictures of folders that are results of others: an earlier run has written them there.
+/// Leaves out listed pictures that are outputs of other inputs: an earlier run has written them.
 fn leave_out_results(plan: &mut Plan, found: &[Found]) {
     let outputs: BTreeMap<&Path, &Path> =
         plan.assignments.iter().map(|pair| (pair.output.as_path(), pair.input.as_path())).collect();
@@ -157,7 +157,7 @@ fn leave_out_other_shards(plan: &mut Plan, found: &[Found], shard: Shard) {
     }
 }
 
-/// Refuses options and names that do not go with what the input is.
+/// Refuses options and names that do not fit the kind of input.
 pub(super) fn check(assignment: &Assignment, arguments: &Arguments) -> Result<(), Failure> {
     let usage = |problem: &str| Err(Failure::Usage(problem.into()));
     let (frames, y4m) = (has_frames(&assignment.input, arguments.raw), arguments.raw.is_none());
@@ -205,7 +205,7 @@ pub(super) fn check(assignment: &Assignment, arguments: &Arguments) -> Result<()
     Ok(())
 }
 
-/// Refuses options and names that do not go with a film.
+/// Refuses options and names that do not fit a film.
 fn check_film(output: &Path, arguments: &Arguments) -> Result<(), Failure> {
     if Container::of_name(output).is_none() {
         return Err(Failure::Usage(format!(
@@ -226,11 +226,11 @@ fn ends_with_separator(path: &Path) -> bool {
     path.as_os_str().as_encoded_bytes().last().is_some_and(|&byte| std::path::is_separator(byte as char))
 }
 
-/// What the name of an enlarged picture or film ends in: what was asked for; else as the input's, or `png` where that says
-/// nothing that can be written.
+/// The ending of an enlarged picture or film: the requested one, else the input's, else `png` if the input's format
+/// cannot be written.
 pub(super) fn ending_for(input: &Path, raw: Option<RawFrames>, format: Option<Ending>) -> OsString {
     if is_film(input, raw) && Container::of_name(input).is_none() {
-        // What is read alone, such as .avi.
+        // Formats that can only be read, such as .avi.
         return "mkv".into();
     }
     if has_frames(input, raw) {
@@ -258,7 +258,7 @@ fn refuse_collisions(assignments: &[Assignment]) -> Result<(), Failure> {
     check_outputs(assignments, &assignments.iter().map(|assignment| assignment.input.as_path()).collect::<Vec<_>>())
 }
 
-/// Refuses outputs that would destroy what is read. Streams are no files.
+/// Refuses outputs that would overwrite inputs. Standard streams are not files.
 pub(super) fn check_outputs(assignments: &[Assignment], read: &[&Path]) -> Result<(), Failure> {
     let outputs = assignments.iter().map(|assignment| assignment.output.as_path());
     let outputs: Vec<&Path> = outputs.filter(|output| !is_standard_stream(output)).collect();
@@ -320,7 +320,7 @@ mod tests {
         let outputs: Vec<_> = plan.assignments.into_iter().map(|pair| pair.output).collect();
         assert_eq!(outputs, [at("a-x4.png"), at("b-x4.png")]);
         assert_eq!(plan.left_out, ["1 that are results of others"]);
-        // A file that is named is meant.
+        // A named file is never left out.
         assert!(assigned(&[&at("a.png"), &at("a-x4.png")], &at("{stem}-x4.png")).is_err());
     }
 

@@ -33,7 +33,7 @@ impl Purpose {
             Bundle::Pipeline(pipeline) if pipeline.manifest().restoration.is_some() => {
                 Ok(Self::Restoration(Box::new(pipeline)))
             }
-            // It says which parts there are.
+            // The error of `open` lists the parts.
             Bundle::Pipeline(_) => Ok(arguments.engine.open().map(Self::Upscale)?),
             Bundle::Engine(engine) if is_depth(&engine.manifest().contract) => Ok(Self::Depth(engine)),
             Bundle::Engine(engine) if is_inpainter(&engine.manifest().contract) => Ok(Self::Inpaint(engine)),
@@ -66,14 +66,14 @@ impl Purpose {
         matches!(self, Self::Depth(_))
     }
 
-    /// How many times larger pictures become, for those that become larger.
+    /// The scale of the results; `None` for engines that do not enlarge.
     pub(super) fn scale(&self, arguments: &Arguments) -> Option<f64> {
         let Self::Upscale(engine) = self else { return None };
         let upscale = Upscale::of(&engine.manifest().contract).ok()?;
         Some(arguments.outscale.unwrap_or(upscale.scale as f64))
     }
 
-    /// What stands behind an input's name if nothing else is asked for.
+    /// The default suffix of an output's name.
     pub(super) fn suffix(&self) -> &'static str {
         match self {
             Self::Depth(_) => "depth",
@@ -83,7 +83,7 @@ impl Purpose {
         }
     }
 
-    /// Refuses options and names that do not go with such an engine.
+    /// Refuses options and names that do not fit such an engine.
     pub(super) fn check(&self, assignments: &[Assignment], arguments: &Arguments) -> CommandResult {
         let others = [
             (arguments.depth.given(), "engines that give depth", self.gives_depth()),

@@ -22,7 +22,7 @@ use super::plan::Assignment;
 use super::streams::{Pictures, of_clip};
 use super::told::say;
 
-/// Refuses options and names that do not go with such an engine.
+/// Refuses options and names that do not fit such an engine.
 pub(super) fn check(assignments: &[Assignment], arguments: &Arguments) -> CommandResult {
     let other = arguments.running.tiling();
     let other = other.or(arguments.resume.then_some("--resume")).or(arguments.outscale.map(|_| "--outscale"));
@@ -59,7 +59,7 @@ pub(super) fn run(
     let name = assignments.first().and_then(|pair| pair.input.file_name()).unwrap_or_default().to_string_lossy();
     let playing = service.submit(request(assignments, arguments, known), cancel)?;
     let made = wait(&playing, &name, Unit::Rate("frames"))?;
-    // Of several pictures, the folder; where no name was given, that of the first one.
+    // The given output, which is the folder for several pictures; else the name of the first output.
     let first = assignments.first().map_or(Path::new(""), |pair| pair.output.as_path());
     let output = arguments.output().unwrap_or(first);
     if arguments.json {

@@ -1,8 +1,8 @@
-//! What the outputs in a folder were made of, for `--resume`.
+//! The record of a folder's outputs and their inputs, for `--resume`.
 //!
-//! One file in the folder has a line of JSON for each output; the last line about an output counts. Several programs may
-//! add lines at the same time. Others may write the file, too: it is read with limits, nothing in it is ever a path that
-//! is opened, and a line that says anything else than what would be done now only has the output made again.
+//! One file in the folder has a line of JSON for each output; the last line about an output counts. Several programs
+//! may add lines at the same time. The file is not trusted: it is read with limits, no path in it is ever opened, and
+//! a line that differs from the current run only causes the output to be made again.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
@@ -22,7 +22,7 @@ const NAME: &str = ".tileforge-outputs.jsonl";
 /// No line is longer: a path has 4,096 bytes.
 const LINE_MAXIMUM: u64 = 64 << 10;
 
-/// Lines that are read, with those of outputs that are not asked for.
+/// The most lines that are read, including lines about other outputs.
 const LINES_MAXIMUM: usize = 5_000_000;
 
 /// What outputs are made with: the digest of the engine, and options by their names.
@@ -32,7 +32,7 @@ pub(super) struct With {
     pub(super) options: BTreeMap<String, String>,
 }
 
-/// A file as it was.
+/// The recorded state of a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct State {
     bytes: u64,
@@ -43,7 +43,7 @@ struct State {
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Line {
-    /// Its path from the folder.
+    /// The output's path relative to the folder.
     output: String,
     made: State,
     inputs: Vec<State>,
@@ -81,7 +81,7 @@ impl State {
         (stamp(path)? == (bytes, modified)).then_some(Self { bytes, modified, sha256 })
     }
 
-    /// Whether the file is what it was: by size and time, else by its content.
+    /// Whether the file is unchanged: by size and time, else by its content.
     fn is(&self, path: &Path) -> bool {
         stamp(path).is_some_and(|(bytes, modified)| {
             bytes == self.bytes
@@ -95,7 +95,7 @@ impl State {
 pub(super) enum Made {
     /// It is what would be made.
     Finished,
-    /// It is there, and something else, for this reason.
+    /// It exists but does not match, for this reason.
     Otherwise(String),
     /// It is not there.
     Missing,
@@ -106,9 +106,9 @@ pub(super) struct Record {
     folder: PathBuf,
     with: With,
     lines: HashMap<String, Line>,
-    /// What the inputs were when the run began.
+    /// The inputs' size and time when they were about to be read.
     begun: HashMap<PathBuf, Stamp>,
-    /// The user has been told that nothing can be recorded.
+    /// The user has been warned that nothing can be recorded.
     failed: bool,
 }
 
@@ -124,7 +124,7 @@ impl Record {
         record
     }
 
-    /// Notes what an input is before it is read.
+    /// Notes the size and time of inputs before they are read.
     pub(super) fn begin(&mut self, inputs: &[&Path]) {
         for input in inputs {
             if let Some(stamp) = stamp(input) {
@@ -159,7 +159,7 @@ impl Record {
         if line.made.is(output) { Made::Finished } else { otherwise("it has changed since it was made") }
     }
 
-    /// The names of options that are not as they were.
+    /// The names of options that have changed.
     fn differing(&self, other: &BTreeMap<String, String>) -> String {
         let mine = &self.with.options;
         let mut names: Vec<&str> = mine.keys().chain(other.keys()).map(String::as_str).collect();
@@ -170,9 +170,9 @@ impl Record {
         if known.len() == names.len() { known.join(", ") } else { "those of another version".into() }
     }
 
-    /// Adds what an output was made of. What cannot be recorded is made again by the next `--resume`.
+    /// Records an output and its inputs. An output that cannot be recorded is made again by the next `--resume`.
     pub(super) fn add(&mut self, output: &Path, inputs: &[&Path]) {
-        // An input that has changed on the way made this output, or did not.
+        // If an input has changed meanwhile, it is unknown which version made this output.
         if inputs.iter().any(|input| stamp(input).is_none() || stamp(input) != self.begun.get(*input).copied()) {
             return;
         }
@@ -190,10 +190,10 @@ impl Record {
 
     fn append(&self, line: &str) -> io::Result<()> {
         let mut file = tileforge_files::open_to_append(&self.folder.join(NAME))?;
-        // Where the file system has no locks, lines are short enough to be written at once.
+        // Without locks in the file system, lines are still short enough for one write.
         let _ = file.lock();
         let mut text = String::with_capacity(line.len() + 2);
-        // A program that was killed may have left a half of a line.
+        // A killed program may have left half a line.
         if file.metadata()?.len() > 0 {
             let mut last = [0];
             file.seek(SeekFrom::End(-1))?;
@@ -207,7 +207,8 @@ impl Record {
         file.write_all(text.as_bytes())
     }
 
-    /// The path of an output from the folder. Bytes that are no UTF-8 become `%` and two digits, as does `%`.
+    /// The output's path relative to the folder. `%` and bytes that are not UTF-8 become `%` and two hexadecimal
+    /// digits.
     fn name_of(&self, output: &Path) -> String {
         let path = output.strip_prefix(&self.folder).unwrap_or(output);
         let mut name = String::new();
@@ -222,7 +223,7 @@ impl Record {
     }
 }
 
-/// The last line about each wanted output. Lines that are damaged or too long are none.
+/// The last line about each wanted output. Damaged and too long lines are ignored.
 fn lines_about(mut file: impl BufRead, wanted: impl Fn(&str) -> bool) -> HashMap<String, Line> {
     let (mut lines, mut bytes) = (HashMap::new(), Vec::new());
     for _ in 0..LINES_MAXIMUM {
@@ -296,7 +297,7 @@ mod tests {
         let reason = |with: With| work.record(with).made(&work.output, &[&work.input]);
         assert_eq!(reason(with("two", "hann")), Made::Otherwise("it was made by another engine".into()));
         assert_eq!(reason(with("one", "none")), Made::Otherwise("it was made with other options: blend".into()));
-        // Other times and the same content: a copy of the folder.
+        // Changed times and the same content: a copy of the folder.
         fs::write(&work.output, "the output").unwrap();
         fs::write(&work.input, "the input").unwrap();
         assert_eq!(work.found(), Made::Finished);

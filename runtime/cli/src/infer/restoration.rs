@@ -23,7 +23,7 @@ use super::plan::Assignment;
 use super::streams::{Pictures, of_clip};
 use super::told::say;
 
-/// Refuses options that do not go with such an engine.
+/// Refuses options that do not fit such an engine.
 pub(super) fn check(assignments: &[Assignment], arguments: &Arguments) -> CommandResult {
     let running = &arguments.running;
     let tile = running.tile().map(|_| "--tile");
@@ -38,7 +38,7 @@ pub(super) fn check(assignments: &[Assignment], arguments: &Arguments) -> Comman
             input.display(),
             assignments.len()
         ))),
-        // Batches would begin elsewhere, and give other frames.
+        // With resuming, batches would begin at other frames, and change the results.
         Some(_) if arguments.resume => {
             Err(Failure::Usage("--resume does not go with a film and an engine that restores; leave it out".into()))
         }

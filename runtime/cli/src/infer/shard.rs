@@ -1,11 +1,11 @@
-//! One of several parts of the pictures, for several machines that know nothing of each other.
+//! A shard of the pictures, for several machines without communication.
 
 use std::path::Path;
 use std::str::FromStr;
 
 use tileforge_engine::digest::sha256;
 
-/// More parts than there are machines.
+/// The most shards.
 const COUNT_MAXIMUM: u64 = 1_000_000;
 
 /// Part `index` of `count`.
@@ -35,9 +35,9 @@ fn number(text: &str) -> Option<u64> {
 }
 
 impl Shard {
-    /// Whether a picture belongs to it: by the first 64 bits of the SHA-256 of its path from the folder that was given,
-    /// with `/` between names. So every machine comes to the same answer, wherever the folder is, and other pictures in
-    /// the folder change nothing.
+    /// Whether a picture belongs to the shard: by the first 64 bits of the SHA-256 of its path relative to the given
+    /// folder, with `/` between names. So every machine gets the same answer, independent of the folder's place and of
+    /// other pictures.
     pub(super) fn has(self, relative: &Path) -> bool {
         let digest = sha256(relative.as_os_str().as_encoded_bytes());
         // A digest has 64 hexadecimal digits.

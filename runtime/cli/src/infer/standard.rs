@@ -11,16 +11,16 @@ use tileforge_image::{Error as ImageError, Format, Header, ImageWriter, RowSink}
 
 use super::super::failure::Failure;
 
-/// No picture is longer.
+/// The most bytes of an encoded picture.
 const PICTURE_BYTES_MAXIMUM: u64 = 8 << 30;
 
-/// What stands for the picture on standard input in messages.
+/// The name of the picture on standard input in messages.
 pub(super) const STANDARD_INPUT: &str = "standard input";
 
 /// Begins streams of frames.
 const FRAMES: &[u8] = b"YUV4MPEG2";
 
-/// Pictures that came through a pipe, by their names: files without a name, because decoders go back and forth.
+/// Pictures that came through a pipe, by name. They are kept in unnamed temporary files, because decoders seek.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Piped(Arc<BTreeMap<PathBuf, File>>);
 
@@ -32,8 +32,7 @@ impl Piped {
         Ok(Self(Arc::new(BTreeMap::from([(name, file)]))))
     }
 
-    /// Reads the inputs that are named pipes, each to its end. Their writers may take as long as they
-    /// like.
+    /// Reads the inputs that are named pipes, each to its end. Their writers may take any time.
     pub(super) fn named<'p>(inputs: impl IntoIterator<Item = &'p Path>) -> Result<Self, Failure> {
         let mut all = BTreeMap::new();
         for input in inputs {
@@ -62,7 +61,7 @@ pub(super) fn frames_on_standard_input() -> bool {
         .map_or(true, |start| start.is_empty() || FRAMES.starts_with(&start[..start.len().min(FRAMES.len())]))
 }
 
-/// Everything that a pipe gives, in a file without a name.
+/// Copies a pipe's contents to an unnamed temporary file.
 fn kept(pipe: impl Read, name: &Path) -> Result<File, Failure> {
     let unread = |source| Failure::file(name, "read", source);
     let mut file = tempfile::tempfile().map_err(|source| Failure::file(name, "keep", source))?;
@@ -74,11 +73,11 @@ fn kept(pipe: impl Read, name: &Path) -> Result<File, Failure> {
     Ok(file)
 }
 
-/// A picture that is written to standard output when it is whole.
+/// A picture that is written to standard output when it is complete.
 pub(super) struct ToStandardOutput {
     writer: Box<ImageWriter>,
     path: PathBuf,
-    /// Goes with this value.
+    /// Removed when this value is dropped.
     _folder: unfinished::Folder,
 }
 

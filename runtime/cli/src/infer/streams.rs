@@ -9,7 +9,7 @@ use super::frames::ClipOpening;
 use super::picture::{Opening, Writing};
 use super::plan::Assignment;
 
-/// What a frame of a size becomes.
+/// Returns the size of the result for a frame's size.
 pub(super) type SizeOf<'s> = &'s dyn Fn(Size) -> Result<Size>;
 
 /// Frames of one stream.

@@ -1,4 +1,4 @@
-//! What the user is told while pictures are on their way.
+//! Reports progress and results to the user.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -23,22 +23,22 @@ use super::made_of::made_of;
 use super::plan::Assignment;
 use super::record::Record;
 
-/// How often the bar is looked after.
+/// How often the progress bar is updated.
 const TICK: Duration = Duration::from_millis(100);
 
-/// What the user is told while pictures are on their way.
+/// Reports progress and results to the user.
 pub(super) struct Told<'t> {
     arguments: &'t Arguments,
     assignments: &'t [Assignment],
-    /// How many pictures were asked for, with those that are left out.
+    /// How many pictures were requested, including those that are left out.
     all: usize,
     cancel: &'t Cancel,
     progress: Progress,
     /// One bar for all of several pictures, instead of one for the tiles of each.
     together: bool,
-    /// Where what is made is recorded.
+    /// The record of finished outputs.
     record: Option<RefCell<Record>>,
-    /// What each assignment became.
+    /// The result of each assignment.
     files: BTreeMap<usize, Value>,
     /// Streams so far: when they began, and their frames together.
     streams: BTreeMap<usize, (Instant, Option<(UpscaleStatistics, u64)>)>,
@@ -61,7 +61,7 @@ impl<'t> Told<'t> {
     ) -> Self {
         let together = assignments.len() > 1;
         let has_film = assignments.iter().any(|pair| has_frames(&pair.input, arguments.raw));
-        // The result of a picture is told on the way; many of them, and a film, take longer.
+        // A single picture needs a bar only on a terminal; many pictures, or a film, take longer.
         let progress = if together || has_film { Progress::new() } else { Progress::on_terminal() };
         if together {
             progress.begin("infer", Some(assignments.len() as u64), Unit::Count("pictures"));
@@ -83,7 +83,7 @@ impl<'t> Told<'t> {
         }
     }
 
-    /// Waits for something that was submitted, and tells what became of it.
+    /// Waits for a submitted item, and reports its result.
     pub(super) fn hear(&mut self, item: Item) {
         match item {
             Item::Picture(owner, handle) => {
@@ -97,7 +97,7 @@ impl<'t> Told<'t> {
             Item::Frame(owner, handle, unwanted) => {
                 self.streams.entry(owner).or_insert_with(|| (Instant::now(), None));
                 if self.files.contains_key(&owner) {
-                    // A stream has one failure; the frames behind it only follow from that.
+                    // Report only the first failure of a stream; later frames fail because of it.
                     handle.cancel();
                     return;
                 }
@@ -226,7 +226,7 @@ impl<'t> Told<'t> {
         }
     }
 
-    /// Gives a stream of which every frame has been written its name.
+    /// Finishes a stream after its last frame: its output gets its name.
     fn end_stream(&mut self, owner: usize, writer: FrameWriter) {
         let sum = self.streams.remove(&owner).and_then(|(_, sum)| sum);
         let Some((sum, frames)) = sum.filter(|_| !self.cancelled && !self.files.contains_key(&owner)) else { return };
@@ -236,7 +236,7 @@ impl<'t> Told<'t> {
         }
     }
 
-    /// Ends the bar, and gives what each assignment became, in their order, and the failures.
+    /// Ends the bar, and returns the results in the order of assignments, and the failures.
     pub(super) fn finish(self) -> (Vec<Value>, Vec<Error>) {
         self.progress.finish();
         (self.files.into_values().collect(), self.failures)
@@ -263,7 +263,7 @@ fn line(assignment: &Assignment, statistics: &UpscaleStatistics, frames: u64) ->
     )
 }
 
-/// A path in JSON, which is UTF-8: what is not becomes the replacement character.
+/// A path for JSON, which is UTF-8: invalid bytes become the replacement character.
 fn name(path: &Path) -> Cow<'_, str> {
     path.to_string_lossy()
 }

@@ -18,13 +18,13 @@ struct Shown {
     /// The plan's file in the engine's folder.
     plan: String,
     compute_capabilities: Vec<String>,
-    /// Sums, as the manifest has them.
+    /// The sums from the manifest.
     #[serde(skip)]
     figures: Option<PlanFigures>,
     /// What it runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     program: Option<Program>,
-    /// Why that is not known.
+    /// Why the program is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     not_known: Option<String>,
 }
@@ -114,11 +114,11 @@ struct Group<'o> {
     element: Option<ElementType>,
     count: usize,
     moved_bytes: u64,
-    /// `None` where those of one are not known.
+    /// `None` if the number is unknown for one of the kernels.
     multiply_adds: Option<u64>,
 }
 
-/// The groups, and first the one that moves most.
+/// The groups; the one that moves the most bytes comes first.
 fn groups(operations: &[Operation]) -> Vec<Group<'_>> {
     let mut groups: BTreeMap<_, Group<'_>> = BTreeMap::new();
     for operation in operations {

@@ -1,4 +1,4 @@
-//! Which machine a library is for, from the head of its file.
+//! Reads from a library's header which machine it is for.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -81,7 +81,7 @@ pub(crate) mod tests {
         let mut beyond = library("windows", "x86_64");
         beyond[63] = 0x7f;
         assert_eq!(made_for(&beyond), None);
-        // This program itself.
+        // The test program itself.
         let mut program = File::open(std::env::current_exe().unwrap()).unwrap();
         let here = (std::env::consts::OS, std::env::consts::ARCH);
         assert_eq!(super::made_for(&mut program).unwrap(), Some(here));

@@ -1,4 +1,4 @@
-//! Downloading wheels with pip, as the user's pip is set up, and what to type where pip does not run here.
+//! Downloads wheels with pip and the user's pip configuration, and shows what to type if pip does not run here.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -10,12 +10,12 @@ use super::table::Wheel;
 /// Commands that may be Python 3, by their usual names on all systems.
 const PYTHONS: [&[&str]; 3] = [&["python3"], &["python"], &["py", "-3"]];
 
-/// The tags of pip's target: those of the wheels. The libraries in them are of no Python, so that its release does not
+/// pip's options for the wheels' tags. The libraries in the wheels do not depend on Python, so its release does not
 /// matter.
 const TAGS: [&str; 5] =
     ["--no-deps", "--only-binary=:all:", "--implementation=cp", "--python-version=311", "--abi=cp311"];
 
-/// What a user types, on any machine that has Python, to download these wheels into the folder `wheels`.
+/// The command that downloads these wheels into the folder `wheels`, on any machine with Python.
 pub(super) fn command(wheels: &[&Wheel]) -> String {
     let platforms: BTreeSet<&str> = wheels.iter().map(|wheel| wheel.platform()).collect();
     let platforms = platforms.iter().map(|platform| format!(" --platform={platform}"));

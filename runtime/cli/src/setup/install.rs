@@ -1,4 +1,4 @@
-//! Giving new files their places in a folder that may be in use.
+//! Moves new files into a folder that may be in use.
 
 use std::env::consts::{DLL_PREFIX, DLL_SUFFIX};
 use std::fs;
@@ -7,18 +7,18 @@ use std::path::{Path, PathBuf};
 
 use tileforge_files::{link_or_copy, not_replaced, unfinished};
 
-/// The name of ONNX Runtime's library, under which the programs look for it.
+/// The file name under which programs look for ONNX Runtime's library.
 pub(super) fn main_library() -> String {
     format!("{DLL_PREFIX}onnxruntime{DLL_SUFFIX}")
 }
 
 /// Moves files from `staging` into `destination`, where older ones of their names are replaced.
 ///
-/// Each file is there as a whole or not at all, also after the process has been killed. ONNX Runtime's library comes
-/// last, after those that it loads. The files that a running program has loaded stay as they are, without a name.
+/// Each file is complete or absent, even after the process has been killed. ONNX Runtime's library comes last, after
+/// those that it loads. Files that a running program has loaded stay unchanged, without a name.
 ///
 /// # Errors
-/// The file that cannot be placed, with the system's reason. Everything is as it was before.
+/// The file that cannot be placed, with the system's reason. All changes are then undone.
 pub(super) fn place(staging: &Path, destination: &Path, files: &[&str]) -> Result<(), (PathBuf, io::Error)> {
     let _finishing = unfinished::finishing();
     let main = main_library();
@@ -32,7 +32,7 @@ pub(super) fn place(staging: &Path, destination: &Path, files: &[&str]) -> Resul
             Err(error) => {
                 for (path, replaced) in placed.into_iter().rev() {
                     let target = destination.join(path);
-                    // Whatever is wrong, the first error is the one to report.
+                    // Errors here are ignored: the first error is the one to report.
                     let _ = if replaced { fs::rename(previous.join(path), target) } else { fs::remove_file(target) };
                 }
                 return Err((destination.join(path), not_replaced(error)));
@@ -77,7 +77,7 @@ pub(super) fn remove<'p>(destination: &Path, files: impl Iterator<Item = &'p str
     for path in files {
         let place = destination.join(path);
         if fs::remove_file(&place).is_ok() {
-            // Only empty folders go.
+            // Only empty folders are removed.
             let _ = place.parent().filter(|folder| *folder != destination).map(fs::remove_dir);
         }
     }

@@ -33,7 +33,7 @@ Examples:
   runtime setup --from wheels
   runtime setup --from onnxruntime/lib --destination libraries";
 
-/// A file that two runs lock in turn.
+/// The lock file that makes two runs wait for each other.
 const LOCK: &str = ".tileforge-setup.lock";
 
 /// Install ONNX Runtime, OpenVINO and, for a GPU, NVIDIA's libraries, where the programs look for them.
@@ -72,9 +72,10 @@ pub(crate) fn run(arguments: &Arguments) -> CommandResult {
     unfinished::create_folders(&destination).map_err(|error| not_writable(&destination, &error))?;
     let lock = tileforge_files::open_to_append(&destination.join(LOCK));
     let lock = lock.map_err(|error| not_writable(&destination, &error))?;
-    // A file system without locks has no second run to wait for that would wait for this one.
+    // If the file system has no locks, runs cannot wait for each other; this one goes on.
     let _ = lock.lock();
-    // On Windows, what a program had loaded could not go at once. Most runs make nothing that would remove it.
+    // On Windows, files that a program had loaded could not be removed earlier. Most runs would not remove them
+    // otherwise.
     unfinished::remove_abandoned(&destination);
 
     let digests = Digests::new(cache_folder().map(|cache| cache.join("digests")));
@@ -90,7 +91,8 @@ pub(crate) fn run(arguments: &Arguments) -> CommandResult {
     let install = Install { table: &table, known: &known, destination: &destination, digests: &digests };
     let kept: BTreeSet<String> = wanted.iter().filter(|wheel| is_there(wheel)).map(|wheel| wheel.name()).collect();
     let mut new = whole.clone();
-    // What came from a folder stays until something takes its place; with a folder, wheels do as well.
+    // Files from a folder stay until something replaces them. If this run takes a folder, files of wheels stay as
+    // well.
     new.origins.retain(|name, origin| origin.sha256.is_none() || !sources.folders.is_empty() || kept.contains(name));
     let changed = new != present || !missing.is_empty() || !sources.folders.is_empty();
     if changed {
@@ -99,7 +101,7 @@ pub(crate) fn run(arguments: &Arguments) -> CommandResult {
     show(&destination, arguments.destination.is_none(), changed, wanted.iter().any(|wheel| wheel.part == Part::Rtx))
 }
 
-/// The wheels that these arguments ask for, and those that earlier ones have.
+/// The wheels that these arguments request, and the wheels of parts that an earlier run installed.
 fn wanted<'t>(known: &[&'t Wheel], arguments: &Arguments, present: &Record) -> Result<Vec<&'t Wheel>, Failure> {
     let had = |part: Part| known.iter().any(|wheel| wheel.part == part && present.origins.contains_key(&wheel.name()));
     let exists = |part: Part| known.iter().any(|wheel| wheel.part == part);
@@ -119,7 +121,7 @@ fn wanted<'t>(known: &[&'t Wheel], arguments: &Arguments, present: &Record) -> R
     Ok(known.iter().filter(is_wanted).copied().collect())
 }
 
-/// Where this program looks for the library: where one is now, or where a release has it.
+/// Where this program looks for the library: its current place, or its place in a release.
 fn default_destination() -> Result<PathBuf, Failure> {
     if let Some(tree) = installation::built_in().filter(|tree| tree.is_dir()) {
         let tree = tileforge_files::real_path(tree).unwrap_or_else(|_| tree.to_owned());
@@ -146,7 +148,8 @@ struct Install<'i> {
 }
 
 impl Install<'_> {
-    /// Makes everything that is new beside its place, tries it out, and moves it there. `new` has what is kept.
+    /// Makes all new files in a staging folder, tests them, and moves them to the destination. `new` holds the kept
+    /// files.
     fn run(&self, sources: &Sources<'_>, missing: &[&Wheel], present: &Record, mut new: Record) -> CommandResult {
         let given = |wheel: &Wheel| sources.wheels.iter().find(|(other, _)| other.sha256 == wheel.sha256);
         // A folder with libraries may have all that is missing.
@@ -175,7 +178,7 @@ impl Install<'_> {
             let file = sources::open_pinned(wheel, &path, self.digests).map_err(Failure::Setup)?;
             let at = |reason| Failure::Setup(format!("{}: {reason}", path.display()));
             let files = wheel::unpack(&file, wheel, self.table, staging.path()).map_err(at)?;
-            // At once: all wheels together have more than a gigabyte.
+            // Removed after each wheel: all wheels together have more than a gigabyte.
             let _ = std::fs::remove_dir_all(&downloads);
             fresh.extend(files.keys().cloned());
             new.replace(name, Origin { sha256: Some(wheel.sha256.clone()), files });
@@ -195,14 +198,14 @@ impl Install<'_> {
         Ok(())
     }
 
-    /// Loads the new libraries together with those that stay, in a process of its own: one that is damaged may end it.
+    /// Loads the new libraries together with the kept ones, in another process, because a damaged library may end it.
     fn try_out(&self, staging: &Path, fresh: &BTreeSet<String>, present: &Record, new: &Record) -> CommandResult {
         let failed = |error| Failure::file(staging, "read", error);
         let [before, now] = [present, new].map(|record| record.files().collect::<BTreeSet<&str>>());
         for entry in self.destination.read_dir().map_err(failed)? {
             let name = entry.map_err(failed)?.file_name();
             let Some(name) = name.to_str().filter(|name| !fresh.contains(*name)) else { continue };
-            // What is recorded and not a part of the new installation goes.
+            // Recorded files that are not part of the new installation are left out.
             let stays = now.contains(name) || !before.contains(name);
             if stays && sources::is_library(name, self.known) {
                 tileforge_files::link_or_copy(&self.destination.join(name), &staging.join(name)).map_err(failed)?;
@@ -221,7 +224,7 @@ impl Install<'_> {
         }
         let reason = String::from_utf8_lossy(&tried.stderr).trim().to_owned();
         let reason = if reason.is_empty() { tried.status.to_string() } else { reason };
-        // The folder that was tried is gone when a user reads this.
+        // The staging folder no longer exists when the user reads this.
         let reason = reason.replace(&*staging.to_string_lossy(), &self.destination.to_string_lossy());
         Err(Failure::Setup(format!(
             "the libraries cannot be loaded on this machine, and nothing was changed: {reason}"

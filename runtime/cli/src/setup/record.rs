@@ -6,13 +6,13 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use tileforge_files::{Digests, unfinished};
 
-/// The file that says what is installed. Releases have it, too.
+/// The file that lists what is installed. Releases have it, too.
 pub(super) const FILE: &str = "tileforge-setup.json";
 
-/// SHA-256 by paths below the folder, with `/` between their names.
+/// SHA-256 digests by paths relative to the folder, with `/` between names.
 pub(super) type Files = BTreeMap<String, String>;
 
-/// What came out of one wheel, or of a folder.
+/// The files of one wheel or folder.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
 pub(super) struct Origin {
     /// The wheel's SHA-256; `None` for a folder.
@@ -28,11 +28,11 @@ pub(super) struct Record {
 }
 
 impl Record {
-    /// The record of a folder; empty if there is none, or none of ours.
+    /// The record of a folder; empty if there is none, or if it is not valid.
     pub(super) fn read(folder: &Path) -> Self {
         let text = tileforge_files::read_text(&folder.join(FILE), tileforge_files::TEXT_MAXIMUM_BYTES);
         let record: Self = text.ok().and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default();
-        // Paths of a file that anything may have written lead nowhere else.
+        // The file is not trusted: paths in it may not lead outside the folder.
         let is_plain = |path: &String| path.split('/').all(tileforge_files::is_plain);
         if record.origins.values().all(|origin| origin.files.keys().all(is_plain)) { record } else { Self::default() }
     }
@@ -46,7 +46,7 @@ impl Record {
         self
     }
 
-    /// Adds an origin. Those go whose files have other bytes now.
+    /// Adds an origin. Removes origins that share a file with it.
     pub(super) fn replace(&mut self, name: String, new: Origin) {
         self.origins.retain(|_, origin| origin.files.keys().all(|path| !new.files.contains_key(path)));
         self.origins.insert(name, new);

@@ -1,4 +1,4 @@
-//! What `--from` names: wheels that pip has downloaded, and folders with libraries.
+//! The sources of `--from`: wheels that pip has downloaded, and folders with libraries.
 
 use std::env::consts::{ARCH, OS};
 use std::fs::File;
@@ -27,7 +27,7 @@ impl<'t> Sources<'t> {
     /// Looks for the wanted ones of the known wheels, and for libraries.
     ///
     /// # Errors
-    /// A place has nothing that can be used, or a wheel is not the one that is pinned.
+    /// A place has nothing usable, or a wheel is not the pinned one.
     pub(super) fn find(paths: &[PathBuf], known: &[&'t Wheel], wanted: &[&'t Wheel]) -> Result<Self, String> {
         let mut found = Self { are_named: !paths.is_empty(), ..Self::default() };
         for path in paths {
@@ -71,7 +71,7 @@ fn of_file<'t>(path: &Path, known: &[&'t Wheel], wanted: &[&'t Wheel]) -> Result
     })
 }
 
-/// The wanted wheels of a folder. Wheels of other packages are not looked at: pip may have brought them.
+/// The wanted wheels of a folder. Wheels of other packages are ignored: pip may have downloaded them as well.
 fn in_folder<'t>(folder: &Path, names: &[&String], wanted: &[&'t Wheel]) -> Result<Vec<(&'t Wheel, PathBuf)>, String> {
     let mut found = Vec::new();
     for wheel in wanted {
@@ -117,7 +117,7 @@ pub(super) fn copy_libraries(folder: &Path, known: &[&Wheel], staging: &Path) ->
     let mut files = Files::new();
     for name in names_in(folder).map_err(at)?.into_iter().filter(|name| is_library(name, known)) {
         let path = folder.join(&name);
-        // Links beside a library are its other names, which are made again below.
+        // Links beside a library are its other names; they are recreated below.
         if path.symlink_metadata().is_ok_and(|found| found.is_symlink()) {
             continue;
         }
@@ -183,7 +183,7 @@ mod tests {
             assert_eq!(found.wheels.len(), 1);
             open_pinned(found.wheels[0].0, &found.wheels[0].1, &digests).unwrap();
         }
-        // Wheels that pip brought with it are not looked at.
+        // Other wheels that pip downloaded are ignored.
         std::fs::write(folder.path().join("numpy-2.0.0-cp311-cp311-manylinux_2_28_x86_64.whl"), "x").unwrap();
         assert_eq!(find(&[folder.path().to_owned()]).unwrap().wheels.len(), 1);
         let numpy = find(&[folder.path().join("numpy-2.0.0-cp311-cp311-manylinux_2_28_x86_64.whl")]).unwrap_err();

@@ -41,7 +41,7 @@ pub(super) struct Wheel {
     pub(super) machine: String,
     pub(super) package: String,
     pub(super) version: String,
-    /// `python-abi-platform`, the tail of the wheel's name. A number of the build may stand before them.
+    /// `python-abi-platform`, the tail of the wheel's name. A build number may come before them.
     tags: String,
     /// In lower-case hexadecimal digits.
     pub(super) sha256: String,
@@ -50,10 +50,10 @@ pub(super) struct Wheel {
     /// A pattern of names that are left out, because they are large and not needed.
     #[serde(default)]
     without: String,
-    /// Names that a library has, too.
+    /// Additional names of a library.
     #[serde(default)]
     pub(super) second_names: BTreeMap<String, String>,
-    /// All that is installed of it has no more bytes.
+    /// The most bytes that its installed files take.
     pub(super) installed_bytes: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Taking libraries and licences out of a wheel.
+//! Extracts libraries and licences from a wheel.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -14,7 +14,7 @@ use super::binary;
 use super::record::Files;
 use super::table::{Place, Table, Wheel};
 
-/// A wheel has fewer members.
+/// The most members of a wheel.
 const MOST_MEMBERS: usize = 10_000;
 
 /// Unpacks what is installed of an opened wheel into `folder`. Returns the files by their paths there.
@@ -50,7 +50,7 @@ pub(super) fn unpack(file: &File, wheel: &Wheel, table: &Table, folder: &Path) -
         let target = folder.join(&path);
         target.parent().map_or(Ok(()), create_folders).map_err(|error| not_written(&path, &error))?;
         let mut made = File::create_new(&target).map_err(|error| not_written(&path, &error))?;
-        // What a member says of its size need not be so.
+        // The size that a member declares may be wrong, so copied bytes are counted.
         let copied = io::copy(&mut (&mut member).take(left.saturating_add(1)), &mut made);
         left = match left.checked_sub(copied.map_err(|error| not_written(&path, &error))?) {
             Some(left) => left,
@@ -70,7 +70,7 @@ pub(super) fn unpack(file: &File, wheel: &Wheel, table: &Table, folder: &Path) -
     Ok(files)
 }
 
-/// The path of a member, which leads to no place outside of a folder.
+/// The path of a member, checked not to lead outside the folder.
 fn checked_name(member: &ZipFile<'_, &File>) -> Result<String, String> {
     let name = String::from_utf8(member.name_raw().to_vec()).map_err(|_| "a name in it is no text (UTF-8)")?;
     let parts = name.strip_suffix('/').unwrap_or(&name);
@@ -89,7 +89,7 @@ fn target(place: &Place) -> &str {
     }
 }
 
-/// Libraries are for the machine that the table says.
+/// Checks that a library is for the machine that the table states.
 fn check_machine(file: &Path, wheel: &Wheel, path: &str) -> Result<(), String> {
     if path.contains('/') {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Texts with weights, as AUTOMATIC1111 reads them, and texts of attackers.
+//! Texts with weights, as AUTOMATIC1111 reads them, and malicious texts.
 
 use proptest::prelude::*;
 
@@ -45,7 +45,7 @@ fn weights_are_those_of_automatic1111() {
         ("(red: +1.4 )", &[("red", 1.4)]),
         ("(red:-.5)", &[("red", -0.5)]),
         ("(red:0)", &[("red", 0.0)]),
-        // A number without a bracket, and what is no number, is a text.
+        // A number without a bracket, and a weight that is not a number, are text.
         ("red:1.4)", &[("red:1.4)", 1.0)]),
         ("(red:nan)", &[("red:nan", 1.1)]),
         ("(red:1e9)", &[("red:1e9", 1.1)]),
@@ -88,7 +88,7 @@ fn what_is_not_supported_is_refused() {
         assert!(matches!(found, Err(Error::Weight { .. })) || text == "(red:+)", "{text}: {found:?}");
     }
     assert!(refused(&format!("(red:1{})", "0".repeat(400))).contains("no number from −100 to 100"));
-    // What only looks like one of these is a text.
+    // Text that only looks like a tag or a schedule stays text.
     for text in ["a < b", "<lora", "<lora:x", "<loras:x>", "<b>bold</b>", "red|blue", "to: 0.5"] {
         assert_eq!(parse(text).unwrap(), literal(text));
     }
@@ -100,7 +100,7 @@ fn brackets_without_end_are_refused_at_once() {
         assert!(matches!(parse(&open.repeat(many)), Err(Error::Depth { .. })), "{open} {many} times");
     }
     assert!(matches!(parse(&format!("{}red", "(".repeat(60))), Err(Error::Weight { .. })));
-    // They take each other back.
+    // The two kinds of brackets cancel each other.
     let both = format!("{}red{}", "([".repeat(60), "])".repeat(60));
     assert!((parts(&both)[0].1 - 1.0).abs() < 1e-9);
     // Many pairs beside each other are no problem, and neither are many that are not open.

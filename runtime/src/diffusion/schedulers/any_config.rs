@@ -167,7 +167,7 @@ proptest! {
     }
 }
 
-/// What an attacker wrote: each of these once panicked.
+/// Malicious configurations: each of these once panicked.
 #[test]
 fn configurations_of_an_attacker_are_refused() {
     for (class, values, steps, strength, expected) in [

@@ -12,7 +12,7 @@ use crate::diffusion::quote::quoted;
 
 /// The most bytes of a file. The longest published ones list 1000 betas.
 const MOST_BYTES: u64 = 1 << 20;
-/// The most timesteps of a training: more than any published model has, and little memory.
+/// The most training timesteps: more than any published model has, but still little memory.
 const MOST_TRAIN_TIMESTEPS: usize = 100_000;
 
 /// A scheduler's class and values, as diffusers writes them.
@@ -29,7 +29,7 @@ impl Config {
     /// Reads a file.
     ///
     /// # Errors
-    /// The file cannot be read or is larger than 1 MiB, and those of [`Config::parse`].
+    /// The file cannot be read or is larger than 1 MiB; otherwise as [`Config::parse`].
     pub fn open(path: &Path) -> Result<Self> {
         let failed = |source| Error::Read { path: path.into(), source };
         let mut text = String::new();
@@ -44,9 +44,9 @@ impl Config {
     /// Takes the bytes of a file.
     ///
     /// # Errors
-    /// Those of [`Config::parse`].
+    /// As [`Config::parse`].
     pub fn parse_bytes(bytes: &[u8]) -> Result<Self> {
-        // Before a copy is made of something that is no configuration.
+        // Checked first, so that no large input is copied.
         if bytes.len() as u64 > MOST_BYTES {
             return Err(Error::Long { found: bytes.len(), most: MOST_BYTES });
         }
@@ -56,8 +56,8 @@ impl Config {
     /// Takes the text of a file.
     ///
     /// # Errors
-    /// The text is larger than 1 MiB or no JSON object, names no class or an unknown one, or has a key that no scheduler of diffusers has.
-    /// Values are checked when a scheduler is made.
+    /// The text is larger than 1 MiB or no JSON object, names no class or an unknown one, or has a key that no
+    /// scheduler of diffusers has. Values are checked only when a scheduler is made.
     pub fn parse(text: &str) -> Result<Self> {
         if text.len() as u64 > MOST_BYTES {
             return Err(Error::Long { found: text.len(), most: MOST_BYTES });
@@ -78,7 +78,7 @@ impl Config {
         Ok(Self { class: Class::named(&class)?, values })
     }
 
-    /// The same values for another class, as `from_config` of diffusers does it.
+    /// The same values for another class, as in diffusers' `from_config`.
     ///
     /// # Errors
     /// There is no such class.
@@ -91,8 +91,8 @@ impl Config {
     }
 
     pub(super) fn of_kind(mut self, class: Class) -> Self {
-        // diffusers drops values that the old class has and the new one has not. Some classes use these two
-        // nevertheless, if they find them.
+        // diffusers drops values that the new class does not have. Some classes use these two anyway if they are
+        // present.
         let has_bounds = |class| matches!(class, Class::EulerDiscrete | Class::UniPcMultistep);
         if has_bounds(self.class) && !has_bounds(class) {
             self.values.shift_remove("sigma_min");
@@ -170,8 +170,8 @@ impl Config {
         }
     }
 
-    /// A whole number between two others, both included. The default is checked, too: the limits of some keys are
-    /// values of others.
+    /// An integer between two others, both included. The default is checked, too: the limits of some keys are the
+    /// values of other keys.
     pub(super) fn count(&self, key: &'static str, default: usize, least: usize, most: usize) -> Result<usize> {
         let value = self.get(key).cloned().unwrap_or_else(|| default.into());
         let found = value.as_u64().and_then(|found| usize::try_from(found).ok());

@@ -14,7 +14,7 @@ use crate::random::Noise;
 struct Ddim {
     levels: NoiseLevels,
     schedule: MixtureSchedule,
-    /// How far a step goes, whatever the next timestep is.
+    /// The number of training timesteps of one step, independent of the next timestep.
     stride: usize,
     final_alpha_bar: f64,
     prediction: Prediction,
@@ -40,7 +40,7 @@ pub(super) fn final_alpha_bar(config: &Config, levels: &NoiseLevels, default: bo
     Ok(if config.flag("set_alpha_to_one", default)? { 1.0 } else { levels.alpha_bar(0) })
 }
 
-/// A sample that is nothing but noise says nothing of the picture, if the noise is what the network predicts.
+/// Refuses ᾱ = 0 with noise prediction: a sample of pure noise then does not determine the picture.
 pub(super) fn refuse_noise_of_nothing(
     config: &Config,
     prediction: Prediction,

@@ -143,8 +143,8 @@ impl Multistep {
         };
         let first = z.exp_m1();
         let second = if self.heun || order == 3 { first / z - 1.0 } else { first / 2.0 };
-        // The limit for small steps is ½, which is subtracted. diffusers adds it for sde-dpmsolver++, and so do we: the
-        // picture has to be the same.
+        // The limit for small steps is ½, which is subtracted. diffusers adds it for sde-dpmsolver++. The same is done
+        // here, to give the same picture.
         let limit = if self.stochastic { -0.5 } else { 0.5 };
         let third = (first - z) / (z * z) - limit;
         let noise = match (self.algorithm, self.stochastic) {
@@ -155,7 +155,7 @@ impl Multistep {
         [kept, scale * first, scale * second, scale * third, noise]
     }
 
-    /// λ of the next noise level less λ of this one. Infinite if the next one is 0.
+    /// λ of the next noise level minus λ of this one. Infinite if the next level is 0.
     fn step_size(&self, evaluation: usize) -> f64 {
         self.schedule.mixtures[evaluation + 1].log_ratio() - self.schedule.mixtures[evaluation].log_ratio()
     }

@@ -1,4 +1,4 @@
-//! What can be wrong with a scheduler's configuration or its use.
+//! Errors of a scheduler's configuration or its use.
 
 use std::path::PathBuf;
 
@@ -69,7 +69,7 @@ pub enum Error {
     Key {
         /// The key.
         key: String,
-        /// A known key that is spelt alike.
+        /// A known key with a similar spelling.
         nearest: Option<&'static str>,
     },
     /// A value that the class does not take.
@@ -120,7 +120,7 @@ pub enum Error {
         /// The range.
         expected: &'static str,
     },
-    /// Strength leaves fewer timesteps than steps that are to be made.
+    /// The strength leaves fewer timesteps than the requested steps.
     #[error("{class} cannot run {steps} steps with a strength of {strength}; expected 1 to {most}")]
     StepsOfStrength {
         /// The class.
@@ -150,7 +150,7 @@ pub enum Error {
         class: String,
         /// The steps of the run.
         steps: usize,
-        /// A key without which the values stay finite, and what it is set to.
+        /// A key and its value; without this key, the values stay finite.
         cause: Option<(String, String)>,
     },
     /// All steps were made.

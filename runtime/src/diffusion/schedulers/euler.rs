@@ -59,7 +59,8 @@ impl Solver for Euler {
             *value += (*value - picture) / from * (down - from);
         }
         if self.ancestral {
-            // Drawn in the last step, too, where none of it is added: the next picture's numbers come after it.
+            // Also drawn in the last step, where its factor is 0, so that the next picture gets the same numbers as in
+            // diffusers.
             for (value, noise) in sample.iter_mut().zip(noise.normal(output.len())) {
                 *value += f64::from(noise) * up;
             }
@@ -69,8 +70,8 @@ impl Solver for Euler {
 
 /// Where Euler's step goes, and the deviation of the noise that is added: down² + up² = to².
 ///
-/// diffusers takes the root of to² − up². In float32 that difference becomes negative where the steps are small, and
-/// the picture NaN. It is to⁴ ⁄ from².
+/// diffusers takes the root of to² − up², which equals to⁴ ⁄ from². In float32 that difference becomes negative for
+/// small steps, and the picture NaN.
 fn ancestral_step(from: f64, to: f64) -> (f64, f64) {
     let ratio = to / from;
     (to * ratio, to * ((1.0 - ratio) * (1.0 + ratio)).max(0.0).sqrt())

@@ -1,6 +1,6 @@
 //! The keys of all schedulers of diffusers 0.42, sorted.
 //!
-//! A key that is not here is a typing error, or belongs to a later version and may change the picture.
+//! A key that is missing here is a typo, or belongs to a later version and may change the picture.
 
 /// The keys.
 pub(super) const KEYS: [&str; 106] = [

@@ -44,7 +44,7 @@ pub(super) fn tcd(config: &Config, options: &SchedulerOptions) -> Result<Box<dyn
 
 fn consistency(config: &Config, options: &SchedulerOptions, method: Method) -> Result<Box<dyn Solver>> {
     config.refuse(&["thresholding"])?;
-    // Neither has an effect, in diffusers either; wrong values are refused all the same.
+    // Neither has an effect, as in diffusers; wrong values are refused anyway.
     Spacing::new(config, Spacing::Leading)?;
     let levels = NoiseLevels::new(config, Betas::LatentConsistency)?;
     final_alpha_bar(config, &levels, true)?;
@@ -52,7 +52,7 @@ fn consistency(config: &Config, options: &SchedulerOptions, method: Method) -> R
     let prediction = Prediction::new(config)?;
     let distilled = config.count("original_inference_steps", 50, 1, levels.count())?;
     let stride = levels.count() / distilled;
-    // With a start from a picture, the last ones are left out.
+    // For a run from a picture, the noisiest timesteps are left out.
     let is_shortened = options.all_steps && options.start.is_none();
     let left = if is_shortened { (distilled as f64 * options.strength) as usize } else { distilled };
     if !(1..=distilled).contains(&options.steps) {
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn the_timestep_in_the_middle_is_that_of_pytorch() {
-        // torch.floor((1 - eta) * torch.tensor(t)): in float64 some of these are one less.
+        // torch.floor((1 - eta) * torch.tensor(t)): in float64, some of these would be one less.
         for (gamma, next, expected) in
             [(0.3, 759.0, 531), (0.3, 90.0, 63), (0.3, 170.0, 119), (0.0, 259.0, 259), (1.0, 259.0, 0)]
         {

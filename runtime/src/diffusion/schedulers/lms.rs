@@ -64,8 +64,8 @@ impl Solver for Lms {
         let derivative = derivative.collect();
         self.derivatives.push_front(derivative);
         self.derivatives.truncate(ORDER);
-        // A run that starts in the middle has fewer derivatives than evaluations before this one. As in diffusers, the
-        // coefficients are those of the full order then, and the derivatives that are not there count as 0.
+        // A run that starts in the middle has fewer derivatives than evaluations before this one. As in diffusers, it
+        // then uses the coefficients of the full order, and missing derivatives count as 0.
         let order = ORDER.min(evaluation + 1);
         for (index, derivative) in self.derivatives.iter().enumerate() {
             let coefficient = self.coefficient(order, evaluation, index);

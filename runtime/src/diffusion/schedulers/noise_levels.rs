@@ -25,7 +25,7 @@ pub(super) enum Betas {
     LatentConsistency,
 }
 
-/// ᾱ of each timestep of the training: the share of the picture's variance that is left.
+/// ᾱ of each training timestep: the remaining share of the picture's variance.
 #[derive(Clone, Debug)]
 pub(super) struct NoiseLevels {
     alphas_bar: Vec<f64>,
@@ -98,7 +98,7 @@ impl NoiseLevels {
         self.alphas_bar[timestep]
     }
 
-    /// σ of each timestep, ascending: the deviation of the noise where the picture keeps its scale.
+    /// σ of each timestep, ascending: the deviation of the noise if the picture keeps its scale.
     pub(super) fn sigmas(&self) -> Vec<f64> {
         self.alphas_bar.iter().map(|alpha_bar| ((1.0 - alpha_bar) / alpha_bar).sqrt()).collect()
     }

@@ -12,14 +12,14 @@ use super::solver::Solver;
 use super::spacing::{Spacing, Timesteps};
 use crate::random::Noise;
 
-/// The steps that Runge–Kutta makes; each takes four evaluations, the first and the last of the neighbours shared.
+/// The Runge–Kutta steps; each takes four evaluations. Neighbouring steps share a timestep.
 const RUNGE_KUTTA_STEPS: usize = 3;
 
 #[derive(Debug)]
 struct Pndm {
     levels: NoiseLevels,
     schedule: MixtureSchedule,
-    /// How many evaluations are Runge–Kutta's: the first ones of any run.
+    /// The number of Runge–Kutta evaluations, at the start of every run.
     runge_kutta: usize,
     stride: usize,
     final_alpha_bar: f64,
@@ -41,7 +41,7 @@ pub(super) fn pndm(config: &Config, options: &SchedulerOptions) -> Result<Box<dy
     let final_alpha_bar = final_alpha_bar(config, &levels, false)?;
     let stride = levels.count() / options.steps;
     let (timesteps, runge_kutta) = if config.flag("skip_prk_steps", false)? {
-        // The second timestep comes twice: the first step is made again with the mean of both outputs.
+        // The second timestep comes twice: the first step is repeated with the mean of both outputs.
         let mut timesteps = steps;
         if let Some(second) = timesteps.get(1).copied() {
             timesteps.insert(1, second);
@@ -79,7 +79,7 @@ pub(super) fn pndm(config: &Config, options: &SchedulerOptions) -> Result<Box<dy
 }
 
 impl Pndm {
-    /// Equation 9 of the paper, from one timestep to another, which may lie behind the end.
+    /// Equation 9 of the paper, from one timestep to another. `None` is the end, after the last timestep.
     fn transfer(&self, sample: &mut [f64], output: &[f64], from: usize, to: Option<usize>) {
         let from = self.levels.alpha_bar(from);
         let to = to.map_or(self.final_alpha_bar, |to| self.levels.alpha_bar(to));
@@ -91,8 +91,8 @@ impl Pndm {
         }
     }
 
-    /// A run that starts in the middle makes Runge–Kutta's steps there. As in diffusers, each of them then begins at
-    /// the timestep that the same step of a whole run begins at, and ends at this evaluation's own.
+    /// A run that starts in the middle makes its Runge–Kutta steps there. As in diffusers, each step then begins at
+    /// the timestep of the same step of a whole run, and ends at this evaluation's own timestep.
     fn runge_kutta(&mut self, evaluation: usize, output: Vec<f64>, sample: &mut [f64]) {
         let phase = self.made % 4;
         let weight = if phase == 0 || phase == 3 { 1.0 / 6.0 } else { 1.0 / 3.0 };

@@ -29,7 +29,7 @@ impl Mixture {
         Self { alpha: alpha_bar.sqrt(), sigma: (1.0 - alpha_bar).sqrt() }
     }
 
-    /// From the deviation of the noise where the picture keeps its scale.
+    /// From the deviation of the noise if the picture keeps its scale.
     pub(super) fn of_sigma(sigma: f64) -> Self {
         let alpha = 1.0 / (sigma * sigma + 1.0).sqrt();
         Self { alpha, sigma: sigma * alpha }
@@ -46,7 +46,7 @@ impl Prediction {
         config.choice("prediction_type", Self::Epsilon, &ALL)
     }
 
-    /// For classes that diffusers has for noise and velocity alone.
+    /// For classes that support only noise and velocity in diffusers.
     pub(super) fn of_noise(config: &Config) -> Result<Self> {
         config.choice("prediction_type", Self::Epsilon, &ALL[..2])
     }
@@ -80,7 +80,7 @@ impl Prediction {
     }
 }
 
-/// `clip_sample`: the most that a value of the picture may be away from 0; infinity where it is off.
+/// `clip_sample`: the largest absolute value of the picture; infinity if clipping is off.
 pub(super) fn clip(config: &Config, default: bool) -> Result<f64> {
     let range = config.positive("clip_sample_range")?.unwrap_or(1.0);
     Ok(if config.flag("clip_sample", default)? { range } else { f64::INFINITY })

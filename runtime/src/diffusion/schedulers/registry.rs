@@ -1,4 +1,4 @@
-//! What each class is made by.
+//! The constructor of each class.
 
 use super::class::Class;
 use super::config::Config;

@@ -1,6 +1,6 @@
-//! Samplers by the names that AUTOMATIC1111, ComfyUI and k-diffusion have for them.
+//! Samplers, by their names in AUTOMATIC1111, ComfyUI and k-diffusion.
 //!
-//! Which class and which values each is: <https://huggingface.co/docs/diffusers/api/schedulers/overview>.
+//! The class and values of each sampler: <https://huggingface.co/docs/diffusers/api/schedulers/overview>.
 
 use super::class::Class;
 use super::config::Config;
@@ -38,7 +38,7 @@ const SAMPLERS: [Sampler; 10] = [
     sampler("LCM", &["lcm"], Class::Lcm),
 ];
 
-/// What stands behind a sampler's name: how its noise levels are spread.
+/// The suffix of a sampler's name: how its noise levels are spread.
 #[derive(Clone, Copy, PartialEq)]
 enum Spread {
     Plain,
@@ -60,14 +60,14 @@ pub fn sampler_names() -> impl Iterator<Item = &'static str> {
     SAMPLERS.iter().map(|sampler| sampler.name)
 }
 
-/// What may stand behind a sampler's name, as in `DPM++ 2M Karras`: how its noise levels are spread. Not every sampler
-/// takes each of them.
+/// The suffixes of sampler names, as in `DPM++ 2M Karras`: how noise levels are spread. Not every sampler takes every
+/// suffix.
 pub fn spread_names() -> impl Iterator<Item = &'static str> {
     SPREADS.iter().map(|(_, shown, _)| *shown).filter(|shown| !shown.is_empty())
 }
 
 impl Config {
-    /// The same values for another class, or for a sampler by the name that other programs have for it: "Euler a",
+    /// The same values for another class, or for a sampler by its name in other programs: "Euler a",
     /// `dpmpp_2m_karras`.
     ///
     /// # Errors
@@ -77,10 +77,10 @@ impl Config {
     }
 }
 
-/// The configuration for a sampler. What its name decides takes the place of the configuration's own values.
+/// The configuration for a sampler. Values that follow from its name replace the configuration's own.
 fn apply(config: Config, name: &str) -> Result<Config> {
     let plain = plain(name);
-    // The endings are different, so at most one of them stands there; the empty one is the last.
+    // The endings are different, so at most one matches; the empty one comes last.
     let named = SPREADS
         .into_iter()
         .find_map(|(ending, shown, spread)| plain.strip_suffix(ending).map(|rest| (rest, shown, spread)));
@@ -143,7 +143,7 @@ mod tests {
             .unwrap()
     }
 
-    /// A configuration without what does not change a run.
+    /// A configuration as its scheduler, without values that do not change a run.
     fn shown(config: &Config) -> String {
         format!("{:?}", config.scheduler(&SchedulerOptions::new(8)).unwrap())
     }

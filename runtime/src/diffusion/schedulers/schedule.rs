@@ -1,11 +1,11 @@
-//! The evaluations of a run: their timesteps, and how much of the picture is left in the sample at each.
+//! The evaluations of a run: their timesteps, and the share of the picture in the sample at each.
 
 use std::fmt::Debug;
 
 use super::noise_levels::NoiseLevels;
 use super::prediction::Mixture;
 
-/// Timesteps and noise, as a run has them before it begins.
+/// The timesteps and noise levels of a run, known before it begins.
 pub(super) trait Schedule: Debug + Send {
     /// The timesteps of all evaluations from pure noise to the end, descending (some methods take one twice).
     fn timesteps(&self) -> &[f64];
@@ -15,7 +15,7 @@ pub(super) trait Schedule: Debug + Send {
         1.0
     }
 
-    /// What the sample is divided by before it goes into the network in this evaluation.
+    /// The divisor of the sample before it goes into the network in this evaluation.
     fn input_divisor(&self, _evaluation: usize) -> f64 {
         1.0
     }
@@ -28,7 +28,7 @@ pub(super) trait Schedule: Debug + Send {
 #[derive(Debug)]
 pub(super) struct MixtureSchedule {
     pub(super) timesteps: Vec<f64>,
-    /// The noise level of each timestep; some methods have the one after the last, too.
+    /// The noise level of each timestep; for some methods also the level after the last one.
     pub(super) mixtures: Vec<Mixture>,
 }
 
@@ -39,7 +39,7 @@ impl MixtureSchedule {
         Self { mixtures: timesteps.iter().map(mixture).collect(), timesteps }
     }
 
-    /// With these deviations of the noise where the picture keeps its scale.
+    /// With these deviations of the noise, for pictures that keep their scale.
     pub(super) fn of_sigmas(sigmas: Vec<f64>, timesteps: Vec<f64>) -> Self {
         Self { mixtures: sigmas.into_iter().map(Mixture::of_sigma).collect(), timesteps }
     }

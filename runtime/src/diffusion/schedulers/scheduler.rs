@@ -1,4 +1,4 @@
-//! One run of a scheduler, whatever its class.
+//! One run of a scheduler of any class.
 
 use super::config::Config;
 use super::error::{Error, Result};
@@ -64,7 +64,7 @@ impl Config {
     }
 }
 
-/// Whether everything that a run takes from its schedule is finite.
+/// Whether all values that a run takes from its schedule are finite.
 fn has_numbers(schedule: &dyn Schedule) -> bool {
     let at = |(evaluation, timestep): (usize, &f64)| {
         let (kept, added) = schedule.shares(evaluation);
@@ -99,10 +99,10 @@ impl Scheduler {
         self.solver.schedule().initial_deviation()
     }
 
-    /// What the network takes in the next evaluation.
+    /// The network's input for the next evaluation.
     ///
     /// # Errors
-    /// All steps were made, or a value is beyond those of 32-bit floats.
+    /// All steps were made, or a value does not fit into a 32-bit float.
     pub fn model_input(&self, sample: &[f64]) -> Result<Vec<f32>> {
         let evaluation = self.evaluation()?;
         let divisor = self.solver.schedule().input_divisor(evaluation);
@@ -129,7 +129,7 @@ impl Scheduler {
         Error::NotFinite { evaluation: evaluation - self.first + 1 }
     }
 
-    /// The picture that the network sees in a sample, by its output for the next evaluation.
+    /// The picture that the network predicts from a sample, by its output for the next evaluation.
     ///
     /// # Errors
     /// All steps were made, or the lengths differ.
@@ -143,7 +143,7 @@ impl Scheduler {
     }
 
     /// A picture with as much noise as a sample has at the next evaluation: the start of a run from a picture, and the
-    /// known part of a picture between steps. After the last step that is the picture.
+    /// known part of a picture between steps. After the last step, it is the picture without noise.
     ///
     /// # Errors
     /// The lengths differ.

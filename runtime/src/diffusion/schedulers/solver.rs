@@ -1,4 +1,4 @@
-//! What differs between classes.
+//! The part of a scheduler that differs between classes.
 
 use std::fmt::Debug;
 
@@ -15,7 +15,7 @@ pub(super) trait Solver: Debug + Send {
         1
     }
 
-    /// Whether its evaluations are already those that the strength leaves.
+    /// Whether its evaluations already take the strength into account.
     fn is_shortened(&self) -> bool {
         false
     }

@@ -1,4 +1,4 @@
-//! Which timesteps, and which σ, the steps of a run have.
+//! The timesteps and σ of a run's steps.
 
 use super::config::Config;
 use super::error::{Error, Result};
@@ -18,7 +18,7 @@ const SPACINGS: [(&str, Spacing); 3] =
 /// How the σ of a run are spread.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Spread {
-    /// As the timesteps are.
+    /// They follow the timesteps.
     Timesteps,
     /// Equation 5 of Karras and others 2022, <https://arxiv.org/abs/2206.00364>, with ρ = 7.
     Karras,
@@ -40,7 +40,7 @@ impl Spread {
         }
     }
 
-    /// The σ of `steps` steps, descending, between two σ; none if they are as the timesteps.
+    /// The σ of `steps` steps, descending, between two σ; `None` if they follow the timesteps.
     pub(super) fn sigmas(self, largest: f64, smallest: f64, steps: usize) -> Option<Vec<f64>> {
         const RHO: f64 = 7.0;
         match self {
@@ -109,12 +109,13 @@ impl Timesteps {
         self.spacing.timesteps(self.train, self.steps, self.offset)
     }
 
-    /// For schedulers that look noise levels up.
+    /// For schedulers that look up noise levels.
     pub(super) fn whole(&self) -> Result<Vec<f64>> {
         self.checked(self.fractions().into_iter().map(f64::round_ties_even).collect())
     }
 
-    /// For schedulers whose first step would be the last of one step more, and whose training ends at `last`.
+    /// For multistep solvers, which take the timesteps of one step more without the last one. `last` is the number of
+    /// usable training timesteps.
     pub(super) fn multistep(&self, last: usize) -> Result<Vec<f64>> {
         let ratio = self.train as f64 / self.steps as f64;
         let timesteps = match self.spacing {
@@ -163,8 +164,9 @@ pub(super) fn timestep_of(sigma: f64, sigmas: &[f64]) -> f64 {
 
 /// A timestep that diffusers makes whole by truncation.
 ///
-/// The timestep of the largest σ is whole already, but for the last bit of a logarithm. diffusers' float32 decides
-/// there by chance: for Stable Diffusion's betas and exponential σ the first timestep is 998 in place of 999.
+/// The timestep of the largest σ is whole except for the last bit of a logarithm. There, rounding in diffusers'
+/// float32 decides by chance: for Stable Diffusion's betas and exponential σ the first timestep is 998 in place of
+/// 999.
 pub(super) fn truncated(timestep: f64) -> f64 {
     let nearest = timestep.round_ties_even();
     if (timestep - nearest).abs() < 1e-6 { nearest } else { timestep.trunc() }

@@ -9,7 +9,7 @@ use super::class::Class;
 use super::{Config, Error, SchedulerOptions};
 use crate::random::{Noise, TorchCpu};
 
-/// Of the range of a tensor's values, or of 1 if that range is smaller. Both compute in f64.
+/// Relative to the range of a tensor's values, or to 1 if that range is smaller. Both compute in f64.
 const TOLERANCE: f64 = 1e-9;
 const COUNT: usize = 16;
 
@@ -193,7 +193,7 @@ fn any_number_of_steps_gives_numbers() {
             );
             let config = Config::parse(&text).unwrap();
             for steps in (1..=40).chain([50, 61, 100, 333, 998, 999, 1000]) {
-                // A scheduler may refuse a number of steps, but not run it into values that are no numbers.
+                // A scheduler may refuse a number of steps, but must not produce NaN or infinity.
                 let Ok(mut scheduler) = config.scheduler(&SchedulerOptions::new(steps)) else {
                     assert!(steps > 40, "{class} refuses {steps} steps, {spacing}");
                     continue;

@@ -1,4 +1,4 @@
-//! Whether a configuration can make pictures: runs of its scheduler over made-up predictions.
+//! Checks whether a configuration can make pictures: runs its scheduler on random predictions.
 
 use serde_json::Value;
 
@@ -8,23 +8,23 @@ use super::options::SchedulerOptions;
 use crate::diffusion::quote::quoted;
 use crate::random::{Noise, TorchCpu};
 
-/// The steps that users take: those of distilled networks, and usual ones.
+/// Common numbers of steps: for distilled networks, and for others.
 const STEPS: [usize; 5] = [1, 2, 4, 20, 50];
 
-/// Values of a sample: enough for every way in which a step can go wrong, since each value is computed alone but for
-/// the largest of them.
+/// Values of a sample: enough to find every failure of a step, since each value is computed independently, except that
+/// the largest can affect the others.
 const VALUES: usize = 64;
 
 /// The seed of noise and predictions.
 const SEED: u64 = 0;
 
 impl Config {
-    /// Runs the scheduler from start to end, for several numbers of steps, with noise for predictions.
+    /// Runs the scheduler from start to end for several numbers of steps, with noise as predictions.
     ///
-    /// Some classes cannot run every number of steps, which they say when they are asked to. One must work.
+    /// Some classes refuse certain numbers of steps. At least one number must work.
     ///
     /// # Errors
-    /// Those of [`Config::scheduler`]; [`Error::NeverFinite`]: a value becomes infinite or NaN on the way.
+    /// As [`Config::scheduler`]; [`Error::NeverFinite`]: a value becomes infinite or NaN on the way.
     pub fn try_runs(&self) -> Result<()> {
         let (mut ran, mut refused, mut without_numbers) = (false, None, None);
         for steps in STEPS {
@@ -38,7 +38,7 @@ impl Config {
                     | Error::NoSteps { .. }
                     | Error::Combination { .. }),
                 ) => {
-                    // That of the fewest steps says most.
+                    // The error for the fewest steps is the most useful.
                     refused.get_or_insert(error);
                 }
                 Err(error) => return Err(error),
@@ -67,9 +67,9 @@ impl Config {
         Ok(true)
     }
 
-    /// The error of values that do not stay finite. It names the key without which they do, if there is one.
+    /// The error for values that do not stay finite. It names a key without which they stay finite, if there is one.
     fn not_finite(&self, steps: usize) -> Error {
-        // A number is a likelier cause than the choice of a formula that it goes into.
+        // Numeric values are tried first: they are likelier causes than the choice of a formula.
         let is_number = |key: &&str| self.value(key).is_some_and(Value::is_number);
         let keys = self.keys().filter(is_number).chain(self.keys());
         let cause = keys.into_iter().find(|key| self.without(key).try_run(steps).is_ok_and(|finite| finite));
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn a_class_may_refuse_some_numbers_of_steps_but_not_all() {
-        // A network that was distilled to four steps.
+        // A network distilled to four steps.
         of("LCM", r#""original_inference_steps": 4"#).unwrap();
         of("DDIM", r#""num_train_timesteps": 10"#).unwrap();
         let error = of("DDIM", r#""num_train_timesteps": 2, "steps_offset": 2"#).unwrap_err();

@@ -98,7 +98,7 @@ struct Step {
 }
 
 impl UniPc {
-    /// The step from `evaluation` to the next noise level with as many predictions as its order.
+    /// The step from `evaluation` to the next noise level, of the given order.
     fn step_from(&self, evaluation: usize, order: usize) -> Step {
         let (from, to) = (self.schedule.mixtures[evaluation], self.schedule.mixtures[evaluation + 1]);
         let h = to.log_ratio() - from.log_ratio();
@@ -130,7 +130,7 @@ impl UniPc {
             .sum()
     }
 
-    /// Improves the sample that the last step came to, with the prediction made from it.
+    /// Corrects the sample of the last step with the prediction made from it.
     fn correct(&self, evaluation: usize, prediction: &[f64], sample: &mut [f64]) {
         let Some((start, order)) = &self.last else { return };
         let step = self.step_from(evaluation - 1, *order);

@@ -1,4 +1,4 @@
-//! Tokenizers of attackers: a tokenizer or an error, never a panic, and little memory.
+//! Malicious tokenizers: they give a tokenizer or an error, never a panic, and take little memory.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -50,7 +50,7 @@ fn components_that_clip_has_not_are_refused() {
     }
 }
 
-/// These never reach the library: lengths and padding are the text encoder's, and CLIP has one way to decode.
+/// These never reach the library: lengths and padding belong to the text encoder, and CLIP has only one way to decode.
 #[test]
 fn components_that_no_text_needs_have_no_effect() {
     let decoders = vec![json!({ "type": "Replace", "pattern": { "String": "a" }, "content": "aa" }); 40];
@@ -87,7 +87,7 @@ fn numbers_and_lengths_are_checked() {
         let text = refused(|whole| whole["added_tokens"].as_array_mut().unwrap().extend(added));
         assert!(text.contains(expected), "{text}");
     }
-    // A trained embedding brings its own.
+    // A trained embedding adds its own token.
     let more = changed(|whole| whole["added_tokens"].as_array_mut().unwrap().push(added("<fox>".into(), next)));
     let found = tokenizer(&more).unwrap().tokens("a <fox>", 77).unwrap().ids;
     assert!(found.contains(&(next as i64)), "{found:?}");
@@ -99,7 +99,7 @@ fn numbers_and_lengths_are_checked() {
     }
 }
 
-/// The merges of older files are lines.
+/// Older files store merges as lines.
 #[test]
 fn files_of_older_releases_are_read() {
     let older = changed(|whole| {

@@ -1,4 +1,4 @@
-//! What makes one of CLIP's tokenizers different from another: its vocabulary, its merges, and its added tokens.
+//! The parts that differ between CLIP's tokenizers: vocabulary, merges and added tokens.
 
 use std::collections::HashMap;
 
@@ -13,10 +13,10 @@ use tokenizers::{AddedToken, NormalizerWrapper, PreTokenizerWrapper, SplitDelimi
 use super::error::{Error, Result};
 use crate::diffusion::quote::quoted;
 
-/// What ends the last token of a word.
+/// The suffix of the last token of a word.
 pub(super) const END_OF_WORD: &str = "</w>";
 
-/// What a word, a digit or a run of punctuation is.
+/// Matches a word, a digit or a run of punctuation.
 pub(super) const PIECES: &str =
     r"<\|startoftext\|>|<\|endoftext\|>|'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+";
 /// More tokens than any trained embedding brings.
@@ -32,11 +32,11 @@ pub(super) struct Definition {
     /// The file that they come from, for messages.
     pub(super) file: &'static str,
     pub(super) vocabulary: Vocabulary,
-    /// Which two tokens become one, the most important first.
+    /// Pairs of tokens that merge to one, in order of priority.
     pub(super) merges: Vec<(String, String)>,
     /// The expression that a text is split by.
     pub(super) pieces: &'static str,
-    /// What stands for bytes that have no token.
+    /// The token for bytes without a token.
     pub(super) unknown: Option<String>,
     pub(super) added: Vec<Added>,
 }
@@ -89,7 +89,7 @@ impl Definition {
         let file = self.file;
         let refused = move |problem: String| Error::File { file, problem };
         let count = self.vocabulary.len();
-        // A number beyond the vocabulary would be one beyond the text encoder's table.
+        // A number beyond the vocabulary would also be beyond the text encoder's table.
         let mut taken = vec![false; count];
         for (token, id) in &self.vocabulary {
             match taken.get_mut(*id as usize) {
@@ -102,7 +102,7 @@ impl Definition {
                 }
             }
         }
-        // The library panics where the two together are longer than every token.
+        // The library panics if the merged text is longer than every token.
         for (one, other) in &self.merges {
             let both = format!("{one}{other}");
             if let Some(missing) = [one, other, &both].into_iter().find(|token| !self.vocabulary.contains_key(*token)) {
@@ -140,7 +140,7 @@ impl Definition {
     }
 }
 
-/// Adds tokens, which have to get the numbers that the file gives them.
+/// Adds tokens. Their numbers must be those in the file.
 fn add(inner: &mut tokenizers::Tokenizer, added: &[Added], refused: impl Fn(String) -> Error) -> Result<()> {
     if added.len() > MOST_ADDED {
         return Err(refused(format!("expected at most {MOST_ADDED} added tokens, found {}", added.len())));
@@ -149,7 +149,7 @@ fn add(inner: &mut tokenizers::Tokenizer, added: &[Added], refused: impl Fn(Stri
         let found = long.content.len();
         return Err(refused(format!("an added token has {found} bytes; expected 1 to {MOST_ADDED_BYTES}")));
     }
-    // All at once: the library makes its table of added tokens anew in each call.
+    // All at once: the library rebuilds its table of added tokens in each call.
     inner.add_tokens(added.iter().map(Added::token).collect::<Vec<_>>()).map_err(|error| refused(error.to_string()))?;
     for Added { id, content, .. } in added {
         let found = inner.token_to_id(content);

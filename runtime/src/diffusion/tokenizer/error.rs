@@ -13,7 +13,7 @@ pub enum Error {
     /// There is no vocabulary.
     #[error("the tokenizer has no vocabulary; expected vocab.json and merges.txt, or tokenizer.json")]
     NoVocabulary,
-    /// A file has something else than what is expected.
+    /// A file has unexpected contents.
     #[error("the tokenizer's {file}: {problem}")]
     File {
         /// Its name.

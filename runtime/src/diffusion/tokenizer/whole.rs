@@ -1,8 +1,8 @@
 //! `tokenizer.json`: one file with everything, as the `tokenizers` library writes it.
 //!
-//! That library also has components that panic on some values, that take time without end (expressions), or that make
-//! a text of a few words fill the memory (a chain of normalisers that each double it). So it gets none of the file: the
-//! file is read here, has to describe CLIP's tokenizer, and gives its vocabulary, merges and added tokens.
+//! That library has components that panic on some values, that may never end (regular expressions), or that let a text
+//! of a few words fill the memory (a chain of normalisers that each double it). So the library never gets the file. It
+//! is parsed here, must describe CLIP's tokenizer, and supplies only the vocabulary, the merges and the added tokens.
 //!
 //! `truncation`, `padding`, `post_processor` and `decoder` are not read. A text's length, its first and last token and
 //! its padding are the text encoder's ([`Tokenizer::tokens`](super::Tokenizer::tokens)), and CLIP has one way to decode.
@@ -141,7 +141,7 @@ fn is_normalizer(normalizer: &Normalizer) -> bool {
     spaces == r"\s+" && content == " "
 }
 
-/// The expression that a text is split by, if the rest is as CLIP has it.
+/// The expression that splits a text, if the rest equals CLIP's.
 fn pieces(splitting: &PreTokenizer) -> Option<&'static str> {
     let PreTokenizer::Sequence { pretokenizers } = splitting else { return None };
     let [

@@ -1,4 +1,4 @@
-//! Locks and threads whose order a test's scheduler chooses, with the interface of those of the system.
+//! Locks and threads whose order a test's scheduler chooses, with the interface of the system's.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::PoisonError;

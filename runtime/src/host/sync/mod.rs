@@ -1,5 +1,5 @@
-//! The locks and threads of the host: those of the system. With the feature `interleavings` they are those of a
-//! scheduler that runs a test's threads in many orders, and finds those in which one waits for ever
+//! The locks and threads of the host: the system's. With the feature `interleavings`, a test's scheduler provides
+//! them. It runs the threads in many orders, and finds the orders in which a thread waits for ever
 //! (`scripts/interleavings.sh`).
 
 #[cfg(feature = "interleavings")]

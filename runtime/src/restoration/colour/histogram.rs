@@ -1,6 +1,6 @@
-//! Values of one distribution by the ranks of others.
+//! Histogram matching by ranks.
 
-/// Replaces values by those of `wanted` that have their ranks. Of equal values, the first one has the lower rank.
+/// Replaces each value by the value of `wanted` with the same rank. Of equal values, the first one has the lower rank.
 pub(super) fn match_ranks(values: &mut [f32], mut wanted: Vec<f32>) {
     let mut order: Vec<usize> = (0..values.len()).collect();
     order.sort_by(|one, other| values[*one].total_cmp(&values[*other]));

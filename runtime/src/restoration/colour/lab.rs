@@ -17,14 +17,14 @@ const FROM_XYZ: [[f32; 3]; 3] = [
 ];
 /// XYZ of D65.
 const WHITE: [f32; 3] = [0.950_47, 1.0, 1.088_83];
-/// Where CIELAB's cube root becomes a line, as a root.
+/// The cube root at which CIELAB's curve becomes a line.
 const BEND: f32 = 6.0 / 29.0;
 /// The slope of the line, times 116.
 const SLOPE: f32 = (29.0 * 29.0 * 29.0) / (3.0 * 3.0 * 3.0);
 /// How much of its own lightness a pixel keeps.
 const OWN_LIGHTNESS: f32 = 0.8;
 
-/// Gives all frames together the distribution of the colours of others, and a part of that of their lightness.
+/// Matches the colour distribution of all frames together to `like`, and a part of the lightness distribution.
 pub(super) fn match_distribution(frames: &mut [Pixels], like: &[Pixels]) {
     let mut own = planes(frames);
     let [lightness, of_a, of_b] = own.each_mut();

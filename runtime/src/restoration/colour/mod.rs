@@ -1,4 +1,4 @@
-//! The result gets the colours of what it was made of: a restored frame is sharper, and its colours drift.
+//! Gives the result the colours of its original: a restored frame is sharper, but its colours drift.
 //!
 //! | module | holds |
 //! |---|---|
@@ -7,7 +7,7 @@
 //! | `saturation` | hue, saturation and value, and saturation by hue |
 //! | `histogram` | values of one distribution by the ranks of others |
 //!
-//! The formulas are those of the reference's `src/utils/color_fix.py`, for samples from 0 to 1.
+//! The formulas come from the reference's `src/utils/color_fix.py`, for samples from 0 to 1.
 
 mod histogram;
 mod lab;
@@ -20,28 +20,28 @@ use serde::Serialize;
 
 use crate::pixels::Pixels;
 
-/// How a result gets the colours of what it was made of.
+/// How a result gets the colours of its original.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ColourCorrection {
-    /// The details over the broad colours of the original; then the distribution of the colours in CIELAB of the
-    /// original, over all frames of a batch, and a fifth of its lightness.
+    /// The result's details over the original's broad colours; then the original's distribution of colours in CIELAB,
+    /// over all frames of a batch, and a fifth of its lightness.
     #[default]
     Lab,
     /// The details over the broad colours of the original.
     Wavelet,
-    /// The same, and less saturation where it grew much.
+    /// As `Wavelet`, with less saturation where it grew much.
     WaveletAdaptive,
-    /// The distribution of the saturation of the original, for each twelfth of the hues.
+    /// The original's distribution of saturation, for each twelfth of the hues.
     Hsv,
-    /// Mean and deviation of each channel of the original, frame by frame.
+    /// The original's mean and deviation of each channel, frame by frame.
     Adain,
-    /// As the network made it.
+    /// The network's colours, unchanged.
     None,
 }
 
 impl ColourCorrection {
-    /// All of them, with their names.
+    /// All variants with their names.
     pub const NAMED: [(&'static str, Self); 6] = [
         ("lab", Self::Lab),
         ("wavelet", Self::Wavelet),
@@ -51,7 +51,7 @@ impl ColourCorrection {
         ("none", Self::None),
     ];
 
-    /// Gives each of `frames` the colours of the one in `like` that it was made of, which has its size.
+    /// Gives each frame of `frames` the colours of its original in `like`, which has the same size.
     pub(super) fn correct(self, frames: &mut [Pixels], like: &[Pixels]) {
         match self {
             Self::None => {}
@@ -89,7 +89,7 @@ fn over_colours(frames: &mut [Pixels], like: &[Pixels]) {
     frames.iter_mut().zip(like).for_each(|(frame, like)| wavelet::over_colours(frame, like));
 }
 
-/// What keeps a deviation from being zero.
+/// Keeps deviations above zero.
 const LEAST_VARIANCE: f64 = 1e-5;
 
 /// Gives each channel the mean and the deviation of another picture's.
@@ -108,7 +108,7 @@ fn moments(frame: &Pixels, channel: usize) -> [f64; 2] {
     let count = values().count() as f64;
     let mean = values().sum::<f64>() / count;
     let squares = values().map(|value| (value - mean).powi(2)).sum::<f64>();
-    // Its range is twice as wide.
+    // The range from −1 to 1 is twice as wide.
     let variance = 4.0 * squares / (count - 1.0) + LEAST_VARIANCE;
     [mean, variance.sqrt() / 2.0]
 }

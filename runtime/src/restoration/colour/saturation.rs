@@ -3,15 +3,15 @@
 use super::histogram::match_ranks;
 use crate::pixels::Pixels;
 
-/// Parts of the circle of hues.
+/// Parts of the hue circle.
 const HUES: usize = 12;
-/// A part has to have more pixels than this, in both pictures.
+/// A part is matched only if both pictures have more pixels than this in it.
 const FEW: usize = 100;
-/// Less than this is grey, or black.
+/// Saturation or value up to this counts as grey or black.
 const NOTHING: f32 = 1e-10;
 /// How much saturation may grow.
 const GROWTH: f32 = 0.15;
-/// How sharply pixels are told apart by their growth.
+/// The steepness of the weight by the growth of saturation.
 const SHARPNESS: f32 = 5.0;
 
 /// Hue, saturation and value, each from 0 to 1.
@@ -51,12 +51,12 @@ fn from_hsv([hue, saturation, value]: [f32; 3]) -> [f32; 3] {
     }
 }
 
-/// Where a part of the circle of hues begins, as near as can be: pixels with two channels at their limit lie there.
+/// The hue at which a part begins, as exact as f32 allows: pixels with two channels at their limits lie exactly there.
 fn beginning(part: usize) -> f32 {
     (part as f64 / HUES as f64) as f32
 }
 
-/// The part of the circle that a hue lies in. The last part, which is red, belongs to the first one and to itself.
+/// The parts that a hue belongs to. A hue in the last part, which is red, also belongs to the first part.
 fn parts(hue: f32) -> impl Iterator<Item = usize> {
     let is_red = hue >= beginning(HUES - 1);
     let own = (0..HUES).find(|part| hue >= beginning(*part) && hue < beginning(*part + 1));
@@ -67,7 +67,7 @@ fn hsv_of(frames: &[Pixels]) -> Vec<[f32; 3]> {
     frames.iter().flat_map(|frame| frame.samples.as_chunks::<3>().0).map(|pixel| to_hsv(*pixel)).collect()
 }
 
-/// Gives all frames together, for each part of the hues, the distribution of the saturation of others.
+/// Matches the saturation distribution of all frames together to `like`, for each part of the hues.
 pub(super) fn match_by_hue(frames: &mut [Pixels], like: &[Pixels]) {
     let own = hsv_of(frames);
     let wanted = hsv_of(like);
@@ -93,8 +93,8 @@ pub(super) fn match_by_hue(frames: &mut [Pixels], like: &[Pixels]) {
     }
 }
 
-/// Makes of `frame` the picture `broad`, with `saturated` where the frame's saturation grew much over that of `like`,
-/// and is still too large in `broad`.
+/// Replaces `frame` by `broad`, but by `saturated` where the frame's saturation grew much over `like`'s and is still
+/// too large in `broad`.
 pub(super) fn tame(frame: &mut Pixels, like: &Pixels, broad: Pixels, saturated: &Pixels) {
     let saturation = |pixel: &[f32; 3]| to_hsv(*pixel)[1];
     let others = like.samples.as_chunks::<3>().0.iter().zip(saturated.samples.as_chunks::<3>().0);

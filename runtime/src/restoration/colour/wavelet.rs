@@ -7,7 +7,7 @@ const RADII: [usize; 5] = [1, 2, 4, 8, 16];
 /// No blur reaches farther than this part of the shorter side.
 const LARGEST_PART: usize = 8;
 
-/// Replaces what remains of a picture when it is blurred by what remains of another one of its size.
+/// Replaces the low frequencies of a picture by those of another picture of the same size.
 pub(super) fn over_colours(frame: &mut Pixels, colours: &Pixels) {
     let (own, wanted) = (blurred(frame), blurred(colours));
     for ((value, own), wanted) in frame.samples.iter_mut().zip(own).zip(wanted) {
@@ -15,7 +15,7 @@ pub(super) fn over_colours(frame: &mut Pixels, colours: &Pixels) {
     }
 }
 
-/// A picture blurred again and again, each time with wider gaps between the pixels that count.
+/// A picture blurred repeatedly, each time with wider gaps between the pixels of the kernel.
 fn blurred(frame: &Pixels) -> Vec<f32> {
     let (width, height) = (frame.size.width as usize, frame.size.height as usize);
     let largest = (width.min(height) / LARGEST_PART).max(1);

@@ -1,5 +1,5 @@
-//! What systems do differently with a server: what asks it to end or to read its configuration again, who is told how
-//! far it is, and files for its user alone.
+//! Differences between systems for a server: signals to end or to reload, reports of its state to a service manager,
+//! and private files.
 
 mod states;
 

@@ -1,13 +1,13 @@
-//! What a server hears of its system, and what it tells it.
+//! Requests of the system to a server, and states that the server reports to it.
 
-/// What is asked of the server.
+/// A request of the system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Heard {
     End,
     Reload,
 }
 
-/// How far the server is.
+/// A state of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Told {
     Ready,

@@ -10,16 +10,16 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::states::{Heard, Told};
 
-/// Opens a file to write behind its end. Where it is made, only its user may read it.
+/// Opens a file to append to it. A new file is readable only for its user.
 pub(crate) fn append_private(path: &Path) -> io::Result<File> {
     OpenOptions::new().create(true).append(true).mode(0o600).open(path)
 }
 
-/// Tells systemd, where it has started this program.
+/// Notifies systemd, if it has started this program.
 pub(crate) fn tell(told: Told) {
     let states = match told {
         Told::Ready => vec![NotifyState::Ready],
-        // systemd also wants to know when a reload began.
+        // systemd also requires the time at which a reload began.
         Told::Reloading => {
             [Ok(NotifyState::Reloading), NotifyState::monotonic_usec_now()].into_iter().flatten().collect()
         }
@@ -30,7 +30,7 @@ pub(crate) fn tell(told: Told) {
     }
 }
 
-/// The signals that a server listens to.
+/// The signals that a server handles.
 pub(crate) struct Signals {
     terminate: Signal,
     interrupt: Signal,

@@ -1,4 +1,4 @@
-//! Events of the console. There is no signal to read the configuration again, and no service manager is told.
+//! Events of the console. There is no signal to reload the configuration, and no service manager is notified.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -10,14 +10,14 @@ use tokio::signal::windows::{
 
 use super::states::{Heard, Told};
 
-/// Opens a file to write behind its end. Where it is made, those may read it who may read its folder.
+/// Opens a file to append to it. A new file inherits the rights of its folder.
 pub(crate) fn append_private(path: &Path) -> io::Result<File> {
     OpenOptions::new().create(true).append(true).open(path)
 }
 
 pub(crate) fn tell(_told: Told) {}
 
-/// The events that a server listens to.
+/// The events that a server handles.
 pub(crate) struct Signals {
     interrupt: CtrlC,
     stop: CtrlBreak,

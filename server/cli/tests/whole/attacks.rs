@@ -1,4 +1,4 @@
-//! Requests and connections that try to break the server. Afterwards it does what it is for.
+//! Requests and connections that try to break the server. Afterwards, the server still works.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -10,7 +10,7 @@ use crate::harness::{Server, binary_inference, engines, inference};
 
 const INFER: &str = "/v2/models/model/infer";
 
-/// What a request with this JSON says: its status and its error.
+/// The status and the error of a request with this JSON.
 fn refused(server: &Server, content: &str) -> (u16, String) {
     let (status, _, body) = server.request("POST", INFER, &[], content.as_bytes());
     let answer: Value = serde_json::from_slice(&body).unwrap();
@@ -65,7 +65,7 @@ fn json_that_lies_is_refused_with_the_reason() {
         assert!(status == 400 && error.contains(expected), "{start}: expected {expected}, found {status} {error}");
         assert!(error.len() < 1000, "{start}: {error}");
     }
-    // A value of another type is not said at its full length.
+    // An error does not quote a value of another type at full length.
     let long = json!({ "inputs": "x".repeat(900_000) }).to_string();
     let (status, error) = refused(&server, &long);
     assert!(status == 400 && error.len() < 3000 && error.contains("expected a sequence at line 1"), "{error}");
@@ -154,7 +154,7 @@ fn names_reach_no_files_and_paths_that_are_none_say_so() {
     let (status, answer) =
         server.post("/v2/repository/models/model/load", &json!({ "parameters": { "config": "{}" } }));
     assert!(status == 400 && answer["error"].as_str().unwrap().contains("no parameters"), "{answer}");
-    // What is no object is no request to change a model.
+    // A body that is not an object does not change a model.
     for (path, content) in [
         ("/v2/repository/index", r#"[true]"#),
         ("/v2/repository/models/model/load", "[{}]"),
@@ -166,7 +166,7 @@ fn names_reach_no_files_and_paths_that_are_none_say_so() {
         let answer = String::from_utf8(body).unwrap();
         assert!(status == 400 && answer.contains("the body: "), "{path}: {status} {answer}");
     }
-    // What Triton's clients say there changes nothing.
+    // The parameters of Triton's clients change nothing.
     let unload = json!({ "parameters": { "unload_dependents": false } });
     assert_eq!(server.post("/v2/repository/models/model/unload", &unload).0, 200);
     assert_eq!(server.request("POST", "/v2/repository/models/model/load", &[], b"").0, 200);
@@ -186,7 +186,7 @@ fn bodies_that_are_too_large_or_never_end_are_refused() {
         let answer = server.exchange(head(&format!("Content-Length: {length}\r\n")).as_bytes());
         assert!(answer.starts_with("HTTP/1.1 400"), "{length}: {answer}");
     }
-    // Pieces without end: 64 MiB of them, of which sockets hold a few.
+    // Endless chunks: more than 64 MiB, of which sockets buffer a few.
     let mut stream = server.connect();
     stream.write_all(head("Transfer-Encoding: chunked\r\n").as_bytes()).unwrap();
     let piece = format!("10000\r\n{}\r\n", " ".repeat(0x10000));
@@ -197,11 +197,12 @@ fn bodies_that_are_too_large_or_never_end_are_refused() {
     let mut answer = [0; 12];
     let read = stream.read(&mut answer).unwrap_or(0);
     assert!(sent < 1024 && (read == 0 || answer.starts_with(b"HTTP/1.1 413")), "{sent}");
-    // A piece that lies about its length.
+    // A chunk with a wrong length.
     let answer =
         server.exchange(&[head("Transfer-Encoding: chunked\r\n").as_bytes(), b"fffffffffffffffff\r\n"].concat());
     assert!(answer.starts_with("HTTP/1.1 400"), "{answer}");
-    // Both lengths at once, with which requests are smuggled: the last byte of either must not be a new request.
+    // Both length headers at once, as in request smuggling: the rest after either length must not be taken as a new
+    // request.
     let both = head("Content-Length: 5\r\nTransfer-Encoding: chunked\r\n")
         + "0\r\n\r\nGET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n";
     assert_eq!(server.exchange(both.as_bytes()).matches("nv_inference").count(), 0);

@@ -1,4 +1,4 @@
-//! Clients that are not ours.
+//! Third-party clients.
 
 use std::process::Command;
 

@@ -1,4 +1,4 @@
-//! A collector of traces that is not ours.
+//! A third-party collector of traces.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::harness::{repository, request};
 
-/// A collector that ends with this value.
+/// A collector that ends when this is dropped.
 pub(crate) struct Collector {
     child: Child,
     pub(crate) url: String,
@@ -32,7 +32,7 @@ impl Collector {
         serde_json::from_slice(&body).unwrap()
     }
 
-    /// The spans of one trace, once this one of them has come. They are sent some seconds after their end.
+    /// The spans of one trace, once the span `name` has arrived. Spans are sent some seconds after their end.
     pub(crate) fn trace(&self, trace: &str, name: &str) -> Vec<Value> {
         let until = Instant::now() + Duration::from_secs(60);
         loop {
@@ -61,7 +61,7 @@ pub(crate) fn named<'s>(spans: &'s [Value], name: &str) -> &'s Value {
     found[0]
 }
 
-/// The names of the spans right below one, sorted.
+/// The sorted names of a span's direct children.
 pub(crate) fn below(spans: &[Value], parent: &Value) -> Vec<String> {
     let below = spans.iter().filter(|span| span["parent"] == parent["id"]);
     let mut names: Vec<String> = below.map(|span| span["name"].as_str().unwrap().to_owned()).collect();

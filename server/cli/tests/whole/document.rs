@@ -1,10 +1,10 @@
-//! The OpenAPI document: what it says is what the server answers.
+//! The OpenAPI document describes the server's answers.
 
 use crate::clients::python;
 use crate::harness::{Server, copy_engine, depth_engine, pipelines, restorer};
 
-/// Requests that schemathesis makes from the document, of which some conform to it and some do not, the same ones in
-/// each run: no answer is a server's error, and each has a status, a type, headers and a form that the document lists.
+/// Sends requests that schemathesis makes from the document, valid and invalid ones, the same in each run: no answer
+/// is a server error, and each has a status, a type, headers and a form that the document lists.
 #[test]
 fn requests_made_from_the_document_are_answered_as_it_says() {
     let engines = tempfile::tempdir().unwrap();

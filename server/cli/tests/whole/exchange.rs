@@ -27,10 +27,10 @@ fn engines_come_and_go_and_broken_ones_are_named() {
     fs::rename(copy_engine(work.path(), "new"), engines.path().join("other")).unwrap();
     server.wait_until("a new engine", |server| state(server, "other").as_deref() == Some("READY"));
     assert_eq!(server.post("/v2/models/other/infer", &inference(24)).0, 200);
-    // Names that begin with a dot are of what is not finished, and no file is a model.
+    // Names that begin with a dot are unfinished engines, and files are not models.
     fs::rename(copy_engine(work.path(), "new"), engines.path().join(".hidden")).unwrap();
     fs::write(engines.path().join("file"), "x").unwrap();
-    // One whose weights were changed is refused, and is tried again when it is whole.
+    // An engine with changed weights is refused, and opened when it is whole again.
     let broken = copy_engine(work.path(), "broken");
     let weights = fs::read(broken.join("model.weights")).unwrap();
     fs::write(broken.join("model.weights"), &weights[1..]).unwrap();
@@ -60,7 +60,7 @@ fn an_engine_is_exchanged_loaded_and_unloaded_under_load() {
     let (done, served, unavailable) = (AtomicBool::new(false), AtomicUsize::new(0), AtomicUsize::new(0));
     let content = inference(24).to_string();
     thread::scope(|scope| {
-        // Where an assertion fails here, the clients end, too; the scope waits for them.
+        // If an assertion fails here, the clients end, too; the scope waits for them.
         let _ends = SetAtEnd(&done);
         for _ in 0..3 {
             scope.spawn(|| {
@@ -121,7 +121,7 @@ fn the_configuration_is_read_again() {
     server.signal("HUP");
     server.wait_until("another name", |server| state(server, "two").as_deref() == Some("READY"));
     server.wait_until("the first is gone", |server| state(server, "one").is_none());
-    // What cannot be read changes nothing.
+    // An unreadable configuration changes nothing.
     fs::write(&config, "[models\n").unwrap();
     server.signal("HUP");
     server.wait_until("it is said", |server| server.log().contains("cannot be reloaded"));
@@ -168,7 +168,7 @@ fn each_engine_runs_where_the_configuration_says() {
     write(&[("gpu", r#", provider = "cpu""#), ("processor", r#", provider = "cuda""#)]);
     server.signal("HUP");
     server.wait_until("it moves to the processor", |server| ready(server, "gpu"));
-    // One that cannot move goes on where it is.
+    // An engine that cannot move stays where it is.
     assert!(ready(&server, "processor"));
     for wrong in [
         ", streams = 0",

@@ -84,7 +84,7 @@ fn a_stream_whose_reader_stalls_holds_nothing_up() {
         server.events().iter().filter(|event| answered(event)).count() == 8
             && server.figure("nv_inference_pending_request_count") == 0.0
     });
-    // What they were sent is whole: small events fit into the buffers of a socket.
+    // The events that were sent are complete: small events fit into the buffers of a socket.
     let mut answer = String::new();
     open[0].set_read_timeout(Some(Duration::from_secs(2))).unwrap();
     let _ = open[0].read_to_string(&mut answer);
@@ -119,11 +119,11 @@ fn pictures_as_text_that_lie_are_refused_in_openais_form() {
     let mut alone = edit("");
     alone.as_object_mut().unwrap().remove("image");
     assert!(json(alone).1.contains("image: expected one picture"));
-    // What is no JSON, and forms that are none.
+    // Invalid JSON, and invalid forms.
     for body in ["", "{", "[]", "{\"prompt\": 1}", "{\"prompt\": \"x\", \"prompt\": \"x\"}", "\"x\"", "{\"n\": 1e99}"] {
         assert_eq!(refused(GENERATIONS, "application/json", body.as_bytes()).0, 400, "{body}");
     }
-    // Texts that would become many times as much memory.
+    // Texts that would take many times their size in memory.
     let before = server.memory();
     for (begin, part) in
         [("{\"images\": [", "\"\","), ("{\"image\": [", "[],"), ("{\"mask\": [", "1,"), ("{\"seed\": [", "1,")]

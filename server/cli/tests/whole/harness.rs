@@ -16,7 +16,7 @@ pub(crate) fn repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
 }
 
-/// A program of the product beside the server's.
+/// Another program of the product, in the folder of the server's program.
 pub(crate) fn program(name: &str) -> PathBuf {
     let path = Path::new(env!("CARGO_BIN_EXE_tileforge-server")).with_file_name(name);
     assert!(path.exists(), "{} is not there; run `make test`, which builds it first", path.display());
@@ -119,7 +119,7 @@ pub(crate) fn write_picture(path: &Path, size: &str) -> Vec<u8> {
     fs::read(path).unwrap()
 }
 
-/// A server that ends with this value.
+/// A server that ends when this is dropped.
 pub(crate) struct Server {
     child: Child,
     /// HOST:PORT.
@@ -136,14 +136,14 @@ impl Server {
         Self::start_with(engines, more, |_| {})
     }
 
-    /// The same, with a change to how it is started.
+    /// As [`Server::start`], with a change to the command.
     pub(crate) fn start_with(engines: &Path, more: &[&str], change: impl FnOnce(&mut Command)) -> Self {
         let server = Self::open(engines, more, change, "");
         server.wait_until("ready", |server| server.get("/v2/health/ready").0 == 200);
         server
     }
 
-    /// Starts one that has this certificate.
+    /// Starts a server with this certificate.
     pub(crate) fn start_encrypted(engines: &Path, more: &[&str], certificate: &Path) -> Self {
         let server = Self::open(engines, more, |_| {}, "s");
         server.wait_until("ready", |server| {
@@ -170,7 +170,7 @@ impl Server {
         worker
     }
 
-    /// Starts a command that prints an address for each of these.
+    /// Starts a command that prints an address for each of these schemes.
     fn spawn(command: Command, change: impl FnOnce(&mut Command), schemes: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let log = folder.path().join("log");
@@ -199,12 +199,12 @@ impl Server {
         }
     }
 
-    /// A folder of its own.
+    /// A folder for this server's files.
     pub(crate) fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// What it has logged.
+    /// The log so far.
     pub(crate) fn log(&self) -> String {
         fs::read_to_string(&self.log).unwrap()
     }
@@ -237,7 +237,7 @@ impl Server {
         }
     }
 
-    /// The status of a request whose head is written out.
+    /// The status of a request with this literal head.
     pub(crate) fn raw(&self, head: &str, body: &[u8]) -> u16 {
         let mut stream = self.connect();
         stream.write_all(&[head.as_bytes(), body].concat()).unwrap();
@@ -254,7 +254,7 @@ impl Server {
         stream
     }
 
-    /// Sends bytes, and reads all that comes until the server closes the connection.
+    /// Sends bytes, and reads everything until the server closes the connection.
     pub(crate) fn exchange(&self, bytes: &[u8]) -> String {
         let mut stream = self.connect();
         // A server that refuses what comes may close before it has read everything.

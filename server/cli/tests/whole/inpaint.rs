@@ -86,7 +86,7 @@ fn masks_that_do_not_fit_are_refused() {
         assert!(found.contains("10000×10000"), "{found}");
     }
     assert!(server.memory() < before + (60 << 20));
-    // Each engine for what it is.
+    // Each engine is used only for its own task.
     let hole = field(&mask(server.folder(), [47, 31]));
     for path in ["/v1/inpaint?engine=model", "/v1/upscale?engine=eraser", "/v1/jobs/depth?engine=eraser"] {
         let found = error(&form(&server, path, &file, &[&hole]));

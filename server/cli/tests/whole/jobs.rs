@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::generate::long;
 use crate::harness::{Server, engines, picture, pipelines, request};
 
-/// Makes a job, whose path comes back.
+/// Makes a job, and returns its path.
 fn made(server: &Server, kind: &str, content: &Value) -> String {
     let (status, job) = server.post(&format!("/v1/jobs/{kind}"), content);
     assert_eq!(status, 202, "{job}");
@@ -21,7 +21,7 @@ fn status(server: &Server, path: &str) -> Value {
 
 /// The names and data of an answer's events.
 fn events(text: &[u8]) -> Vec<(String, Value)> {
-    // The answer has chunks, whose lengths stand on lines of their own.
+    // The answer is chunked; the lengths of chunks are on separate lines.
     let text = String::from_utf8_lossy(text);
     let mut names = text.lines().filter_map(|line| line.strip_prefix("event: ").map(str::to_owned));
     let data = text.lines().filter_map(|line| line.strip_prefix("data: "));
@@ -80,7 +80,7 @@ fn a_job_waits_in_a_queue_and_is_cancelled() {
     let (code, _, answer) = server.get(&format!("{last}/result"));
     assert_eq!(code, 409, "{}", String::from_utf8_lossy(&answer));
     assert!(server.figure("nv_inference_pending_request_count") >= jobs.len() as f64);
-    // Those who follow it are told.
+    // Clients that follow it are notified.
     let text = thread::scope(|scope| {
         let following = scope.spawn(|| server.get(&format!("{last}/events")).2);
         server.wait_until("it is followed", |server| {
@@ -162,7 +162,7 @@ fn results_that_pile_up_stay_within_their_limits() {
     }
     let kept: Vec<bool> = paths.iter().map(|path| server.get(path).0 == 200).collect();
     assert!((1..=4).contains(&kept.iter().filter(|kept| **kept).count()) && kept[11] && !kept[0], "{kept:?}");
-    // What is refused is no job.
+    // A refused request makes no job.
     assert_eq!(server.request("POST", "/v1/jobs/upscale", &[], b"no picture").0, 400);
     assert_eq!(server.post("/v1/jobs/generations", &json!({})).0, 400);
     assert_eq!(server.post("/v1/jobs/other", &json!({})).0, 405);
@@ -186,7 +186,7 @@ fn a_thousand_followers_do_not_stop_it() {
     let mut first = [0; 15];
     open[999].read_exact(&mut first).unwrap();
     assert_eq!(&first, b"HTTP/1.1 200 OK");
-    // Half of them go, and the job goes on.
+    // Half of the clients disconnect, and the job goes on.
     open.truncate(500);
     assert_ne!(status(&server, &path)["status"], "failed");
     assert_eq!(server.request("DELETE", &path, &[], b"").0, 200);

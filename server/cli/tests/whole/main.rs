@@ -1,4 +1,4 @@
-//! The server as its users have it: a process, real clients, and connections that misbehave.
+//! The server as users run it: a process, real clients, and connections that misbehave.
 #![allow(clippy::unwrap_used, clippy::panic)] // a test's way to fail
 
 mod attacks;

@@ -46,7 +46,7 @@ fn requests_and_bodies_that_are_too_many_are_refused_at_once() {
     server.wait_until("three requests", |server| server.figure("nv_inference_pending_request_count") == 3.0);
     let (status, answer) = server.post(INFER, &inference(24));
     assert!(status == 429 && answer["error"].as_str().unwrap().contains("3 requests are in the server"), "{answer}");
-    // What is no work is answered.
+    // Requests that are not work are answered.
     assert_eq!(server.get("/v2/health/ready").0, 200);
     // The memory of all bodies is less than three of them.
     for stream in &mut open {
@@ -69,7 +69,7 @@ fn a_request_ends_at_its_deadline_and_with_its_client() {
     content["parameters"] = json!({ "timeout": 1 });
     let (status, answer) = server.post(INFER, &content);
     assert_eq!(status, 504, "{answer}");
-    // A client that goes ends its request: much that waited for it does not run.
+    // A client that disconnects cancels its request: its waiting samples do not run.
     let (length, body) = long_inference(400);
     let before = server.figure("tileforge_runs");
     let mut stream = server.connect();

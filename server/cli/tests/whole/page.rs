@@ -38,7 +38,7 @@ fn the_page_loads_its_own_files_alone() {
         assert_eq!(status, 200, "{name}");
         let content = String::from_utf8(content).unwrap();
         let addresses = content.split("://").count() - 1;
-        // The icon names its language.
+        // The only address is the XML namespace of the icon.
         assert_eq!(addresses, usize::from(name.ends_with(".svg")), "{name}");
         assert!(!["innerHTML", "eval(", "document.write"].iter().any(|word| content.contains(word)), "{name}");
     }
@@ -64,7 +64,7 @@ fn other_pages_are_refused() {
     assert_eq!(status(&server.http, Some(&own)), 200);
     assert_eq!(status(&server.http, None), 200);
     assert_eq!(status("pictures.example", None), 200);
-    // A page of the web whose form or script sends pictures here, and one whose name leads here.
+    // A web page whose form or script sends pictures here, and one whose name resolves to this machine.
     for (host, origin) in [
         (server.http.as_str(), Some("https://evil.example")),
         (&server.http, Some("null")),

@@ -30,7 +30,7 @@ pub(crate) fn pixels(png: &[u8]) -> Vec<u8> {
     data
 }
 
-/// Sends a form by curl, with the fields of `fields`; what comes.
+/// Sends a form by curl, with the fields of `fields`, and returns the answer.
 pub(crate) fn form(server: &Server, path: &str, picture: &Path, fields: &[&str]) -> Vec<u8> {
     let mut command = Command::new("curl");
     command.args(["--silent", "--form", &format!("image=@{}", picture.display())]);
@@ -38,7 +38,7 @@ pub(crate) fn form(server: &Server, path: &str, picture: &Path, fields: &[&str])
     command.arg(format!("http://{}{path}", server.http)).output().unwrap().stdout
 }
 
-/// What the program makes of a picture in the server's folder.
+/// The result of the program `runtime` for a picture in the server's folder.
 pub(crate) fn of_the_program(engine: &Path, server: &Server, name: &str, more: &[&str]) -> Vec<u8> {
     let (input, output) = (server.folder().join(name), server.folder().join("program.png"));
     let mut command = Command::new(program("runtime"));
@@ -49,7 +49,7 @@ pub(crate) fn of_the_program(engine: &Path, server: &Server, name: &str, more: &
     fs::read(output).unwrap()
 }
 
-/// The words of an error.
+/// The message of an error.
 pub(crate) fn error(answer: &[u8]) -> String {
     let answer: Value =
         serde_json::from_slice(answer).unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(answer)));
@@ -63,7 +63,7 @@ fn a_picture_is_enlarged_as_the_runtime_enlarges_it() {
     let small = picture(&server, "40x30");
     let (status, head, large) = server.request("POST", PATH, &[], &small);
     assert_eq!((status, head.contains("content-type: image/png"), size_of(&large)), (200, true, [160, 120]), "{head}");
-    // The program makes the same pixels of the same engine.
+    // The program makes the same pixels with the same engine.
     let of_the_program = of_the_program(&engines.path().join("model"), &server, "40x30.png", &[]);
     assert!(pixels(&large) == pixels(&of_the_program));
     // Other formats, by what the client takes, and from its own answers.
@@ -105,7 +105,7 @@ fn what_is_no_picture_or_too_large_is_refused() {
     let (status, error) = refused(PATH, &[], &bomb);
     assert!(status == 400 && error.contains("10000×10000"), "{status} {error}");
     assert!(server.memory() < before + (50 << 20));
-    // A picture whose head lies, and others that are none.
+    // A picture with a wrong header, and data that is not a picture.
     let mut lies = small.clone();
     lies[16..24].copy_from_slice(&[0xff; 8]);
     for (body, status) in
@@ -121,7 +121,7 @@ fn what_is_no_picture_or_too_large_is_refused() {
     assert_eq!(refused(PATH, &[("Content-Type", "application/json")], b"{}").0, 415);
     assert_eq!(refused(PATH, &[("Content-Type", "text/plain")], &small).0, 415);
     let bytes = [("Content-Type", "application/octet-stream")];
-    // A timeout of 0 is none, as it is of requests for tensors.
+    // A timeout of 0 means no own limit, as for requests for tensors.
     assert_eq!(server.request("POST", &format!("{PATH}&timeout=0&priority=0"), &bytes, &small).0, 200);
     let (status, error) = refused(PATH, &[("Accept", "image/webp")], &picture(&server, "5000x1"));
     assert!(status == 400 && error.starts_with("picture: WebP holds at most 16383 pixels"), "{status} {error}");

@@ -49,7 +49,7 @@ fn a_picture_is_restored_as_the_runtime_restores_it() {
     let listed: Value = serde_json::from_slice(&listed).unwrap();
     assert_eq!((&listed["id"], &listed["task"]), (&"restorer".into(), &"restore".into()));
     assert_eq!(server.figure("nv_inference_request_success{model=\"restorer\"}"), 4.0);
-    // Each engine for what it is.
+    // Each engine is used only for its own task.
     let (status, _, body) = server.request("POST", "/v1/upscale", &[], &given);
     assert!(status == 400 && String::from_utf8_lossy(&body).contains("one of model, restorer"));
     server.assert_well();
@@ -90,7 +90,7 @@ fn settings_that_do_not_fit_are_refused() {
         let found = error(&body);
         assert!(status == 400 && found.contains(expected) && found.len() < 300, "{query}: {status} {found}");
     }
-    // What is refused without its picture is no job; the rest of it fails.
+    // A request that can be refused without its picture makes no job; other bad requests fail as jobs.
     let (status, _, body) = server.request("POST", "/v1/jobs/upscale?engine=restorer&seed=x", &[], &given);
     assert!(status == 400 && error(&body).contains("seed"));
     let noise = format!("noise=@{}", file.display());

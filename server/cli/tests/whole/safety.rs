@@ -63,7 +63,7 @@ fn with_keys_only_those_who_show_one_are_served() {
     };
     assert_eq!(call(&format!("Bearer {bob}")), "model");
     assert!(call("").contains("UNAUTHENTICATED"), "{}", call(""));
-    // One that is taken out of the file is not known any more; a file that is none changes nothing.
+    // A key that is removed from the file is no longer accepted; an invalid file changes nothing.
     std::fs::write(&keys, "bob").unwrap();
     server.signal("HUP");
     server.wait_until("it is said", |server| server.log().contains("line 1: expected a name"));
@@ -131,7 +131,7 @@ fn certificates_are_served_and_read_again_when_they_change() {
     assert_eq!(output(Command::new(&python).args(["-c", script, &server.grpc]).arg(&first[0])), "True");
     // Without encryption there is no answer.
     assert!(!server.exchange(b"GET /v2 HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").contains("200 OK"));
-    // A file that is none changes nothing; a new certificate is noticed.
+    // An invalid file changes nothing; a new certificate is noticed.
     std::fs::write(&used[0], "x").unwrap();
     server.wait_until("it is said", |server| server.log().contains("cannot be read again"));
     assert!(ask(&first[0]));

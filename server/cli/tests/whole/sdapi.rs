@@ -15,8 +15,8 @@ fn read(server: &Server, path: &str) -> Value {
     serde_json::from_slice(&body).unwrap()
 }
 
-/// Open WebUI (`backend/open_webui/routers/images.py`): it reads the options, sets all of them with another engine, and
-/// asks for pictures. `info` is kept as it comes.
+/// Open WebUI (`backend/open_webui/routers/images.py`): it reads the options, sets all of them with another engine,
+/// and asks for pictures. `info` is stored unchanged.
 #[test]
 fn open_webui_is_served() {
     let server = Server::start(pipelines(), &[]);
@@ -33,7 +33,7 @@ fn open_webui_is_served() {
     assert_eq!((status, answer["images"].as_array().map(Vec::len)), (200, Some(2)), "{answer}");
     assert!(answer["images"][0].as_str().unwrap().starts_with("iVBOR"));
     let info: Value = serde_json::from_str(answer["info"].as_str().unwrap()).unwrap();
-    // What was drawn is said, and makes the same pictures again.
+    // The answer has the drawn seed, which makes the same pictures again.
     let mut again = content;
     again["seed"] = info["seed"].clone();
     assert_eq!(server.post(TEXT_TO_IMAGE, &again).1["images"], answer["images"]);
@@ -115,7 +115,7 @@ fn progress_is_seen_and_interruption_ends_it() {
             let server = &server;
             move || server.post(TEXT_TO_IMAGE, &content)
         });
-        // A full server answers these all the same.
+        // A full server still answers these requests.
         server.wait_until("a preview", |server| read(server, "/sdapi/v1/progress")["current_image"].is_string());
         let progress = read(&server, "/sdapi/v1/progress?skip_current_image=true");
         assert!(progress["progress"].as_f64().unwrap() > 0.0 && progress["current_image"].is_null(), "{progress}");
@@ -159,7 +159,7 @@ fn what_is_not_served_is_refused_by_name() {
     assert_eq!(server.post(TEXT_TO_IMAGE, &json!({ "prompt": "x", "steps": 1 })).0, 200);
 }
 
-/// With keys, they are the password of any user: these programs know `Basic` alone.
+/// The key is the password of any user: these programs support only `Basic`.
 #[test]
 fn keys_are_taken_as_passwords() {
     let keys = tempfile::tempdir().unwrap();
@@ -177,6 +177,6 @@ fn keys_are_taken_as_passwords() {
     };
     assert_eq!([status(&format!("any:{key}")), status("any:other"), status(&key), status("")], [200, 401, 401, 401]);
     assert_eq!(server.get("/sdapi/v1/options").0, 401);
-    // The page is shown, and what it asks for is not.
+    // The page itself needs no key; its requests do.
     assert_eq!([server.get("/").0, server.get("/page/main.js").0, server.get("/v1/models").0], [200, 200, 401]);
 }

@@ -18,8 +18,8 @@ fn nothing_that_was_accepted_is_lost_when_it_ends_under_load() {
     let engines = engines();
     let mut server = Server::start(engines.path(), &["--drain", "0.5"]);
     server.assert_well();
-    // Clients of gRPC, each with a connection that it keeps. It prints a line for each call that was answered, and
-    // ends with the first that was not taken.
+    // gRPC clients, each with one persistent connection. The script prints a line for each answered call, and ends
+    // with the first call that was not accepted.
     let mut calls = Command::new(repository("target/server-venv/bin/python"))
         .arg(repository("tests/clients/call_until_unavailable.py"))
         .args([&server.grpc, "model", "2"])
@@ -42,8 +42,8 @@ fn nothing_that_was_accepted_is_lost_when_it_ends_under_load() {
             }
             match request(&http, "POST", INFER, &header, &body) {
                 Ok((200, ..)) => served.fetch_add(1, Ordering::SeqCst),
-                // Not accepted. What comes while a socket closes is reset by the system, and never reaches the server.
-                // What does reach it is counted below.
+                // Not accepted. The system resets connections that arrive while a socket closes; they never reach the
+                // server. Requests that do reach it are counted below.
                 Ok((503, ..)) => return,
                 Err(error) if matches!(error.kind(), ErrorKind::ConnectionRefused | ErrorKind::ConnectionReset) => {
                     return;
@@ -58,7 +58,7 @@ fn nothing_that_was_accepted_is_lost_when_it_ends_under_load() {
         }
     };
     let code = thread::scope(|scope| {
-        // Where an assertion fails here, the clients end, too; the scope waits for them.
+        // If an assertion fails here, the clients end, too; the scope waits for them.
         let _ends = SetAtEnd(&ended);
         for _ in 0..4 {
             scope.spawn(ask);
@@ -68,7 +68,7 @@ fn nothing_that_was_accepted_is_lost_when_it_ends_under_load() {
             thread::sleep(Duration::from_millis(10));
         }
         server.signal("TERM");
-        // It says first that it is not ready, and still serves.
+        // First it reports that it is not ready, and still serves.
         server.wait_until("not ready", |server| server.get("/v2/health/ready").0 == 503);
         let before = served.load(Ordering::SeqCst);
         thread::sleep(Duration::from_millis(300));
@@ -87,7 +87,7 @@ fn nothing_that_was_accepted_is_lost_when_it_ends_under_load() {
         events.iter().filter(is).count()
     };
     assert_eq!((code, lost.load(Ordering::SeqCst)), (0, 0), "{}", server.log());
-    // Each request that was taken has its answer: those that the server counts are those that clients have.
+    // Each accepted request has its answer: the server's count equals the clients' count.
     assert_eq!(of("http", 200), served.load(Ordering::SeqCst) + 1);
     assert!(events.iter().all(|event| event["outcome"].is_null()), "{}", server.log());
 }

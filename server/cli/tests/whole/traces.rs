@@ -1,4 +1,4 @@
-//! Traces, as a collector of OpenTelemetry gets them.
+//! Traces, as a collector of OpenTelemetry receives them.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use crate::harness::{Server, binary_inference, engines, picture, program, reposi
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const SPAN: &str = "b7ad6b7169203331";
 
-/// What a client sends whose trace has this number.
+/// The header of a client whose trace has this id.
 fn traceparent(trace: &str) -> String {
     format!("00-{trace}-{SPAN}-01")
 }
@@ -61,7 +61,7 @@ else:
     codes.sort_unstable();
     assert_eq!(codes, ["NOT_FOUND", "OK"], "{spans:#?}");
     assert_eq!(named(&spans, "infer")["kind"], "INTERNAL");
-    // Nothing is known of what asks whether it is well.
+    // Health checks have no spans.
     assert!(collector.spans().iter().all(|span| !span["name"].as_str().unwrap().contains("health")));
 }
 
@@ -70,7 +70,7 @@ else:
 fn long_work_belongs_to_the_trace_of_its_request() {
     let (engines, collector) = (engines(), Collector::start(&[]));
     let server = Server::start_with(engines.path(), &[], |command| {
-        // As an operator of a cluster says it.
+        // Configured by the environment, as in a cluster.
         command.env("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.url).env("OTEL_SERVICE_NAME", "pictures");
     });
     let (small, parent) = (picture(&server, "40x30"), traceparent(TRACE));
@@ -89,11 +89,11 @@ fn long_work_belongs_to_the_trace_of_its_request() {
     let path = format!("/v1/jobs/{}/events", job["id"].as_str().unwrap());
     assert_eq!(server.request("GET", &path, &[("traceparent", &*parent)], b"").0, 200);
     let spans = collector.trace(other, "stream");
-    // The name has no id of a job, because collectors count by names.
+    // The name has no id of a job, because collectors group by name.
     assert_eq!(below(&spans, named(&spans, "GET /v1/jobs/{id}/events")), ["stream"]);
 }
 
-/// What is no trace begins one, and a client that is not traced has none.
+/// An invalid header starts a new trace; a client that does not sample gets no spans.
 #[test]
 fn traces_are_as_their_clients_say() {
     let (engines, collector) = (engines(), Collector::start(&[]));
@@ -140,7 +140,7 @@ fn traces_are_as_their_clients_say() {
     assert_eq!(others, ["HTTP", "HTTP", "HTTP /v1/upscale"]);
 }
 
-/// A collector that does not answer, or that is not there, holds nothing up.
+/// A collector that does not answer or does not exist delays nothing.
 #[test]
 fn a_collector_that_fails_holds_nothing_up() {
     let engines = engines();
@@ -148,7 +148,7 @@ fn a_collector_that_fails_holds_nothing_up() {
     for url in [&*silent.url, "http://127.0.0.1:1"] {
         let mut server = Server::start(engines.path(), &["--traces", url]);
         server.assert_well();
-        // Longer than it waits between two sendings.
+        // Longer than the interval between two exports.
         std::thread::sleep(Duration::from_secs(6));
         let began = Instant::now();
         server.assert_well();

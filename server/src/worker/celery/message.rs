@@ -16,13 +16,13 @@ use crate::failure::{Failure, Result};
 use crate::few::{self, HasEntries};
 use crate::repository::is_name;
 
-/// What the name of a task begins with, before the kind of the job.
+/// The prefix of a task's name, before the kind of the job.
 const TASK: &str = "tileforge.";
 
 /// A task.
 #[derive(Debug)]
 pub(super) struct Task {
-    /// Its client waits for an answer under this id.
+    /// The id under which the client waits for an answer.
     pub(super) id: Option<String>,
     pub(super) job: Result<Job>,
     pub(super) trace: TraceHeaders,
@@ -66,7 +66,7 @@ struct Properties {
     body_encoding: Option<String>,
 }
 
-/// The body: positional arguments, named ones, and what is called afterwards.
+/// The body: positional arguments, keyword arguments, and the tasks to call afterwards.
 #[derive(Debug, Deserialize)]
 struct Body(HasEntries, Fields, After);
 
@@ -83,7 +83,7 @@ struct After {
 }
 
 impl Task {
-    /// The task that a message is at this time.
+    /// The task in a message, at the time `now`.
     pub(super) fn parse(message: &[u8], now: DateTime<Utc>) -> Self {
         if message.len() > BYTES_MAXIMUM {
             let failure = Failure::invalid(format!("expected a message of at most {BYTES_MAXIMUM} bytes, found more"));
@@ -260,7 +260,7 @@ mod tests {
     }
 
     proptest! {
-        /// Messages whose bytes were changed are tasks, or have a reason.
+        /// Messages with changed bytes give a task or a reason.
         #[test]
         fn no_message_does_harm(changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6)) {
             let mut bytes = message(|_, _| {});

@@ -1,9 +1,9 @@
 //! Celery's queue in Redis.
 //!
 //! Celery's clients put messages into lists: `QUEUE`, and `QUEUE\x06\x163` and so on for other priorities. A worker
-//! moves a message out of its list in one step of Redis, so that it is never nowhere. The names of what it keeps there
-//! are its own: Celery's workers give their messages back by rules of theirs (visibility timeout), and would deliver
-//! one that a worker of this program is still at.
+//! moves a message out of its list in one atomic step, so that no message is ever lost. Taken messages are in keys of
+//! their own: Celery's workers give messages back by their own rules (visibility timeout), and would redeliver a
+//! message that a worker of this program still works on.
 //!
 //! | key | holds |
 //! |---|---|
@@ -29,10 +29,10 @@ use super::super::marker::Done;
 use super::message::{Task, failure, success};
 use crate::settings::WorkSettings;
 
-/// The ends of the lists' names, the most urgent first (`priority_steps` and `sep` of kombu's transport).
+/// The suffixes of the lists' names, the most urgent first (`priority_steps` and `sep` of kombu's transport).
 const PRIORITIES: [&str; 4] = ["", "\x06\x163", "\x06\x166", "\x06\x169"];
 
-/// How often an empty queue is looked at, and how often before there is no message.
+/// The interval at which an empty queue is polled, and the number of polls before no message is reported.
 const PERIOD: Duration = Duration::from_millis(100);
 const LOOKS: u32 = 10;
 
@@ -45,7 +45,8 @@ const LETTER_MAXIMUM: usize = 4 << 20;
 /// How long an answer is kept, in seconds: Celery's own default.
 const ANSWER_KEPT: u64 = 86_400;
 
-/// Takes a delivery whose lease is over, or else the next message, of which no more is sent than is read.
+/// Takes a delivery whose lease has expired, else the next message. Redis sends no more bytes of it than the worker
+/// reads.
 const RECEIVE: &str = "
 local now = redis.call('TIME')
 now = now[1] * 1000 + math.floor(now[2] / 1000)
@@ -70,14 +71,14 @@ local tries = redis.call('HINCRBY', KEYS[3], tag, 1)
 redis.call('ZADD', KEYS[1], now + ARGV[1], tag)
 return {tag, tries, string.sub(message, 1, ARGV[2])}";
 
-/// Ends the lease of a delivery at another time, unless another worker has it by now.
+/// Changes the end of a delivery's lease, unless another worker has taken it.
 const EXTEND: &str = "
 local now = redis.call('TIME')
 now = now[1] * 1000 + math.floor(now[2] / 1000)
 if redis.call('HGET', KEYS[2], ARGV[1]) ~= ARGV[2] then return 0 end
 return redis.call('ZADD', KEYS[1], 'XX', 'CH', now + ARGV[3], ARGV[1])";
 
-/// Removes a delivery, and puts its dead letter and its answer where they are looked for.
+/// Removes a delivery, and stores its dead letter and its answer in their keys.
 const END: &str = "
 if redis.call('ZREM', KEYS[1], ARGV[1]) == 0 then return 0 end
 redis.call('HDEL', KEYS[2], ARGV[1])
@@ -119,7 +120,7 @@ impl Celery {
         })
     }
 
-    /// The connection, which opens again whenever it has to.
+    /// The connection, which reconnects when needed.
     async fn connection(&self) -> Result<ConnectionManager> {
         let open = async || {
             let config = ConnectionManagerConfig::new()
@@ -148,7 +149,7 @@ impl Celery {
         for list in self.lists() {
             call.key(list);
         }
-        // One byte more than is read: what is too large is seen.
+        // One byte more than the limit, to detect messages that are too large.
         call.arg(milliseconds(self.lease)).arg(BYTES_MAXIMUM + 1);
         let mut connection = self.connection().await?;
         let found: Option<(String, u64, Vec<u8>)> = call.invoke_async(&mut connection).await.map_err(failed)?;

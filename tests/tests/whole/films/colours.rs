@@ -1,14 +1,14 @@
-//! Colours, bits and HDR: what goes in comes out.
+//! Colours, bits and HDR stay unchanged from input to output.
 
 use super::*;
 use std::io::Write;
 use std::process::Stdio;
 
-/// The frames that the way through YUV4MPEG2 gives.
+/// The frames that the same work through YUV4MPEG2 gives.
 fn by_hand(film: &Path, pixel_format: &str, more: &[&str]) -> Vec<u8> {
     let mut decode = Command::new("ffmpeg");
     decode.args(["-loglevel", "error", "-i"]).arg(film).args(["-map", "0:v:0", "-pix_fmt", pixel_format]);
-    // A film that does not say where its chroma lies has it at the left.
+    // A film without a chroma location has its chroma at the left.
     let stream = decode.args(["-chroma_sample_location", "left", "-strict", "-1", "-f", "yuv4mpegpipe", "-"]);
     let mut stream = stream.output().unwrap().stdout;
     if let Some(at) = stream.windows(8).position(|bytes| bytes == b"C420jpeg") {
@@ -90,7 +90,7 @@ fn tags_of_colour_and_bits_come_out_as_they_went_in() {
                 if name == "f" { "libx265 -x265-params log-level=none" } else { "ffv1 -level 3" }
             ),
         );
-        // FFV1 goes into Matroska alone.
+        // FFV1 is possible only in Matroska.
         let containers = if more.contains(&"--lossless") { &["mkv"][..] } else { &["mkv", "mp4"] };
         for container in containers {
             let output = work.enlarged(&input, &format!("{name}-large.{container}"), more);
@@ -99,7 +99,7 @@ fn tags_of_colour_and_bits_come_out_as_they_went_in() {
             let found = after["pix_fmt"].as_str().unwrap().replace("yuvj", "yuv");
             assert_eq!(found, format, "{name} {container}");
             for tag in TAGS {
-                // A place of chroma that is not said is at the left, and encoders say so.
+                // A missing chroma location means left, and encoders write that.
                 let is_default = tag == "chroma_location" && before[tag].is_null();
                 assert!(
                     is_default || before[tag] == after[tag],
@@ -155,7 +155,7 @@ fn hdr_keeps_its_curve_and_what_it_says_about_light() {
         assert_eq!(picture(&output)["pix_fmt"], "yuv420p10le");
     }
     assert_eq!(picture(&work.path("large.mp4"))["codec_tag_string"], "hvc1");
-    // The default is H.264, which says the same; FFV1 does not, and warns.
+    // The default is H.264, which also states it; FFV1 does not, and warns.
     let output = work.enlarged(&input, "default.mkv", &["--encoder-options", "preset=ultrafast"]);
     assert_eq!(
         (&picture(&output)["codec_name"], &picture(&output)["pix_fmt"]),
@@ -174,13 +174,13 @@ fn grey_and_rgb_films_stay_so_without_loss() {
         let found = picture(&output)["pix_fmt"].as_str().unwrap().to_owned();
         assert!(found == expected || (expected == "gbrp" && found == "bgr0"), "{format}: {found}");
     }
-    // As pictures of the same samples are enlarged.
+    // Enlarged like pictures of the same samples.
     let input = work.path("gbrp.mkv");
     let _ = work.film("first.png", "-i gbrp.mkv -frames:v 1 -pix_fmt rgb24");
     let _ = Outcome::of(&mut infer(demo_engine(), &work.path("first.png"), &work.path("large.png"), &[])).success();
     let picture_samples = image::open(work.path("large.png")).unwrap().into_rgb8().into_raw();
     assert!(samples(&work.path("large-gbrp.mkv"), "rgb24")[..picture_samples.len()] == picture_samples);
-    // For H.264, red, green and blue become luma and chroma of BT.601 or BT.709, and the film says so.
+    // For H.264, red, green and blue become luma and chroma of BT.601 or BT.709, and the film states which.
     let output = work.enlarged(&input, "coded.mp4", &["--encoder-options", "preset=ultrafast"]);
     let found = picture(&output);
     assert_eq!(
@@ -207,7 +207,7 @@ fn the_encoder_is_the_users_choice() {
     let output =
         work.enlarged(&input, "a.webm", &["--encoder-options", "deadline=realtime", "--encoder-options", "cpu-used=8"]);
     assert_eq!((&picture(&output)["codec_name"], &picture(&output)["pix_fmt"]), (&"vp9".into(), &"yuv420p".into()));
-    // Without a name for the output, it stands beside the input.
+    // Without an output name, the output is beside the input.
     let beside = words(&[&"infer", &"--engine", &demo_engine(), &input, &"--lossless"]);
     let _ = Outcome::of(&mut command("runtime", beside)).success();
     assert_eq!(picture(&work.path("in-x4.mkv"))["codec_name"], "ffv1");

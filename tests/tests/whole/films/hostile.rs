@@ -1,4 +1,4 @@
-//! Films and names that try to do something else.
+//! Films and names that attempt something else.
 
 use super::*;
 
@@ -56,7 +56,7 @@ fn a_playlist_opens_no_other_file() {
 #[test]
 fn a_film_that_changes_its_size_is_refused_there() {
     let work = Work::new();
-    // Two films of MPEG-2, one behind the other, are a film whose size changes.
+    // Two films of MPEG-2 one after the other form a film whose size changes.
     let one = work.film("one.ts", "-f lavfi -i testsrc2=size=64x48:rate=25:duration=0.4 -c:v mpeg2video -bf 0");
     let two = work.film(
         "two.ts",
@@ -104,7 +104,7 @@ fn a_full_disk_keeps_finished_parts_alone() {
     let disk = work.path("disk");
     std::fs::create_dir(&disk).unwrap();
     let input = work.film("in.mkv", "-f lavfi -i testsrc2=size=32x24:rate=25:duration=28 -c:v ffv1 -pix_fmt yuv420p");
-    // A disk for two parts of 250 frames, which have 1.8 MB each. The shell and its programs alone see it.
+    // A disk with space for two parts of 250 frames of 1.8 MB each. Only the shell and its programs see it.
     let on_disk = |script: &str, more: &[&str]| {
         let infer = work.command(&input, "disk/large.mkv", &[&["--lossless"], more].concat());
         let script = format!("mount -t tmpfs -o size=4m disk \"$0\" || exit 9; {script}");
@@ -117,7 +117,7 @@ fn a_full_disk_keeps_finished_parts_alone() {
     let full = ["large.mkv: cannot be written", "No space left on device"];
     let left = on_disk("\"$@\"; code=$?; ls -A \"$0\"; exit $code", &[]).failure(1, &full);
     assert_eq!(left.stdout, "");
-    // The second run has more room.
+    // The disk has more space in the second run.
     let twice = "\"$@\" && exit 8; ls -A \"$0\"; mount -o remount,size=40m \"$0\" || exit 9; \"$@\" >/dev/null; \
                  code=$?; ls -A \"$0\"; cp \"$0/large.mkv\" \"$0.mkv\"; exit $code";
     let resumed = on_disk(twice, &["--resume"]).success();

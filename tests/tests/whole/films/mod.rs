@@ -1,4 +1,4 @@
-//! Films through ffmpeg: what is new is the picture alone.
+//! Films through ffmpeg: only the picture changes.
 
 mod colours;
 mod hostile;
@@ -13,7 +13,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A folder for films that are made in it.
+/// A folder for the test's films.
 struct Work(tempfile::TempDir);
 
 impl Work {
@@ -25,7 +25,7 @@ impl Work {
         self.0.path().join(name)
     }
 
-    /// A film that ffmpeg makes of these arguments, which are divided at spaces.
+    /// A film that ffmpeg makes with these arguments, which are split at spaces.
     fn film(&self, name: &str, arguments: &str) -> PathBuf {
         let path = self.path(name);
         let mut command = Command::new("ffmpeg");
@@ -56,7 +56,7 @@ fn infer(engine: &Path, input: &Path, output: &Path, more: &[&str]) -> Command {
     command("runtime", arguments.into_iter().chain(more.iter().map(OsString::from)))
 }
 
-/// What a program of ffmpeg prints.
+/// The output of one of ffmpeg's programs.
 fn printed(program: &str, arguments: &[&dyn AsRef<OsStr>]) -> String {
     let output = Command::new(program).args(["-hide_banner", "-loglevel", "error"]).args(words(arguments)).output();
     let output = output.unwrap();
@@ -64,7 +64,7 @@ fn printed(program: &str, arguments: &[&dyn AsRef<OsStr>]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// What ffprobe says about a film.
+/// What ffprobe reports about a film.
 fn probed(film: &Path, asked: &[&str]) -> Json {
     let mut arguments: Vec<&dyn AsRef<OsStr>> = vec![&"-print_format", &"json", &"-show_streams", &"-show_format"];
     arguments.extend(asked.iter().map(|word| word as &dyn AsRef<OsStr>));
@@ -79,7 +79,7 @@ fn picture(film: &Path) -> Json {
     probed["streams"].as_array().unwrap().iter().find(is_picture).unwrap().clone()
 }
 
-/// The times of all frames of the picture, in milliseconds.
+/// The times of all frames of the picture in milliseconds.
 fn times(film: &Path) -> Vec<i64> {
     let probed = probed(film, &["-select_streams", "v:0", "-show_frames", "-show_entries", "frame=pts_time"]);
     let frames = probed["frames"].as_array().unwrap();

@@ -1,4 +1,4 @@
-//! What cannot be made is refused, with a reason and without a trace.
+//! A film that cannot be made is refused with a reason, and nothing is left behind.
 
 use super::*;
 use end_to_end::names_in;
@@ -36,7 +36,7 @@ fn damaged_films_are_named_before_any_work() {
     refused(&work, &work.path("missing.mkv"), &[], &["missing.mkv: cannot open", "No such file"]);
     let mp4 = std::fs::read(work.film("plain.mp4", "-i plain.mkv -c copy")).unwrap();
     refused(&work, &with("cut.mp4", &mp4[..mp4.len() / 2]), &[], &["cut.mp4", "moov atom not found"]);
-    // What is left of a film can be made anew, if that is asked for.
+    // On request, the undamaged part of a film can be processed.
     let outcome = work.enlarge(&work.path("cut.mkv"), "left.mkv", &["--tolerant", "--lossless"]).success();
     assert!(outcome.stderr.contains("cut.mkv: truncated or damaged"), "{}", outcome.stderr);
     let frames = times(&work.path("left.mkv")).len();
@@ -66,7 +66,7 @@ fn pictures_that_are_not_read_are_refused_with_what_helps() {
         ),
     );
     refused(&work, &interlaced, &[], &["interlaced.mkv", "bwdif"]);
-    // The filter of the message helps.
+    // The filter that the message names helps.
     let _ = work.film("OUT.mkv", "-i interlaced.mkv -map 0 -c copy -c:v ffv1 -vf bwdif");
     let _ = work.enlarged(&work.path("OUT.mkv"), "progressive.mkv", &["--lossless"]);
     let alpha = work.film("alpha.mov", &format!("{MOVING} -pix_fmt yuva444p10le -c:v prores_ks"));
@@ -108,7 +108,7 @@ fn names_and_options_that_do_not_go_are_usage() {
     let _ = Outcome::of(&mut infer(demo_engine(), &photo, &work.path("a.mp4"), &[])).failure(1, &["a.mp4"]);
 }
 
-/// A folder with programs of these names and texts, alone on PATH.
+/// A folder with programs of these names and texts, as the only folder on PATH.
 fn programs(work: &Work, all: &[(&str, &str)]) -> PathBuf {
     let folder = work.path(&format!("bin{}", all.iter().map(|(_, text)| text.len()).sum::<usize>()));
     std::fs::create_dir_all(&folder).unwrap();
@@ -152,7 +152,7 @@ fn a_program_that_is_killed_or_fails_in_the_middle_leaves_nothing() {
     let input = work.film("in.mkv", "-f lavfi -i testsrc2=size=60x44:rate=25:duration=4 -c:v ffv1 -pix_fmt yuv420p");
     let (ffmpeg, ffprobe) = (real("ffmpeg"), real("ffprobe"));
     let probe = format!("exec {ffprobe} \"$@\"");
-    // The decoder writes to pipe:1, and the encoder reads pipe:0. The trial of the encoder writes one frame.
+    // The decoder writes to pipe:1, and the encoder reads pipe:0. The encoder's trial run writes one frame.
     let wrapped = |when: &str, then: &str| {
         format!(
             "case \"$*\" in -version|*encoder=*|*' -t 0.05 '*) exec {ffmpeg} \"$@\";; *'{when}'*) {then};; *) exec {ffmpeg} \"$@\";; esac"

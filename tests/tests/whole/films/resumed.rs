@@ -1,11 +1,11 @@
-//! Films in parts, which survive what kills the program.
+//! Films in parts: finished parts survive when the program is killed.
 
 use super::*;
 use end_to_end::names_in;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-/// A film of 600 frames with sound, whose times vary.
+/// A film of 600 frames with sound and a variable frame rate.
 fn long(work: &Work) -> PathBuf {
     work.film(
         "in.mkv",
@@ -24,7 +24,7 @@ fn what_is_finished_survives_a_kill() {
     let work = Work::new();
     let input = long(&work);
     let options = ["--resume", "--encoder-options", "preset=ultrafast"];
-    // At once, under another name.
+    // In one run, under another name.
     let whole = work.enlarged(&input, "whole.mkv", &options);
     assert_eq!(times(&input).len(), 600);
     assert_eq!(times(&input), times(&whole));
@@ -43,7 +43,7 @@ fn what_is_finished_survives_a_kill() {
     assert_eq!(resumed.json()["files"][0]["frames"], 350);
     assert_eq!(std::fs::read(work.path("large.mkv")).unwrap(), std::fs::read(&whole).unwrap());
     assert!(!work.path("large.mkv.part").exists());
-    // What is finished is left out.
+    // Finished films are skipped.
     let again = work.enlarge(&input, "large.mkv", &options).success();
     assert!(again.stderr.contains("1 is finished"), "{}", again.stderr);
 }
@@ -60,7 +60,7 @@ fn parts_of_something_else_are_made_again() {
         while parts_in(&work) < 3 && started.elapsed() < Duration::from_secs(120) {
             std::thread::sleep(Duration::from_millis(10));
         }
-        // A signal that asks it to end keeps what is finished, too.
+        // After a signal that asks the program to end, finished parts are also kept.
         assert!(Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap().success());
         assert_eq!(child.wait().unwrap().code(), Some(130));
     };

@@ -1,4 +1,4 @@
-//! When frames are shown, and what is left out.
+//! Frame times, and frames that are left out.
 
 use super::*;
 
@@ -19,7 +19,7 @@ fn times_are_kept_where_they_vary_and_start_late() {
         );
         assert_eq!(before.len(), after.len(), "{name}");
         if name == "in.ts" {
-            // Packets of AAC have headers of their own there alone; the sound is the same.
+            // Only there, packets of AAC have their own headers; the sound is the same.
             assert!(sound(&input) == sound(&output));
         } else {
             assert_eq!(track_digest(&input, 1), track_digest(&output, 1), "{name}");
@@ -37,7 +37,7 @@ fn sound(film: &Path) -> Vec<u8> {
 #[test]
 fn a_part_begins_at_zero_with_its_sound() {
     let work = Work::new();
-    // The level of grey says which frame it is, and the sound is silent until the second second.
+    // The grey level of a frame encodes its number, and the sound is silent until the second second.
     let input = work.film(
         "in.mkv",
         "-f lavfi -i color=black:size=32x32:rate=25:duration=4,geq=lum=16+2*N:cb=128:cr=128 -f lavfi -i \
@@ -62,7 +62,7 @@ fn a_part_begins_at_zero_with_its_sound() {
 #[test]
 fn equal_frames_in_sequence_are_computed_once() {
     let work = Work::new();
-    // Each picture is shown four times.
+    // Each picture is repeated four times.
     let input =
         work.film("in.mkv", "-f lavfi -i testsrc2=size=60x44:rate=5:duration=1.2,fps=20 -c:v ffv1 -pix_fmt yuv420p");
     let frames = times(&input).len() as u64;
@@ -97,8 +97,8 @@ fn pixels_that_are_not_square_stay_so_and_turned_films_are_turned() {
     assert!(samples(&one, "yuv420p") == samples(&other, "yuv420p"));
 }
 
-/// An MP4 file with another matrix in the header of its track (ISO/IEC 14496-12, 8.3.2), as telephones write it.
-/// Releases of ffmpeg have different options for that.
+/// An MP4 file with another matrix in the header of its track (ISO/IEC 14496-12, 8.3.2), as phones write it. The
+/// options for that differ between releases of ffmpeg.
 fn turned_by_90_degrees(mut film: Vec<u8>) -> Vec<u8> {
     let fixed = |numbers: [i32; 9]| numbers.map(i32::to_be_bytes).concat();
     let upright = fixed([1 << 16, 0, 0, 0, 1 << 16, 0, 0, 0, 1 << 30]);

@@ -1,4 +1,4 @@
-//! Sound, subtitles, chapters, attachments and what is said about all of them.
+//! Sound, subtitles, chapters, attachments and their metadata.
 
 use super::*;
 
@@ -32,7 +32,7 @@ fn everything_but_the_picture_is_copied_bit_for_bit() {
         streams.map(|stream| (stream["codec_type"].clone(), stream["disposition"].clone())).collect()
     };
     assert_eq!(tracks(&before), tracks(&after));
-    // The picture keeps its place among the tracks.
+    // The picture keeps its position among the tracks.
     assert_eq!((&after["streams"][1]["width"], &after["streams"][1]["height"]), (&240.into(), &176.into()));
     for track in [0, 2, 3] {
         assert_eq!(track_digest(&input, track), track_digest(&output, track), "track {track}");
@@ -55,7 +55,7 @@ fn everything_but_the_picture_is_copied_bit_for_bit() {
         (&after["streams"][0]["tags"]["language"], &after["streams"][1]["tags"]["title"]),
         (&"deu".into(), &"Picture".into())
     );
-    // What was true of the old picture alone is not said of the new one.
+    // Metadata that was true only of the old picture is removed.
     assert_eq!(after["streams"][1]["tags"]["BPS"], Json::Null);
     assert_eq!(after["streams"][4]["tags"]["filename"], "font.ttf");
     let attached = |film: &Path, name: &str| {
@@ -86,7 +86,7 @@ fn sound_of_mp4_keeps_its_first_samples() {
             let time = |packet: &Json| packet["pts_time"].as_str().unwrap().parse::<f64>().unwrap();
             time(&probed(film, &sound)["packets"][0])
         };
-        // Matroska has no negative times: there all tracks move together.
+        // Matroska has no negative times: all tracks are shifted together.
         let moved = |film: &Path| times(film)[0] as f64 / 1000.0 - first(film);
         assert!((moved(&input) - moved(&output)).abs() < 0.0015, "{} {}", moved(&input), moved(&output));
         assert_eq!(times(&input).len(), times(&output).len());

@@ -1,4 +1,4 @@
-//! Files whose pictures have another form than ours, files that say less, and files without pictures.
+//! Files with pictures in another form than ours, files with fewer facts, and files without pictures.
 
 use super::{TOLERANCE, build, contract_in, error_of, floats, golden};
 use end_to_end::{manifest_in, repository, run, words};
@@ -33,7 +33,7 @@ fn operators_without_a_rule_pass_through() {
 fn bytes_with_blue_first_are_said_by_one_option() {
     let work = tempfile::tempdir().unwrap();
     let options = ["--task", "upscale", "--channel-order", "bgr"];
-    // Values of bytes: one step of 255.
+    // The values are bytes: one level of 255.
     let error = error_of(work.path(), "bytes-bgr", [0.0, 255.0], &options);
     assert!(error <= 1.0 / 255.0, "{error:e}");
     let contract = contract_in(work.path());
@@ -46,7 +46,7 @@ fn range_and_normalisation_become_part_of_the_engine() {
     let work = tempfile::tempdir().unwrap();
     let case = "compact-torchscript-fp32-dynamic";
     let data = floats(&golden(case).with_file_name("golden.safetensors"));
-    // (value − 0.5) / 0.25 of a picture of ours is the file's picture, and back.
+    // The file's picture is (value − 0.5) / 0.25 of ours, and the output is converted back.
     let picture = data["image.0"].mapv(|value| value * 0.25 + 0.5);
     let size = format!("{}x{}", picture.shape()[3], picture.shape()[2]);
     let options = ["--task", "upscale", "--mean", "0.5", "--deviation", "0.25,0.25,0.25", "--size", &size];
@@ -69,7 +69,7 @@ fn networks_without_pictures_take_tensors() {
     let work = tempfile::tempdir().unwrap();
     let _ = build(work.path(), &golden("tensors"), "tests/profiles/small-tiles.yaml", &["--task", "tensors"]).success();
     let contract = contract_in(work.path());
-    // Whole numbers go in as such, and come out as floats, which gates compare.
+    // Integers stay integers at the input and become floats at the output, because gates compare floats.
     assert_eq!((&contract["inputs"][1]["type"], &contract["outputs"][1]["type"]), (&"i64".into(), &"f32".into()));
     assert_eq!(contract["inputs"][0]["axes"], serde_json::json!(["batch", { "fixed": 8 }]));
     assert_eq!(contract["outputs"][0]["axes"], serde_json::json!(["batch", { "fixed": 5 }]));
@@ -77,7 +77,7 @@ fn networks_without_pictures_take_tensors() {
     let (input, output) = (work.path().join("in.safetensors"), work.path().join("out.safetensors"));
     let features = &floats(&data)["features"];
     let rows = |row: usize| features.index_axis(ndarray::Axis(0), row).iter().flat_map(|v| v.to_le_bytes()).collect();
-    // The engine's graph is for one sample in a run.
+    // The engine's graph takes one sample in a run.
     for (row, label) in [2_i64, 0, 3].into_iter().enumerate() {
         let of = |data_type, shape, bytes| Stored { data_type, shape, bytes };
         let given = [
@@ -118,7 +118,7 @@ fn a_contract_says_everything_else() {
     let _ = build(work.path(), &model, "tests/profiles/small-tiles.yaml", &options).success();
     assert_eq!(manifest_in(work.path())["contract"]["receptive_field"]["radius"], 4);
     fs::remove_dir_all(work.path().join("engine")).unwrap();
-    // A name that the file does not have, another scale, and no contract at all.
+    // A name that the file does not have, another scale, and a missing contract.
     fs::write(&contract, with(tensor("enlarged", 2)).to_string()).unwrap();
     let _ = build(work.path(), &model, "tests/profiles/small-tiles.yaml", &options).failure(1, &["enlarged", "output"]);
     fs::write(&contract, with(tensor("output", 3)).to_string()).unwrap();
@@ -171,7 +171,7 @@ fn weights_stand_beside_the_file() {
     assert!(fs::read_dir(work.path()).unwrap().count() > 1);
     let _ = build(work.path(), &path, "tests/profiles/small-tiles.yaml", &["--task", "upscale", "--size", "24x24"])
         .success();
-    // What goes wrong is said before anything is written.
+    // Errors are reported before anything is written.
     fs::remove_dir_all(work.path().join("engine")).unwrap();
     for entry in fs::read_dir(work.path()).unwrap().map(|entry| entry.unwrap().path()) {
         if entry.extension().is_some_and(|extension| extension != "onnx") {

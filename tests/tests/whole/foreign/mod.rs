@@ -1,5 +1,5 @@
-//! ONNX files of other programs: `inspect`, `build`, `run` and `infer` as users do it, against the outputs that the
-//! programs which made the files had (tests/golden-onnx).
+//! ONNX files of other programs: `inspect`, `build`, `run` and `infer` as a user runs them, compared with the outputs
+//! of the programs that made the files (tests/golden-onnx).
 //!
 //! | module | holds |
 //! |---|---|
@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use tileforge_contract::DataType;
 use tileforge_runtime::tensor_file::{Stored, write};
 
-/// The largest error over the output's range, as of exported graphs (tests/golden).
+/// The largest error over the output's range, the same as for exported graphs (tests/golden).
 const TOLERANCE: f32 = 2e-5;
 
 /// A file of the golden data.
@@ -29,7 +29,7 @@ fn golden(case: &str) -> PathBuf {
     repository("tests/golden-onnx").join(case).join("model.onnx")
 }
 
-/// The tensors of a safetensors file that are floats.
+/// The float tensors of a safetensors file.
 fn floats(path: &Path) -> BTreeMap<String, ArrayD<f32>> {
     let bytes = fs::read(path).unwrap();
     let file = SafeTensors::deserialize(&bytes).unwrap();
@@ -41,7 +41,7 @@ fn floats(path: &Path) -> BTreeMap<String, ArrayD<f32>> {
     file.tensors().into_iter().filter_map(tensor).collect()
 }
 
-/// Builds `work/engine` of a file.
+/// Builds `work/engine` from a file.
 fn build(work: &Path, model: &Path, profile: &str, more: &[&str]) -> Outcome {
     let engine = work.join("engine");
     let arguments = words(&[&"build", &model, &"--profile", &repository(profile), &"-o", &engine]);
@@ -52,7 +52,7 @@ fn contract_in(work: &Path) -> serde_json::Value {
     end_to_end::manifest_in(work)["contract"].clone()
 }
 
-/// What `work/engine` makes of a picture.
+/// The output of `work/engine` for a picture.
 fn made(work: &Path, picture: &ArrayD<f32>) -> ArrayD<f32> {
     let contract = contract_in(work);
     let name = |side: &str| contract[side][0]["name"].as_str().unwrap().to_owned();
@@ -65,8 +65,8 @@ fn made(work: &Path, picture: &ArrayD<f32>) -> ArrayD<f32> {
     floats(&output).remove(&name("outputs")).unwrap()
 }
 
-/// The largest error of `work/engine`, built anew for each picture of a case, which is brought to the values of black
-/// and white in `range`.
+/// The largest error of `work/engine`, built again for each picture of a case. Pictures are scaled to the values of
+/// black and white in `range`.
 fn error_of(work: &Path, case: &str, range: [f32; 2], options: &[&str]) -> f32 {
     let data = floats(&golden(case).with_file_name("golden.safetensors"));
     let mut worst = 0.0_f32;

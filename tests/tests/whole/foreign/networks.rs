@@ -9,7 +9,7 @@ use tileforge_exporter::foreign::{self, Survey};
 use tileforge_graph::{WeightStorage, save};
 use tileforge_session::{Cancel, Session, SessionOptions, Tensor};
 
-/// What both exporters write of a network, in both precisions, with fixed and with free sizes.
+/// Checks a network's files from both exporters, in both precisions, with fixed and with free sizes.
 fn check(network: &str, scale: usize, radius: impl Into<Option<u32>>) {
     let (work, radius) = (tempfile::tempdir().unwrap(), radius.into());
     for exporter in ["torchscript", "dynamo"] {
@@ -25,7 +25,7 @@ fn check(network: &str, scale: usize, radius: impl Into<Option<u32>>) {
                     .map(|side| side[0]["axes"][2]["height"]["step"].clone());
                 let steps = steps.map(|step| step.as_u64().unwrap());
                 assert_eq!(steps[1], steps[0] * scale as u64, "{case}");
-                // A small picture of fixed size says nothing about a network that sees more than half of it.
+                // A small picture of fixed size shows nothing about a network that sees more than half of it.
                 if sizes == "dynamic" {
                     assert_eq!(contract["receptive_field"]["radius"].as_u64(), radius.map(u64::from), "{case}");
                 }
@@ -40,7 +40,7 @@ fn check(network: &str, scale: usize, radius: impl Into<Option<u32>>) {
 
 #[test]
 fn rrdbnet() {
-    // Three dense blocks of five convolutions, those around them, and two enlargements in front of three more.
+    // Three dense blocks of five convolutions, the convolutions around them, and two enlargements before three more.
     check("rrdbnet", 4, 19);
 }
 
@@ -64,7 +64,7 @@ fn swinir() {
     check("swinir", 2, None);
 }
 
-/// The most that a picture's far pixels change, and its pixels at the edge of the receptive field.
+/// The largest change in the pixels beyond the receptive field, and in the pixels at its edge.
 fn changes(case: &str) -> (usize, f32, f32) {
     let path = golden(case);
     let survey = Survey::of(&path).unwrap();
@@ -87,7 +87,7 @@ fn changes(case: &str) -> (usize, f32, f32) {
     let picture = ArrayD::from_shape_vec(vec![1, 3, side, side], (0..3 * side * side).map(noise).collect()).unwrap();
     let before = run(&picture);
     let (mut outside, mut edge) = (0.0_f32, 0.0_f32);
-    // Small weights carry a small change less far than large ones, and sigmoids saturate at a large one.
+    // With small weights, a small change does not reach the edge, and a large change saturates sigmoids.
     for change in [-1e8, -1e4, 1e4, 1e8] {
         let mut changed = picture.clone();
         (0..3).for_each(|channel| changed[[0, channel, centre, centre]] += change);
@@ -115,14 +115,14 @@ fn a_pixel_changes_what_the_receptive_field_says_and_nothing_else() {
         "opset-9",
     ] {
         if case == "nhwc" {
-            // Its picture has another order of axes; the radius is that of its convolutions.
+            // Its picture has another order of axes; the radius follows from its convolutions.
             assert_eq!(Survey::of(&golden(case)).unwrap().receptive_field.unwrap().radius, 3);
             continue;
         }
         let (radius, outside, edge) = changes(case);
         assert!(outside == 0.0, "{case}: {radius} pixels, and a change of {outside} outside of them");
-        // SPAN multiplies by sigmoids, which round the last pixels' share away. Its radius is the sum over its
-        // convolutions.
+        // SPAN multiplies by sigmoids, and rounding removes the share of the last pixels. Its radius is the sum over
+        // its convolutions.
         let is_seen = !case.starts_with("span");
         assert!(edge > 0.0 || !is_seen, "{case}: nothing changes {radius} pixels away");
         assert!(is_seen || radius == 21, "{case}: {radius}");
@@ -152,7 +152,7 @@ fn tiles_give_the_pixels_of_the_whole_picture() {
     for case in ["compact-dynamo-fp16-dynamic", "nhwc", "opset-9"] {
         let [tiled, whole] = tiled_and_whole(work.path(), case);
         let furthest = tiled.iter().zip(&whole).map(|(a, b)| a.abs_diff(*b)).max().unwrap();
-        // Kernels round otherwise in other sizes, which moves a value between two steps of eight bits.
+        // Kernels round differently in other sizes, which moves a value by one level of eight bits.
         assert!(tiled.len() == whole.len() && furthest <= 1, "{case}: {furthest}");
     }
 }
@@ -172,7 +172,7 @@ fn precision_and_profile_are_the_builders_decision() {
     assert_eq!(manifest_in(work.path())["precision"], "fp16");
     let picture = ArrayD::from_elem(vec![1, 3, 24, 24], 0.5);
     assert_eq!(made(work.path(), &picture).shape(), [1, 3, 48, 48]);
-    // Engines for RTX GPUs: without NVIDIA's builder, portable ones.
+    // Engines for RTX GPUs: without NVIDIA's builder, they are portable.
     for case in ["compact-dynamo-fp32-dynamic", "rrdbnet-torchscript-fp32-static", "swinir-torchscript-fp32-static"] {
         let options = ["--task", "upscale", "--portable", "--calibration-tiles", "2", "--size", "64x64"];
         let options = if case.ends_with("static") { &options[..5] } else { &options[..] };

@@ -1,4 +1,5 @@
-//! Files that are damaged, wrong or meant to harm: each gives an error that says where and what, and nothing is written.
+//! Files that are damaged, wrong or hostile: each gives an error with the place and the reason, and nothing is
+//! written.
 
 use super::{build, golden};
 use end_to_end::{names_in, repository, run, words};
@@ -21,7 +22,7 @@ fn each_wrong_file_is_a_clear_error_and_nothing_is_written() {
         if outcome.code != 1 || !says || panicked || !names_in(work.path()).is_empty() {
             failures.push(format!("{name}: {words_of_error:?}, {} {}", outcome.code, outcome.stderr));
         }
-        // Looking at it neither panics nor is killed.
+        // Inspecting it neither panics nor gets the process killed.
         let inspected = run("exporter", words(&[&"inspect", &file]));
         let linted = run("engine-builder", words(&[&"lint", &file, &"--target", &"tensorrt-10"]));
         for outcome in [inspected, linted] {
@@ -58,7 +59,7 @@ fn what_is_said_has_to_go_together() {
     refused(2, &["--task", "upscale", "--mean", "1,2"], &["three"]);
     refused(2, &["--task", "unet"], &["upscale"]);
     refused(1, &["--task", "upscale", "--deviation", "0"], &["above 0"]);
-    // A checkpoint says itself what it is.
+    // A checkpoint already states its facts.
     let checkpoint = repository("models/compact-x4.safetensors");
     let _ = build(work.path(), &checkpoint, profile, &["--task", "upscale"]).failure(2, &["leave --task"]);
 }

@@ -1,4 +1,4 @@
-//! Who gets into a registry, and whom our programs trust: certificates, tokens and passwords.
+//! Access to a registry, and the trust of our programs: certificates, tokens and passwords.
 
 use super::{assert_equal, program, pull, push};
 use end_to_end::{
@@ -11,13 +11,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Linux connects this address to this machine, and our programs do not take it for this machine.
+/// Linux connects this address to this machine, but our programs do not treat it as this machine.
 const ELSEWHERE: &str = "0.0.0.0";
 
 /// "me:s3cret-w0rd" in base64, as in headers and in Docker's configuration.
 const LOGIN: &str = "bWU6czNjcmV0LXcwcmQ=";
 
-/// Names the authority of a registry as Podman's users do.
+/// Registers the authority of a registry in Podman's way.
 fn trust(work: &Path, host: &str, authority: &Authority) -> PathBuf {
     let folder = work.join("config/containers/certs.d").join(host);
     fs::create_dir_all(&folder).unwrap();
@@ -36,7 +36,7 @@ fn log_in(work: &Path, host: &str, login: &str) {
     configure(work, host, &json!({ "auth": login }));
 }
 
-/// No password, no token and no header of them is in a text.
+/// Checks that a text has no password, no token, and no header with them.
 fn assert_nothing_secret(text: &str) {
     // A web token begins with `{"` in base64.
     for secret in [TokenServer::PASSWORD, TokenServer::IDENTITY_TOKEN, LOGIN, "eyJ"] {
@@ -44,7 +44,7 @@ fn assert_nothing_secret(text: &str) {
     }
 }
 
-/// What a server was asked for, without what only says who asks.
+/// The requests that a server received, without the headers that only identify the client.
 fn lines(asked: &[Asked]) -> Vec<String> {
     asked.iter().map(|asked| format!("{} {}", asked.method, asked.path)).collect()
 }
@@ -58,7 +58,7 @@ fn a_registry_with_an_authority_of_its_own_is_trusted_if_the_authority_is_named(
     let registry =
         LocalRegistry::start_with(RegistrySettings { certificate: Some(&certificate), ..RegistrySettings::default() });
     let (reference, pulled) = (registry.reference("compact"), work.join("pulled"));
-    // As long as no authority is named, a registry on this machine is asked by HTTP.
+    // Without a named authority, a registry on this machine is addressed by HTTP.
     let _ = push(work, &[&demo_engine(), &reference]).failure(1, &["answered 400", "it may expect HTTPS"]);
     let _ = pull(work, &reference, &pulled, &[]).failure(1, &["HTTP request to an HTTPS server"]);
     let folder = trust(work, &registry.address, &theirs);
@@ -74,13 +74,13 @@ fn a_registry_with_an_authority_of_its_own_is_trusted_if_the_authority_is_named(
     fs::write(folder.join("broken.crt"), "no certificate").unwrap();
     let _ = pull(work, &reference, &pulled, &[]).failure(1, &["broken.crt", "expected a certificate in PEM"]);
 
-    // A name that the certificate does not have.
+    // A host name that the certificate does not have.
     let port = registry.address.rsplit(':').next().unwrap();
     trust(work, &format!("localhost:{port}"), &ours);
     let other = format!("oci://localhost:{port}/compact");
     let _ = pull(work, &other, &pulled, &[]).failure(1, &["not trusted: it is for another host"]);
 
-    // The variable for all programs, and a registry that is not on this machine.
+    // The environment variable for all programs, and a registry on another machine.
     let with = |authority: &Authority, registry: &LocalRegistry| {
         let reference = format!("oci://{ELSEWHERE}:{}/compact", registry.address.rsplit(':').next().unwrap());
         let line: [&dyn AsRef<OsStr>; 4] = [&"pull", &reference, &"-o", &work.join("elsewhere")];
@@ -103,7 +103,7 @@ fn tokens_are_asked_for_with_the_rights_that_are_needed() {
     let _ = push(work, &[&demo_engine(), &reference]).failure(1, &["401", "no user was given", "docker login"]);
     assert_eq!(tokens.asked().len(), 1);
 
-    // The log says all that it can, and no secret.
+    // The verbose log has everything except secrets.
     log_in(work, &registry.address, LOGIN);
     let line: [&dyn AsRef<OsStr>; 3] = [&"push", &demo_engine(), &reference];
     let pushed = Outcome::of(program("engine-builder", &line, work).env("RUST_LOG", "trace")).success();
@@ -118,7 +118,7 @@ fn tokens_are_asked_for_with_the_rights_that_are_needed() {
     assert!(!asked.is_empty() && lines(&asked).iter().all(|line| !line.contains("push")), "{asked:?}");
     assert_equal(demo_engine(), &pulled);
 
-    // What `docker login` keeps where a token server gives identity tokens.
+    // The configuration that `docker login` writes if a token server gives identity tokens.
     configure(work, &registry.address, &json!({ "auth": "bWU6", "identitytoken": TokenServer::IDENTITY_TOKEN }));
     let _ = push(work, &[&demo_engine(), &reference]).success();
     assert!(tokens.asked().iter().all(|asked| asked.method == "POST" && asked.authorization.is_none()));
@@ -140,9 +140,9 @@ fn a_token_that_expires_in_the_middle_of_a_push_is_renewed() {
     let authority = Authority::new();
     let tokens = TokenServer::start(&authority, None);
     let registry = LocalRegistry::start_with(RegistrySettings { tokens: Some(&tokens), ..RegistrySettings::default() });
-    // A registry takes tokens for a minute longer: these are good for two or three seconds. The second file comes when
-    // the first token has expired. The server refuses each large file once, as a registry does whose token has expired
-    // since it gave the file a place.
+    // A registry accepts tokens for one more minute: these are valid for two or three seconds. The second file's
+    // request arrives after the first token has expired. The server refuses each large file once, like a registry
+    // whose token has expired since it gave the upload address.
     tokens.live(-57);
     let server = ExpiringServer::start(&registry.address, 300_000, Duration::from_millis(3_500));
     log_in(work, &server.address, LOGIN);
@@ -171,7 +171,8 @@ fn registry_and_token_server_are_both_asked_by_https() {
     assert_equal(demo_engine(), &work.join("pulled"));
     assert!(!tokens.asked().is_empty());
 
-    // A token server without encryption gets nothing from users of a registry with it, not even on this machine.
+    // A token server without encryption receives nothing from users of an encrypted registry, not even on this
+    // machine.
     let open = TokenServer::start(&authority, None);
     let settings = RegistrySettings { certificate: Some(&certificate), tokens: Some(&open), password: false };
     let registry = LocalRegistry::start_with(settings);
@@ -182,12 +183,12 @@ fn registry_and_token_server_are_both_asked_by_https() {
     assert!(open.asked().is_empty());
 }
 
-/// Asks for a password.
+/// An answer that asks for a password.
 fn ask_for_password() -> Answer {
     Answer::status("401 Unauthorized").with("WWW-Authenticate", "Basic realm=\"ours\"")
 }
 
-/// Sends to a token server.
+/// An answer that refers to a token server.
 fn ask_for_token(realm: &str) -> Answer {
     Answer::status("401 Unauthorized").with("WWW-Authenticate", format!("Bearer realm=\"{realm}\",service=\"ours\""))
 }
@@ -205,7 +206,7 @@ fn a_password_goes_to_its_registry_and_the_token_server_alone() {
     };
     let nobody = |asked: Vec<Asked>| asked.iter().all(|asked| asked.authorization.is_none() && asked.body.is_empty());
 
-    // A registry that sends its clients on, as many do for files.
+    // A registry that redirects its clients, as many do for files.
     let registry = ScriptedServer::start(None, move |asked, _| match &asked.authorization {
         None => ask_for_password(),
         Some(_) => Answer::status("307 Temporary Redirect").with("Location", format!("http://127.0.0.1:{port}/file")),
@@ -217,7 +218,7 @@ fn a_password_goes_to_its_registry_and_the_token_server_alone() {
     let asked = other.asked();
     assert!(lines(&asked) == ["GET /file"] && nobody(asked.clone()), "{asked:?}");
 
-    // A registry that wants its files on another server.
+    // A registry that wants its files uploaded to another server.
     let registry = ScriptedServer::start(None, move |asked, _| match (&asked.authorization, &*asked.method) {
         (None, _) => ask_for_password(),
         (_, "POST") => Answer::status("202 Accepted").with("Location", format!("http://127.0.0.1:{port}/upload")),
@@ -230,7 +231,7 @@ fn a_password_goes_to_its_registry_and_the_token_server_alone() {
     let asked = other.asked();
     assert!(!asked.is_empty() && asked.iter().all(|asked| asked.authorization.is_none()), "{:?}", lines(&asked));
 
-    // A token server that sends its clients on, which get there without a password or an identity token.
+    // A token server that redirects its clients. They go there without a password or an identity token.
     let registry = ScriptedServer::start(None, move |asked, own| match asked.path.starts_with("/token") {
         true => Answer::status("307 Temporary Redirect").with("Location", format!("http://127.0.0.1:{port}/token")),
         false => ask_for_token(&format!("http://127.0.0.1:{own}/token")),
@@ -243,7 +244,7 @@ fn a_password_goes_to_its_registry_and_the_token_server_alone() {
     let asked = other.asked();
     assert!(nobody(asked.clone()), "{asked:?}");
 
-    // A token server on another machine, which the registry on this one names.
+    // A token server on another machine, named by the registry on this one.
     let registry = ScriptedServer::start(None, move |_, _| ask_for_token(&format!("http://{ELSEWHERE}:{port}/token")));
     let host = format!("127.0.0.1:{}", registry.port);
     log_in(work, &host, LOGIN);
@@ -263,7 +264,7 @@ fn a_password_goes_to_its_registry_and_the_token_server_alone() {
     assert!(!output.exists());
 }
 
-/// Everything that a server was told about the user.
+/// Everything about the user that a server received.
 fn told(server: &ScriptedServer) -> String {
     format!("{:?}", server.asked().iter().map(|asked| (&asked.authorization, &asked.body)).collect::<Vec<_>>())
 }
@@ -279,7 +280,7 @@ fn a_server_that_the_registry_sends_us_to_asks_for_passwords_in_vain() {
     let basic = ScriptedServer::start(None, |_, _| ask_for_password());
     let (output, engine) = (work.join("pulled"), demo_engine());
     for (port, identity) in [(thief.port, false), (thief.port, true), (basic.port, false)] {
-        // The registry itself asks for nothing, so that the first to ask is the other server.
+        // The registry itself asks for no password, so the other server is the first to ask.
         let registry = ScriptedServer::start(None, move |asked, _| match &*asked.method {
             "POST" => Answer::status("202 Accepted").with("Location", format!("http://127.0.0.1:{port}/upload")),
             _ => Answer::status("307 Temporary Redirect").with("Location", format!("http://127.0.0.1:{port}/file")),
@@ -301,7 +302,7 @@ fn a_server_that_the_registry_sends_us_to_asks_for_passwords_in_vain() {
         }
         assert!(!output.exists());
     }
-    // A place for files on another server, which asks.
+    // An upload address on another server, which asks for a password.
     let port = thief.port;
     let registry = ScriptedServer::start(None, move |asked, _| match (&asked.authorization, &*asked.method) {
         (None, _) => ask_for_password(),
@@ -321,7 +322,7 @@ fn a_password_stays_with_its_registry_on_every_way() {
     let work = tempfile::tempdir().unwrap();
     let work = work.path();
     let output = work.join("pulled");
-    // Back to the registry over another server: the password is not sent again, and the question does not count.
+    // Back to the registry over another server: the password is not sent again, and its question is not answered.
     let registry_port = std::sync::Arc::new(std::sync::atomic::AtomicU16::new(0));
     let back = registry_port.clone();
     let other = ScriptedServer::start(None, move |_, _| {
@@ -342,7 +343,7 @@ fn a_password_stays_with_its_registry_on_every_way() {
     assert!(again.clone().count() == 1 && again.clone().all(|asked| asked.authorization.is_none()), "{asked:?}");
     assert!(other.asked().iter().all(|asked| asked.authorization.is_none()));
 
-    // Within the registry, the password goes along.
+    // Within the registry, a redirect keeps the password.
     let registry = ScriptedServer::start(None, |asked, _| match (&asked.authorization, &*asked.path) {
         (None, _) => ask_for_password(),
         (_, "/moved") => Answer::status("418 Here"),
@@ -352,7 +353,7 @@ fn a_password_stays_with_its_registry_on_every_way() {
     log_in(work, &host, LOGIN);
     let _ = pull(work, &format!("oci://{host}/compact"), &output, &[]).failure(1, &["answered 418"]);
 
-    // A token server whose address has a name and a password in it, or is none.
+    // A token server whose address contains a name and a password, or is invalid.
     for realm in ["https://me:word@example.org/token", "/token", "ftp://127.0.0.1/", "https://127.0.0.1:99999/"] {
         let registry = ScriptedServer::start(None, move |_, _| ask_for_token(realm));
         let host = format!("127.0.0.1:{}", registry.port);

@@ -16,7 +16,7 @@ use tileforge_engine::digest::{sha256, sha256_file};
 
 const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 
-/// A program without anything of the user's environment that it reads.
+/// A program without the user's environment variables that it reads.
 fn program(name: &str, arguments: &[&dyn AsRef<OsStr>], work: &Path) -> Command {
     let mut command = command(name, words(arguments));
     for name in ["TILEFORGE_REGISTRY_USERNAME", "TILEFORGE_REGISTRY_PASSWORD", "SSL_CERT_FILE", "SSL_CERT_DIR"] {
@@ -82,7 +82,7 @@ fn assert_equal(one: &Path, other: &Path) {
     }
 }
 
-/// The digest of a layer of the one engine that a tag names.
+/// The digest of a layer of the single engine that a tag names.
 fn layer_of(registry: &LocalRegistry, name: &str, tag: &str, file: &str) -> String {
     let engine = registry.document(name, tag)["manifests"][0]["digest"].as_str().unwrap().to_owned();
     let manifest = registry.document(name, &engine);
@@ -102,7 +102,7 @@ fn what_is_pushed_is_pulled_with_its_signature() {
     let pulled = work.join("pulled");
     let _ = pull(work, &reference, &pulled, &[]).failure(1, &["the registry has nothing of this name", "compact:1.0"]);
 
-    // Without a signature first.
+    // First without a signature.
     let sent = push(work, &[&engine, &reference, &"--json"]).success().json();
     assert_eq!((&sent["engines"][0]["is_signed"], &sent["there"]["files"]), (&json!(false), &json!(0)));
     let missing = pull(work, &reference, &pulled, &[&"--require-signature", &public]);
@@ -112,7 +112,7 @@ fn what_is_pushed_is_pulled_with_its_signature() {
 
     let _ = run("engine-builder", words(&[&"sign", &engine, &"--key", &private])).success();
     let again = push(work, &[&engine, &reference, &"--json"]).success().json();
-    // The signature, and the empty configuration of its manifest.
+    // The signature, and the empty configuration of the signature's manifest.
     assert_eq!((&again["sent"]["files"], &again["sent"]["bytes"]), (&json!(2), &json!(64 + 2)));
     assert_eq!(again["engines"][0]["digest"], sent["engines"][0]["digest"]);
     let refused = pull(work, &reference, &pulled, &[&"--require-signature", &foreign]);
@@ -123,7 +123,7 @@ fn what_is_pushed_is_pulled_with_its_signature() {
     assert_equal(&engine, &pulled);
     let _ = run("runtime", words(&[&"verify", &"--engine", &pulled, &"--require-signature", &public])).success();
 
-    // By its digest; and the same push gives the same bytes.
+    // By its digest; the same push gives the same bytes.
     let digest = again["digest"].as_str().unwrap();
     let third = push(work, &[&engine, &reference, &"--json"]).success().json();
     assert_eq!((&third["digest"], &third["sent"]["files"]), (&json!(digest), &json!(0)));
@@ -135,7 +135,7 @@ fn what_is_pushed_is_pulled_with_its_signature() {
     assert_equal(&engine, &work.join("one"));
     let _ = push(work, &[&engine, &by_digest]).failure(2, &["expected a tag to push to", "1.0"]);
     let _ = push(work, &[&engine, &"ghcr.io/compact"]).failure(2, &["oci://HOST"]);
-    // An engine is never put in the place of anything else.
+    // An engine never replaces another kind of folder.
     fs::write(pulled.join("thesis.txt"), "x").unwrap();
     let _ = pull(work, &reference, &pulled, &[]).failure(1, &["thesis.txt"]);
     assert!(!names_in(work).iter().any(|name| name.ends_with(".part")), "{:?}", names_in(work));
@@ -177,7 +177,7 @@ fn a_second_profile_uploads_only_what_differs() {
         "{text}"
     );
 
-    // A push of a profile replaces it with --add, and everything without.
+    // With --add, a push of a profile replaces that profile's engine; without it, a push replaces all engines.
     let twice = push(work, &[&t4, &t4, &reference]).failure(2, &["found two for t4 in fp32", "different tags"]);
     assert_eq!(twice.stdout, "");
     let added = push(work, &[&t4, &reference, &"--add", &"--json"]).success().json();
@@ -240,13 +240,13 @@ fn a_pull_that_is_cut_at_any_point_goes_on() {
     let lengths: Vec<usize> =
         names_in(demo_engine()).iter().filter(|name| *name != "manifest.json").map(length).collect();
     let whole: usize = lengths.iter().sum();
-    // Points that look random, and are the same in every run: Knuth's multiplicative hash.
+    // Pseudorandom points that are the same in every run: Knuth's multiplicative hash.
     let points: Vec<usize> = (1..=20_usize).map(|number| number.wrapping_mul(2_654_435_761) % whole).collect();
     let output = work.join("pulled");
     let part = work.join("pulled.part");
     let mut resumed = 0;
     for point in points {
-        // The manifest is asked for first, and then one file after the other. What comes after the point never comes.
+        // The manifest is requested first, and then one file after the other. Bytes after the point are never sent.
         let (mut cuts, mut left) = (vec![usize::MAX], point);
         for length in &lengths {
             cuts.push(if left >= *length { usize::MAX } else { left });
@@ -274,7 +274,7 @@ fn a_pull_that_is_cut_at_any_point_goes_on() {
         fs::remove_dir_all(&output).unwrap();
     }
     assert!(resumed >= 15, "{resumed} of 20 pulls asked for the rest of a file");
-    // Cut several times in one run, it goes on by itself.
+    // Interrupted several times in one run: the program resumes by itself.
     server.cut(&[usize::MAX, 1000, 2000, 3000, 4000, 5000]);
     let _ = pull(work, &reference, &output, &[]).success();
     assert_equal(demo_engine(), &output);
@@ -308,7 +308,7 @@ fn what_is_altered_missing_or_exchanged_is_refused_and_leaves_nothing() {
         refused(&[name]);
         fs::write(path, &whole).unwrap();
     }
-    // One file in the place of the other.
+    // Two files are exchanged.
     let contents = [&weights, &selftest].map(|path| fs::read(path).unwrap());
     fs::write(&weights, &contents[1]).unwrap();
     fs::write(&selftest, &contents[0]).unwrap();
@@ -317,7 +317,7 @@ fn what_is_altered_missing_or_exchanged_is_refused_and_leaves_nothing() {
     fs::write(&selftest, &contents[1]).unwrap();
 
     let index = registry.document("compact", "latest");
-    // An engine's manifest that lists other files than the engine has.
+    // An engine's manifest that lists other files than the engine's.
     let engine = index["manifests"][0]["digest"].as_str().unwrap();
     let whole = registry.document("compact", engine);
     let with_layers = |change: &dyn Fn(&mut Vec<Value>)| {
@@ -351,7 +351,7 @@ fn what_is_altered_missing_or_exchanged_is_refused_and_leaves_nothing() {
     with_layers(&|layers| *layers = vec![layers[1].clone(); 4097]);
     refused(&["expected at most 4096, found 4097"]);
 
-    // An index that lies.
+    // An index with wrong facts.
     for (key, value) in [
         ("io.tileforge.engine.memory", "1"),
         ("io.tileforge.engine.precision", "fp16"),
@@ -371,7 +371,7 @@ fn what_is_altered_missing_or_exchanged_is_refused_and_leaves_nothing() {
     refused(&["found one without engines"]);
     registry.put("compact", "latest", &index);
     let _ = pull(work, &reference, &output, &[]).success();
-    // An altered file does not get into the registry.
+    // An altered file is not pushed to the registry.
     let parent = work.join("altered");
     fs::create_dir(&parent).unwrap();
     let engine = copied_engine(&parent);
@@ -402,7 +402,7 @@ fn passwords_come_from_the_environment_dockers_configuration_and_its_helpers() {
     login("bWU6c2VjcmV0");
     let _ = push(work, &[&demo_engine(), &reference]).success();
     let _ = pull(work, &reference, &work.join("one"), &[]).success();
-    // A helper, which is a program on the search path.
+    // A credential helper, which is a program on the search path.
     let helper = docker.join("docker-credential-ours");
     fs::write(&helper, "#!/bin/sh\ncat > /dev/null\necho '{\"Username\":\"me\",\"Secret\":\"secret\"}'\n").unwrap();
     fs::set_permissions(&helper, fs::Permissions::from_mode(0o755)).unwrap();
@@ -410,7 +410,7 @@ fn passwords_come_from_the_environment_dockers_configuration_and_its_helpers() {
     let path = format!("{}:{}", docker.display(), std::env::var("PATH").unwrap());
     let line: [&dyn AsRef<OsStr>; 4] = [&"pull", &reference, &"-o", &work.join("two")];
     let _ = Outcome::of(program("runtime", &line, work).env("PATH", path)).success();
-    // Variables of ours.
+    // Our own environment variables.
     fs::remove_file(&configuration).unwrap();
     let line: [&dyn AsRef<OsStr>; 4] = [&"pull", &reference, &"-o", &work.join("three")];
     let mut command = program("runtime", &line, work);
@@ -441,7 +441,7 @@ fn an_engine_out_of_a_registry_runs_and_stays_in_the_cache() {
     let told = infer(&reference, "one.png").success();
     assert!(told.stderr.contains("fits cpu"), "{}", told.stderr);
     server.requests();
-    // A tag needs one request, and a digest none.
+    // A pull by tag needs one request, and a pull by digest needs none.
     let _ = infer(&reference, "two.png").success();
     assert_eq!(server.requests(), ["GET /v2/compact/manifests/1.0"]);
     let digest = pushed["digest"].as_str().unwrap();
@@ -491,7 +491,7 @@ fn skopeo_copies_and_inspects_what_we_push() {
     assert_eq!(manifest["artifactType"], "application/vnd.cncf.model.manifest.v1+json");
     let (from, to) = (docker("compact:1.0"), docker("copied/compact:1.0"));
     let plain = ["--src-tls-verify=false", "--dest-tls-verify=false"];
-    // skopeo 1.9 writes an index of its own, without the types of the artefacts, and the engines as they are.
+    // skopeo 1.9 writes its own index, without the types of the artefacts, but leaves the engines unchanged.
     skopeo(&["copy", "--all", plain[0], plain[1], &from, &to]);
     let pulled = work.join("pulled");
     let _ = pull(work, &registry.reference("copied/compact:1.0"), &pulled, &[]).success();

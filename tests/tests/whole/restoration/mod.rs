@@ -1,4 +1,4 @@
-//! Engines that restore films and pictures give what the reference's pipeline gives.
+//! Engines that restore films and pictures give the same results as the reference's pipeline.
 
 mod refused;
 
@@ -15,22 +15,22 @@ use tileforge::{
     Coding, Colour, Engine, OpenOptions, Picture, PixelData, Pixels, Samples, Setup, Size, Terms, restoration,
 };
 
-/// What the tests allow: the errors of 32-bit floats, and of samples of 16 bits.
+/// The least PSNR in the tests: it allows for errors of 32-bit floats and of 16-bit samples.
 const LEAST_DB: f64 = 90.0;
-/// The same where pixels get the colours of ranks: two that are equal up to rounding may have each other's.
+/// The same if pixels get colours by rank: two ranks that are equal up to rounding may be exchanged.
 const LEAST_DB_OF_RANKS: f64 = 60.0;
 
 fn golden(path: &str) -> PathBuf {
     repository("tests/golden-restoration").join(path)
 }
 
-/// A case of the reference: frames, how they are restored, and what comes out.
+/// A case of the reference: frames, the settings, and the result.
 struct Case {
     name: String,
     facts: BTreeMap<String, String>,
     /// `[frames, height, width, 3]`, in 8 bits.
     frames: (Vec<usize>, Vec<u8>),
-    /// The same of what comes out, from 0 to 1.
+    /// The result in the same form, from 0 to 1.
     expected: (Vec<usize>, Vec<f32>),
     /// `[channels, frames, height, width]` of each batch.
     noise: (Vec<usize>, Vec<f32>),
@@ -80,11 +80,11 @@ impl Case {
         &self.facts[name]
     }
 
-    /// Restores the frames, in 16 bits, and gives what comes out.
+    /// Restores the frames in 16 bits, and returns the result.
     fn restored(&self, work: &Path, engine: &Path, more: &[&str]) -> Vec<u8> {
         let ([_, height, width, 3], samples) = (self.frames.0.as_slice(), &self.frames.1) else { unreachable!("RGB") };
         let [input, output] = ["frames.rgb", "restored.rgb"].map(|name| work.join(name));
-        // Samples of 8 bits, to the bit, in 16.
+        // 8-bit samples, exactly represented in 16 bits.
         fs::write(&input, samples.iter().flat_map(|sample| [*sample; 2]).collect::<Vec<u8>>()).unwrap();
         let raw = format!("rgb48le:{width}x{height}");
         let colour = self.fact("color_correction").replace('_', "-");
@@ -109,7 +109,7 @@ impl Case {
         fs::read(&output).unwrap()
     }
 
-    /// The noise as a file.
+    /// Writes the noise to a file.
     fn noise_file(&self, work: &Path) -> PathBuf {
         let path = work.join("noise.safetensors");
         let shape = [&[1], self.noise.0.as_slice()].concat();
@@ -133,7 +133,7 @@ fn films_and_pictures_are_those_of_the_reference() {
         tiles.dedup();
         let work = tempfile::tempdir().unwrap();
         let engine = engine(work.path(), &transformer, frames, &tiles);
-        // When it was built, its parts restored a picture together.
+        // During the build, its parts restored a picture together.
         let manifest: Value = serde_json::from_slice(&fs::read(engine.join("manifest.json")).unwrap()).unwrap();
         let gates = manifest["gates"].as_array().unwrap();
         let figure = |name: &str| gates.iter().find(|gate| gate["name"] == name).unwrap()["value"].as_f64().unwrap();
@@ -186,16 +186,16 @@ fn programs_of_others_restore_frames_one_after_the_other() {
     assert_eq!((took.frames, took.batches), (9, 2));
     let db = psnr_db(&made, &case.expected.1);
     assert!(db >= LEAST_DB_OF_RANKS, "{db} dB");
-    // A picture alone is a film of one frame.
+    // A single picture is a film of one frame.
     let alone = restorer.restore(frames[0].clone(), settings.clone()).unwrap();
     assert_eq!(alone.size(), Size { width: case.expected.0[2] as u32, height: case.expected.0[1] as u32 });
-    // Whoever takes no more results ends the film, and the next one has its turn.
+    // A caller that takes no more results ends the film, and the next film starts.
     let many: Vec<Picture> = frames.iter().cycle().take(90).cloned().collect();
     drop(restorer.play(many, settings.clone(), Terms::default()).unwrap());
     assert_eq!(restorer.play(frames, settings, Terms::default()).unwrap().count(), 9);
 }
 
-/// Samples of 16 bits, as a raw stream has them.
+/// 16-bit samples in the form of a raw stream.
 fn samples(picture: Picture) -> Vec<u8> {
     match picture.into_samples() {
         Samples::Sixteen(samples) => samples.iter().flat_map(|sample| sample.to_le_bytes()).collect(),
@@ -203,8 +203,8 @@ fn samples(picture: Picture) -> Vec<u8> {
     }
 }
 
-/// A later batch blends with the last frames of the film, whichever batches they are of: batches of 5 frames that share
-/// 3 and 4 of them are what the batches give alone, blended one after the other.
+/// A later batch is blended with the last frames of the film, even if these belong to several batches. Batches of 5
+/// frames that share 3 or 4 of them give the same result as separate batches that are blended one after the other.
 #[test]
 fn batches_may_share_most_of_their_frames() {
     let case = case("uncorrected");
@@ -240,14 +240,14 @@ fn batches_may_share_most_of_their_frames() {
         let mut start = 0;
         while start == 0 || count - start > overlap {
             let end = (start + 5).min(count);
-            // Values that were cut off at black or white are not known before they blend.
+            // Values that were clipped at black or white are not known before blending.
             let alone = restored(&case.frames.1[start * size..end * size], 0);
             let alone = alone.into_iter().map(|value| if value > 0.0 && value < 1.0 { value } else { f64::NAN });
             let alone: Vec<f64> = alone.collect();
             let shared = if start == 0 { 0 } else { overlap };
             let from = expected.len() - shared * size;
             for (at, value) in alone[..shared * size].iter().enumerate() {
-                // 3: the earlier one, both, the later one; 4: two of each.
+                // 3: the earlier batch, both, the later batch; 4: two frames of each.
                 let weight = if overlap == 3 { [1.0, 0.5, 0.0][at / size] } else { [1.0, 1.0, 0.0, 0.0][at / size] };
                 expected[from + at] = expected[from + at] * weight + value * (1.0 - weight);
             }
@@ -264,7 +264,7 @@ fn batches_may_share_most_of_their_frames() {
     }
 }
 
-/// Kernels of clips round otherwise on other numbers of threads, and the same on the same.
+/// Kernels of clips round differently on other numbers of threads, but equally on the same number.
 #[test]
 fn a_command_gives_the_same_bytes_again() {
     let case = case("overlap-1");
@@ -305,20 +305,20 @@ fn pictures_have_names_sizes_and_records_of_their_own() {
     };
     let told = line(&["--resume"]);
     assert_eq!(told["files"].as_array().unwrap().len(), 3, "{told}");
-    // The largest size in these proportions, without an odd row or column.
+    // The largest size with these proportions, without an odd row or column.
     assert_eq!(told["files"][0]["size"], json!({ "width": 42, "height": 32 }), "{told}");
     assert_eq!(names_in(&at("out")), ["a.png", "glass.png", "grey.png"]);
     let channels = |name: &str| image::open(at("out").join(name)).unwrap().color().channel_count();
     assert_eq!(["a.png", "glass.png", "grey.png"].map(channels), [3, 3, 1]);
     let again = line(&["--resume"]);
     assert_eq!((&again["skipped"], &again["files"]), (&json!(3), &json!([])), "{again}");
-    // Another seed makes others.
+    // Another seed gives other results.
     let again = line(&["--resume", "--seed", "7"]);
     assert_eq!(again["skipped"], 0, "{again}");
     let alone = run("runtime", words(&[&"infer", &photos.join("a.png"), &"--engine", &engine])).success();
     assert!(alone.stdout.contains("1 frame of 42×32 in 1 batch, computed at 48×32"), "{}", alone.stdout);
     assert!(photos.join("a-restored.png").is_file());
-    // A picture on standard output is a picture, and what is said of it goes to standard error.
+    // A picture goes to standard output, and the report about it to standard error.
     let line = words(&[&"infer", &photos.join("a.png"), &"--engine", &engine, &"-o", &"-", &"--json"]);
     let mut piped = end_to_end::command("runtime", line);
     let piped = piped.output().unwrap();
@@ -360,7 +360,7 @@ fn films_keep_their_sound_and_their_times() {
     assert_eq!(sorted(times(&output)), sorted(times(&film)));
 }
 
-/// Sizes that are asked for are those of the film, for every network.
+/// Requested sizes are the film's, for every network.
 #[test]
 fn sizes_and_frames_of_a_film_reach_every_network() {
     let work = tempfile::tempdir().unwrap();
@@ -374,7 +374,7 @@ fn sizes_and_frames_of_a_film_reach_every_network() {
     assert_eq!(shape("transformer", "sample"), json!([1, 9, 3, 6, 4]), "{shown}");
     assert_eq!(shape("transformer", "encoder_hidden_states"), json!([1, 7, 20]));
     let _ = run("runtime", words(&[&"verify", &"--engine", &engine])).success();
-    // As any engine.
+    // The engine can be packed as any engine.
     let archive = work.path().join("engine.tfpack");
     let _ = run("engine-builder", words(&[&"pack", &engine, &"-o", &archive])).success();
     let _ = run("runtime", words(&[&"unpack", &archive, &"-o", &work.path().join("unpacked")])).success();

@@ -1,4 +1,4 @@
-//! What does not fit is refused with words, before any work.
+//! Unsuitable inputs are refused with clear messages, before any work.
 
 use super::case;
 use end_to_end::{
@@ -55,7 +55,7 @@ fn what_does_not_fit_is_refused_before_any_work() {
         &["noise: expected noise of 4 channels, 2 latent frames and 6×4, found noise of 4 channels, 3 latent frames"],
     );
     assert!(!output.exists());
-    // A part of a pipeline is an engine of its own, and no part restores anything.
+    // A part of a pipeline can be opened as an engine, but no part can restore alone.
     let line = words(&[&"infer", &"--engine", &engine, &"--part", &"transformer", &frames, &"-o", &output]);
     assert!(!run("runtime", line).stderr.contains("internal"));
 }
@@ -94,14 +94,14 @@ fn networks_and_texts_of_others_are_refused_at_build() {
     assert!(!at("engine").exists());
 }
 
-/// Engines whose parts do not fit are refused with words, before anything is made.
+/// Engines with parts that do not fit are refused with clear messages, before anything is made.
 #[test]
 fn parts_that_do_not_fit_are_refused() {
     let work = tempfile::tempdir().unwrap();
     let engine = engine(work.path(), "transformer-3b.safetensors", 2, &[[4, 6]]);
     let input = work.path().join("frame.rgb");
     fs::write(&input, [7; 48 * 32 * 3]).unwrap();
-    // The parts of another autoencoder, which has other frames for a latent frame.
+    // The parts of another autoencoder, which has another number of frames for a latent frame.
     let folder = repository("tests/golden-video-vae/all-temporal");
     let weights = names_in(&folder).into_iter().find(|name| !name.contains("golden")).unwrap();
     let (profile, others) = (repository("tests/profiles/small-tiles.yaml"), work.path().join("others"));
@@ -154,7 +154,7 @@ fn parts_that_do_not_fit_are_refused() {
     let _ = verify.failure(1, &["the decoder: expected pixels of 3 channels"]);
     let without = replaced("without", &["transformer"]);
     let _ = infer(&without).failure(1, &["expected one transformer that restores latent clips among its parts"]);
-    // Contracts that lie of the graphs.
+    // Contracts that contradict the graphs.
     for (part, tensors, axis, expected) in [
         ("decoder_first", "outputs", json!({ "frames": { "step": 4, "offset": -7 } }), "an axis of at least 1"),
         ("transformer", "outputs", json!({ "channels": 2 }), "the contract is not kept"),

@@ -16,9 +16,10 @@ use std::path::{Path, PathBuf};
 use tileforge_contract::DataType;
 use tileforge_runtime::tensor_file::{Contents, Stored, read, write};
 
-/// Largest absolute error over the range of the reference's output, for values that went through no file of pixels.
+/// The largest absolute error over the range of the reference's output, for values that were not stored in a file of
+/// pixels.
 const TOLERANCE: f32 = 2e-5;
-/// Of Stable Diffusion 1, which the golden component has by default.
+/// The scaling factor of Stable Diffusion 1, which is the golden component's default.
 const SCALING: f32 = 0.18215;
 
 fn golden(name: &str) -> GoldenComponent {
@@ -42,7 +43,7 @@ fn write_latent(path: &Path, values: &ArrayD<f32>) {
     write(path, &[("latent".into(), stored)], &BTreeMap::new()).unwrap();
 }
 
-/// An engine of a golden component for another size: `[height, width]` of its input.
+/// An engine of a golden component for another size, `[height, width]` of its input.
 fn engine(
     work: &Path,
     name: &str,
@@ -55,7 +56,7 @@ fn engine(
     small_engine(work, name, golden, &format!("{input}:{dims}").parse().unwrap(), hints)
 }
 
-/// The graph that [`engine`] wrote.
+/// The outputs of the graph that [`engine`] wrote.
 fn graph_of(work: &Path, name: &str, inputs: &[(&str, &ArrayD<f32>)]) -> BTreeMap<String, ArrayD<f32>> {
     let path = work.join(format!("{name}.onnx"));
     let mut graph = end_to_end::Graph::open(&path, &Default::default()).unwrap();
@@ -81,7 +82,7 @@ fn a_decoded_latent_is_the_references_picture() {
     let golden = golden("vae/vae_decoder.0");
     let engine = small_engine(work.path(), "decoder", &golden, &golden.shapes(), &[]);
     let (input, output) = (work.path().join("latent.safetensors"), work.path().join("picture.png"));
-    // The golden latent is what the autoencoder takes; files have what the diffusion model works on.
+    // The golden latent is the autoencoder's input; files have the diffusion model's scaled latents.
     write_latent(&input, &golden.inputs["latent_sample"].mapv(|value| value * SCALING));
     let told = command("decode", &engine, &input, &output, &[]).success().stdout;
     assert!(!told.contains("tiles") && !told.contains("extended"), "{told}");
@@ -110,7 +111,7 @@ fn an_encoded_picture_is_the_scaled_mean_or_a_sample_of_it() {
     let expected = parameters.slice_axis(ndarray::Axis(1), (0..4).into()).mapv(|value| value * SCALING).into_dyn();
     assert!(error_over_range(&found, &expected) <= TOLERANCE);
     assert_eq!((metadata["width"].as_str(), metadata["height"].as_str()), ("24", "16"));
-    // Two samples of one seed are equal, and differ from the mean by noise times the deviation.
+    // Two samples of one seed are equal, and differ from the mean by the noise times the deviation.
     let _ = command("encode", &engine, &input, &sample, &[&"--sample", &"7"]).success();
     let (drawn, _) = latent(&sample);
     let deviation = parameters.slice_axis(ndarray::Axis(1), (4..8).into()).mapv(|value| (0.5 * value).exp() * SCALING);
@@ -147,7 +148,7 @@ fn a_picture_above_the_engines_size_goes_in_tiles() {
     let told = command("encode", &small, &input, &tiled, &[]).success().stdout;
     assert!(told.contains("tiles of") && told.contains("blended") && told.contains("extended and cut"), "{told}");
     let _ = command("encode", &whole, &input, &at_once, &[]).success();
-    // Tiles change what is normalised: the result is near that of the whole picture, and not equal to it.
+    // Tiles change the normalisation: the result is close to the result of the whole picture, but not equal.
     let error = error_over_range(&latent(&tiled).0, &latent(&at_once).0);
     assert!(error > 1e-6 && error < 0.5, "{error}");
     let [one, two, one_picture] = ["one.png", "two.png", "no.png"].map(|name| work.path().join(name));
@@ -156,7 +157,7 @@ fn a_picture_above_the_engines_size_goes_in_tiles() {
     let [one, two] = [one, two].map(|path| image::open(path).unwrap().into_rgb8());
     assert_eq!(one.dimensions(), (large_side[1] as u32 - 1, large_side[0] as u32 - 1));
     assert_eq!(one.dimensions(), two.dimensions());
-    // One engine has both halves: of the whole checkpoint, at the size that is asked for.
+    // One engine has both halves of the whole checkpoint, at the requested size.
     let both = work.path().join("both");
     let folder = encoder.checkpoint.parent().unwrap();
     let profile = repository("profiles/cpu.yaml");
@@ -171,7 +172,7 @@ fn a_picture_above_the_engines_size_goes_in_tiles() {
     let told = roundtrip(&[&"--json"]).success().json();
     assert!(told["psnr_db"].as_f64().unwrap() > 0.0 && told["encode"]["tiles"].as_u64().unwrap() > 4, "{told}");
     let _ = roundtrip(&[&"--minimum-psnr", &"90"]).failure(4, &["expected a PSNR of at least 90.00 dB"]);
-    // Its parts are chosen by what they do, by their names, or by their paths.
+    // Its parts are chosen by their task, their names, or their paths.
     let by_part = work.path().join("part.safetensors");
     let _ = command("encode", &both, &input, &tiled, &[]).success();
     for (engine, more) in
@@ -188,7 +189,7 @@ fn a_picture_above_the_engines_size_goes_in_tiles() {
         .failure(1, &["expected an engine of one network, found one of the parts decoder, encoder", "--engine"]);
     let line = words(&[&"roundtrip", &"--engine", &both.join("encoder"), &"--input", &input]);
     let _ = run("runtime", line).failure(1, &["expected an engine that decodes, found one that encodes"]);
-    // An overlap of everything is no overlap.
+    // An overlap of the whole tile is refused.
     let _ = command("encode", &small, &input, &tiled, &[&"--overlap", &"4096"]).failure(1, &["tiles:"]);
 }
 
@@ -238,7 +239,7 @@ fn a_clip_in_chunks_is_the_whole_clip() {
     ];
     let vae = engine_of_parts(work.path(), "vae", &encoder, &parts);
     let (first, next) = (vae.join("encoder_first"), vae.join("encoder_next"));
-    // Eleven frames: more than whole chunks.
+    // Eleven frames: they do not fill whole chunks.
     let (frames, latents) = (11, 4);
     let stream = clip(frames, width, height);
     let (input, output) = (work.path().join("in.y4m"), work.path().join("clip.safetensors"));
@@ -263,7 +264,7 @@ fn a_clip_in_chunks_is_the_whole_clip() {
     assert!(error_over_range(&found, &expected.into_dyn()) <= TOLERANCE);
     assert!(whole.is_dir());
 
-    // And back: chunks of one and of two latent frames against all at once.
+    // And back: chunks of one and of two latent frames, compared with all frames at once.
     let all = make("decode-whole", &decoder, "latent_sample", [1, channels, latents, 2, 3], "first");
     let decoded = |engine: &Path, name: &str| {
         let folder = work.path().join(name);
@@ -283,7 +284,7 @@ fn a_clip_in_chunks_is_the_whole_clip() {
     let told = run("runtime", roundtrip).success().stdout;
     assert!(told.contains("11 frames of") && told.contains("PSNR"), "{told}");
 
-    // The same weights in two parts are stored once.
+    // Weights that are equal in two parts are stored once.
     for half in ["encoder", "decoder"] {
         let inode = |chunk: &str| fs::metadata(vae.join(format!("{half}_{chunk}/model.weights"))).unwrap().ino();
         assert_eq!(inode("first"), inode("next"), "{half}");
@@ -291,7 +292,7 @@ fn a_clip_in_chunks_is_the_whole_clip() {
     let verified = run("runtime", words(&[&"verify", &"--engine", &vae, &"--json"])).success().json();
     assert!(verified["passed"] == true && verified["parts"].as_object().unwrap().len() == 4, "{verified}");
 
-    // Without the part for later chunks, with the wrong part, and with parts that do not belong together.
+    // Without the part for later chunks, with the wrong part, and with parts that do not fit together.
     let none = work.path().join("none.safetensors");
     let _ = command("encode", &first, &input, &none, &[]).failure(1, &["more than 5 frames", "without --chunk"]);
     let _ = command("encode", &next, &input, &none, &[]).failure(1, &["an engine for the first chunk of a clip"]);
@@ -323,7 +324,7 @@ fn part(name: &str, half: &str, [width, height]: [usize; 2], frames: usize) -> (
     (name.to_owned(), graph)
 }
 
-/// An engine of these parts, which is built of a model file.
+/// An engine of these parts, built from a model file.
 fn engine_of_parts(work: &Path, name: &str, golden: &GoldenComponent, parts: &[(String, Value)]) -> PathBuf {
     let (model, engine) = (work.join(format!("{name}.yaml")), work.join(name));
     fs::copy(&golden.checkpoint, work.join("video.safetensors")).unwrap();
@@ -362,7 +363,8 @@ fn a_clip_in_tiles_keeps_the_caches_of_each() {
     assert!(error <= TOLERANCE, "{error}");
 }
 
-/// Each tile of a clip is that tile's own clip, decoded at once; where tiles overlap, the result is between theirs.
+/// Each tile of a clip is decoded like a clip of its own, at once; where tiles overlap, the result is between the
+/// tiles' results.
 #[test]
 fn a_clip_is_decoded_in_tiles_and_chunks() {
     let work = tempfile::tempdir().unwrap();
@@ -396,7 +398,7 @@ fn a_clip_is_decoded_in_tiles_and_chunks() {
     let factor = found[0].width() as usize / width;
     assert_eq!(found[0].dimensions(), ((width * factor) as u32, (height * factor) as u32));
 
-    // Two tiles in each direction, which overlap because the clip is not twice as large as one.
+    // Two tiles in each direction. They overlap because the clip is less than twice as large as a tile.
     let corners = [(0, 0), (0, width - side), (height - side, 0), (height - side, width - side)];
     let alone = corners.map(|(row, column)| {
         let rows = large.slice_axis(ndarray::Axis(3), (row as isize..(row + side) as isize).into());
@@ -440,7 +442,7 @@ fn a_clip_that_fails_or_is_cancelled_leaves_no_frames() {
         expected.sort();
         assert_eq!(names_in(work.path()), expected);
     };
-    // The last latent frame is too large for the network, after others have been decoded.
+    // The values of the last latent frame are too large for the network, after others have been decoded.
     let latents = |frames: usize, last: f32| {
         ArrayD::from_shape_fn(IxDyn(&[1, channels, frames, 2, 3]), |place| {
             if place[2] + 1 == frames { last } else { (place[3] + place[4]) as f32 * 0.1 }
@@ -453,7 +455,7 @@ fn a_clip_that_fails_or_is_cancelled_leaves_no_frames() {
     let _ = command("decode", &vae, &input, &stream, &[]).failure(1, &["finite"]);
     left();
 
-    // A signal while frames are being written.
+    // A signal arrives while frames are being written.
     write_latent(&input, &latents(3000, 0.0));
     let line = words(&[&"decode", &"--engine", &vae, &"--input", &input, &"--output", &folder]);
     let mut child = end_to_end::command("runtime", line).stderr(std::process::Stdio::null()).spawn().unwrap();
@@ -470,7 +472,7 @@ fn a_clip_that_fails_or_is_cancelled_leaves_no_frames() {
     assert_eq!(child.wait().unwrap().code(), Some(130));
     left();
 
-    // Frames of two clips do not mix.
+    // Frames of two clips are not mixed.
     write_latent(&input, &latents(2, 0.0));
     fs::create_dir(&folder).unwrap();
     let decode = || command("decode", &vae, &input, &folder, &[]);
@@ -516,7 +518,7 @@ fn what_is_no_latent_is_refused_and_nothing_is_written() {
     assert!(!names_in(work.path()).iter().any(|name| name.starts_with("out") || name.contains("partial")));
 }
 
-/// A film is encoded as the stream of its frames is, and a latent is decoded to a film of the rate that is asked for.
+/// A film is encoded like the stream of its frames, and a latent is decoded to a film with the requested frame rate.
 #[test]
 fn clips_come_from_films_and_become_films() {
     let work = tempfile::tempdir().unwrap();

@@ -10,11 +10,11 @@ use std::process::Command;
 use tileforge_contract::DataType;
 use tileforge_runtime::tensor_file::{Contents, Stored, read, write};
 
-/// What the reference made of a picture.
+/// The reference's result for a picture.
 struct Case {
     size: [u32; 2],
     picture: PathBuf,
-    /// Millimetres of the sensor.
+    /// The depth map of the sensor in millimetres.
     map: Option<PathBuf>,
     depth: Vec<f32>,
     colours: Option<Vec<u8>>,
@@ -71,7 +71,7 @@ fn npy(path: &Path) -> (Vec<usize>, Vec<f32>) {
     (stored.shape, values.into_iter().collect())
 }
 
-/// Of the pixels with depth, how many are within a millimetre and 0.01 % of the reference.
+/// The share of the pixels with depth that are within a millimetre and 0.01 % of the reference.
 fn share_of_equal(found: &[f32], expected: &[f32]) -> f64 {
     assert_eq!(found.len(), expected.len());
     let valid: Vec<_> = found.iter().zip(expected).filter(|(_, expected)| **expected > 0.0).collect();
@@ -97,7 +97,7 @@ fn a_refined_map_is_that_of_the_references_script_in_every_format() {
         assert_eq!(shape, [case.size[1] as usize, case.size[0] as usize]);
         let share = share_of_equal(&metres, &case.depth);
         assert!(share >= 0.99, "{name}: {share}");
-        // No depth where the reference has none.
+        // The result has no depth where the reference has none.
         let same = metres.iter().zip(&case.depth).filter(|(found, expected)| (**found == 0.0) == (**expected == 0.0));
         assert!(same.count() * 1000 >= metres.len() * 999, "{name}");
 
@@ -105,7 +105,8 @@ fn a_refined_map_is_that_of_the_references_script_in_every_format() {
         assert_eq!(png.color(), image::ColorType::L16);
         let millimetres: Vec<u16> = png.into_luma16().into_raw();
         assert!(millimetres.iter().zip(&metres).all(|(found, metres)| f32::from(*found) == (metres * 1000.0).round()));
-        // EXR and TIFF come back as maps, in metres: through the engine again, they are the map that NPY is.
+        // EXR and TIFF files can be used as maps in metres: through the engine again, they give the same result as the
+        // NPY map.
         let again = |ending: &str| {
             let output = work.path().join(format!("again-{ending}.npy"));
             let _ = infer(&engine, &case.picture, &output, &[&"--depth", &out(ending)]).success();
@@ -123,7 +124,7 @@ fn a_refined_map_is_that_of_the_references_script_in_every_format() {
             .fold((0, 0), |(equal, all), ((found, expected), _)| (equal + usize::from(found == expected), all + 1));
         assert!(equal * 100 >= all * 99, "{name}: {equal} of {all} colours");
 
-        // The other order of the channels is another picture.
+        // Another order of the channels gives another picture.
         let other = work.path().join("other.npy");
         let _ = infer(&engine, &case.picture, &other, &[&"--depth", map, &"--channel-order", &"rgb"]).success();
         assert!(share_of_equal(&npy(&other).1, &case.depth) < 0.9);
@@ -200,7 +201,7 @@ fn no_map_is_written_over() {
     for output in [map, &link] {
         let _ = infer(&engine, &case.picture, output, &[&"--depth", map]).failure(2, &["this output is", "input"]);
     }
-    // In folders, the results have the pictures' names, as the maps do.
+    // In folders, the results have the pictures' names, and so have the maps.
     let [pictures, maps] = ["pictures", "maps"].map(|name| work.path().join(name));
     for folder in [&pictures, &maps] {
         fs::create_dir(folder).unwrap();
@@ -225,7 +226,7 @@ fn other_proportions_are_stretched_and_said() {
     assert_eq!(npy(&output).0, [72, 96]);
 }
 
-/// What cameras and phones take, on the profile that comes with the programs.
+/// Photos of cameras and phones, with the profile that the programs include.
 #[test]
 fn photos_of_usual_proportions_are_not_stretched() {
     let work = tempfile::tempdir().unwrap();
@@ -312,7 +313,7 @@ fn options_of_depth_are_for_depth() {
     assert!(!output.exists());
 }
 
-/// A film of three frames, and its sound, through an engine that gives depth.
+/// A film of three frames and its sound, through a depth engine.
 #[test]
 fn films_become_films_of_grey_or_colours() {
     let work = tempfile::tempdir().unwrap();

@@ -20,7 +20,7 @@ fn a_face_is_that_of_the_reference_and_has_one_size() {
         let profile = work.path().join("faces.yaml");
         fs::write(&profile, PROFILE).unwrap();
         let _ = build_engine(work.path(), &golden.checkpoint, &profile, &[]).success();
-        // Whatever tiles the profile has, the network has one.
+        // The network has one size, whatever tiles the profile has.
         let manifest = manifest_in(work.path());
         let graphs: Vec<&str> =
             manifest["graphs"].as_array().unwrap().iter().map(|graph| graph["file"].as_str().unwrap()).collect();
@@ -28,7 +28,7 @@ fn a_face_is_that_of_the_reference_and_has_one_size() {
 
         let engine = work.path().join("engine");
         let (input, output) = (work.path().join("face.tif"), work.path().join("restored.tif"));
-        // The network's values are −1 … 1.
+        // The network's values are from −1 to 1.
         let samples = |values: &ndarray::ArrayD<f32>| {
             let first = values.index_axis(ndarray::Axis(0), 0).mapv(|value| value.mul_add(0.5, 0.5));
             first.permuted_axes(ndarray::IxDyn(&[1, 2, 0])).iter().copied().collect::<Vec<f32>>()

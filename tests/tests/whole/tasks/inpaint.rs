@@ -1,4 +1,4 @@
-//! `runtime infer` with an engine that fills in what a mask covers.
+//! `runtime infer` with an engine that fills in the masked part of a picture.
 
 use end_to_end::{GoldenComponent, Outcome, golden_retouches, inpainting_engine, run, small_engine, words};
 use image::{DynamicImage, GrayImage, ImageBuffer, Luma, Rgb, Rgba};
@@ -88,7 +88,7 @@ fn pixels_outside_the_mask_are_those_of_the_file() {
         ([47, 31], [5..20, 3..9], [47, 31]),
         ([1, 1], [0..1, 0..1], [1, 1]),
         ([63, 5], [60..63, 0..5], [63, 5]),
-        // Larger than all graphs: a part of the picture, and a part that is shown smaller.
+        // Larger than all graphs: a part of the picture is used, and one case shows the part at a smaller size.
         ([301, 203], [150..160, 100..105], [64, 64]),
         ([301, 203], [0..301, 0..203], [95, 64]),
     ] {
@@ -109,7 +109,7 @@ fn pixels_outside_the_mask_are_those_of_the_file() {
             let file = &told["files"][0];
             assert_eq!(file["filled"], columns.len() * rows.len(), "{told}");
             if size[0] > 100 {
-                // Wherever a graph does not hold the picture, the part is as large as one of them.
+                // If no graph holds the picture, the part has the size of a graph.
                 assert!(file["shown_size"]["width"].as_u64().unwrap() <= 96, "{told}");
             } else {
                 assert_eq!(file["shown_size"], serde_json::json!({ "width": shown[0], "height": shown[1] }), "{told}");
@@ -132,7 +132,7 @@ fn pixels_outside_the_mask_are_those_of_the_file() {
     }
 }
 
-/// What the mask covers is not shown to the network.
+/// The network does not see the pixels under the mask.
 #[test]
 fn what_is_covered_has_no_effect() {
     let work = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! `runtime verify`, `doctor` and `bench` with engines of every task but upscaling, which has its own tests.
+//! `runtime verify`, `doctor` and `bench` with engines of every task except upscaling, which has its own tests.
 
 use end_to_end::{
     GoldenComponent, Outcome, golden_components, golden_systems, golden_video_autoencoders, names_in,
@@ -9,7 +9,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::Path;
 
-/// Small networks: of each task, of a clip's later chunks, and of frames with the output before.
+/// Small networks: one of each task, one of a clip's later chunks, and one of frames with the previous output.
 fn networks(work: &Path) -> Vec<(GoldenComponent, &'static [(&'static str, &'static str)])> {
     let mut all = golden_components();
     all.extend(golden_video_autoencoders());
@@ -71,7 +71,7 @@ fn figures_of_graphs_are_saved_compared_profiled_and_swept() {
     let base = work.path().join("base.json");
     let told = bench(&[&"--save", &base]).success().stdout;
     assert!(told.contains("runs/s") && told.contains("inverse_depth [1, 1, "), "{told}");
-    // Time is not tested: one threshold accepts any speed, the other none.
+    // Time is not tested: one threshold accepts any speed, the other accepts none.
     let _ = bench(&[&"--compare", &base, &"--threshold", &"0"]).success();
     let _ = bench(&[&"--compare", &base, &"--threshold", &"100"]).failure(4, &["expected a speed of at least"]);
     let _ = bench(&[&"--compare", &base, &"--streams", &"2"]).failure(2, &["of another setting"]);
@@ -85,7 +85,7 @@ fn figures_of_graphs_are_saved_compared_profiled_and_swept() {
     assert_eq!(names_in(&report), ["sweep.json", "sweep.md", "sweep.svg"]);
     assert!(fs::read_to_string(report.join("sweep.svg")).unwrap().starts_with("<svg"));
 
-    // What is about tiles of pictures, sizes without a graph, and figures and engines of another kind.
+    // Refused: options for tiles of pictures, sizes without a graph, and figures and engines of another kind.
     let _ = bench(&[&"--batch", &"1"]).failure(2, &["--batch is for upscalers"]);
     let _ =
         bench(&[&"--size", &"9x9"]).failure(1, &["the engine has no graph for 9×9", "choose one of them with --size"]);

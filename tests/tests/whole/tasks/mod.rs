@@ -1,4 +1,4 @@
-//! What the runtime does with engines of every task, through the programs and against the references.
+//! The runtime with engines of every task, through the programs and compared with the references.
 
 mod autoencoder;
 mod depth;

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The golden frames of a network, one after the other.
+/// The golden frames of a network, in order.
 fn golden(work: &Path, network: &str) -> Vec<GoldenComponent> {
     let mut all = golden_systems(work);
     all.retain(|golden| golden.name.starts_with(network));
@@ -25,7 +25,7 @@ fn infer(engine: &Path, input: &Path, output: &Path, more: &[&dyn AsRef<OsStr>])
     run("runtime", line.into_iter().chain(words(more)))
 }
 
-/// 16-bit samples of frames `[1, 3, height, width]` whose values are of this range.
+/// 16-bit samples of frames `[1, 3, height, width]` whose values are in this range.
 fn samples(frame: &ArrayD<f32>, [low, high]: [f32; 2]) -> Vec<u8> {
     let (height, width) = (frame.shape()[2], frame.shape()[3]);
     let mut bytes = Vec::new();
@@ -40,7 +40,7 @@ fn samples(frame: &ArrayD<f32>, [low, high]: [f32; 2]) -> Vec<u8> {
     bytes
 }
 
-/// What the network makes of frames that are whole levels: by one run after the other, with the previous output.
+/// The network's outputs for frames of whole levels: one run after the other, each with the previous output.
 fn reference(
     golden: &GoldenComponent,
     work: &Path,
@@ -100,8 +100,8 @@ fn frames_are_those_of_the_network_with_its_own_output_fed_back() {
             let expected = reference(&golden[0], work.path(), &frames, range, timesteps);
             let expected: Vec<u8> = expected.iter().flat_map(|frame| samples(frame, range)).collect();
             assert_eq!(found.len(), expected.len());
-            // A level up or down, where the arithmetic rounds in another order. Random weights make such a difference
-            // 40 times as large with each frame of five runs, so that only the first of them can be compared.
+            // One level of difference, if the arithmetic rounds in another order. Random weights amplify such a
+            // difference 40 times with each frame of five runs, so only the first frame can be compared.
             let frames = if timesteps.len() > 1 && golden[0].inputs.contains_key("previous_frame") { 1 } else { 4 };
             let level = |bytes: &[u8]| i32::from(u16::from_le_bytes([bytes[0], bytes[1]]));
             let pairs = found.chunks(2).zip(expected.chunks(2)).take(found.len() / 2 * frames / 4);
@@ -111,7 +111,7 @@ fn frames_are_those_of_the_network_with_its_own_output_fed_back() {
     }
 }
 
-/// The first golden frame has zeros before it: it is the reference's own output.
+/// The first golden frame has zeros as its previous frame: it is the reference's own output.
 #[test]
 fn the_first_frame_is_the_references() {
     let work = tempfile::tempdir().unwrap();
@@ -184,7 +184,7 @@ fn frames_without_time_are_dropped_or_waited_for() {
             [&"--raw", &"rgb24:64x48", &"--target-fps", &fps, &"--late", &late, &"--json"];
         infer(&engine, &input, &output, &line).success().json()
     };
-    // No processor makes ten thousand frames in a second.
+    // No processor computes ten thousand frames in a second.
     let dropped = paced("10000", "drop");
     let count = |told: &serde_json::Value, name: &str| told[name].as_u64().unwrap();
     assert!(count(&dropped, "frames") == 40 && count(&dropped, "dropped") > 0, "{dropped}");
@@ -220,14 +220,14 @@ fn wrong_options_and_frames_are_refused_and_nothing_is_written() {
     assert!(!names_in(work.path()).iter().any(|name| name.starts_with("out") || name.contains("partial")));
 }
 
-/// A film is the stream of its frames, in the same order and each once.
+/// A film is played like the stream of its frames: in the same order, each once.
 #[test]
 fn a_film_is_played_like_the_stream_of_its_frames() {
     let work = tempfile::tempdir().unwrap();
     let golden = golden(work.path(), "GPUStressTestModel");
     let engine = engine(work.path(), &golden[0]);
     let (film, shown) = (work.path().join("in.mkv"), work.path().join("shown.mkv"));
-    // The second half is one picture, which the network does not show as one.
+    // The second half repeats one picture, whose outputs still differ.
     let source = "testsrc2=size=48x32:rate=25:duration=0.4,select=lt(n\\,5),tpad=stop_mode=clone:stop=5";
     let arguments = ["-loglevel", "error", "-f", "lavfi", "-i", source, "-pix_fmt", "yuv444p", "-c:v", "ffv1"];
     assert!(Command::new("ffmpeg").args(arguments).arg(&film).status().unwrap().success());

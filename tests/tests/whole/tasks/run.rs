@@ -18,7 +18,7 @@ fn stored(array: &ArrayD<f32>) -> Stored {
     Stored { data_type: DataType::F32, shape: array.shape().to_vec(), bytes }
 }
 
-/// Tokens are whole numbers, which golden files store as floats.
+/// Tokens are integers, which golden files store as floats.
 fn inputs(golden: &GoldenComponent) -> Vec<(String, Stored)> {
     let of = |(name, array): (&String, &ArrayD<f32>)| {
         let mut stored = stored(array);
@@ -53,7 +53,7 @@ fn golden_tensors_of_every_kind_give_the_references_outputs() {
     let mut all: Vec<GoldenComponent> = golden_components();
     all.extend(golden_systems(checkpoints.path()));
     let mut tasks = BTreeMap::new();
-    // One of each graph.
+    // One component for each graph.
     for golden in
         all.into_iter().filter(|golden| !golden.name.starts_with("lora") && !golden.name.starts_with("single-file"))
     {
@@ -110,14 +110,14 @@ fn previous_frames_are_zeros_where_they_are_left_out() {
     let golden = all.iter().find(|golden| golden.name == "GPUStressTestModel-tiny/0.golden.safetensors").unwrap();
     let engine = small_engine(work.path(), "frames", golden, &golden.shapes(), &[]);
     let (input, output) = (work.path().join("in.safetensors"), work.path().join("out.safetensors"));
-    // The first golden frame has zeros before it.
+    // The first golden frame has zeros as its previous frame.
     let mut tensors = inputs(golden);
     tensors.retain(|(name, _)| name != "previous_frame");
     write(&input, &tensors, &BTreeMap::new()).unwrap();
     let told = run_tensors(&engine, &input, &output).success().stdout;
     assert!(told.contains("with zeros for previous_frame"), "{told}");
     assert!(error_over_range(&array(&named(&output)["output_frame"]), &golden.outputs["output_frame"]) <= TOLERANCE);
-    // A .npy file has no place for a frame and a timestep.
+    // A .npy file holds one tensor, not a frame and a timestep.
     let single = work.path().join("in.npy");
     write(&single, &tensors[..1], &BTreeMap::new()).unwrap();
     let _ = run_tensors(&engine, &single, &output).failure(1, &["in.npy", "holds one tensor", "frame, timestep"]);

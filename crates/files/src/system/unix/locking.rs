@@ -1,4 +1,4 @@
-//! Locks of what is unfinished. The opened file or folder holds its lock.
+//! Locks of unfinished files and folders. The opened file or folder holds its lock.
 
 use std::fs::{File, TryLockError};
 use std::io;

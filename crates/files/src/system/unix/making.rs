@@ -7,7 +7,7 @@ use std::path::Path;
 
 use tempfile::NamedTempFile;
 
-/// Makes a temporary file with these permissions, less what the system's mask takes away.
+/// Makes a temporary file with these permissions, reduced by the system's mask.
 pub(crate) fn file(builder: &mut tempfile::Builder<'_, '_>, parent: &Path, mode: u32) -> io::Result<NamedTempFile> {
     builder.permissions(fs::Permissions::from_mode(mode)).tempfile_in(parent)
 }
@@ -17,7 +17,7 @@ pub(crate) fn private_file(builder: &mut tempfile::Builder<'_, '_>, parent: &Pat
     file(builder, parent, 0o600)
 }
 
-/// Makes a folder, and those above it, that no other user may enter.
+/// Makes a folder and missing folders above it, which no other user may enter.
 pub(crate) fn private_folders(path: &Path) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
@@ -27,7 +27,7 @@ pub(crate) fn private_folders(path: &Path) -> io::Result<()> {
 pub(crate) struct Usual(u32);
 
 impl Usual {
-    /// Those of new files in `folder`, where a file is made for a moment.
+    /// The permissions of new files in `folder`, where a file is made for a moment.
     pub(crate) fn in_folder(folder: &Path) -> io::Result<Self> {
         // A newly made file shows which permissions the system gives.
         let probe = folder.join(".permissions");
@@ -46,12 +46,12 @@ impl Usual {
     }
 }
 
-/// The permissions of a folder whose files have these.
+/// The permissions of a folder whose files have the permissions `files`.
 fn mode_of_folder(files: u32) -> u32 {
     files | ((files & 0o444) >> 2)
 }
 
-/// Gives a file the permissions of any new one.
+/// Gives a file the permissions of any new file.
 pub(crate) fn give_usual(path: &Path) -> io::Result<()> {
     // `umask` can only read the mask by setting it, which is not safe with threads; /proc shows it without that.
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();

@@ -3,12 +3,12 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStringExt;
 
-/// A name of these bytes, which are parts of others and text.
+/// A name from these bytes, which are text and parts of other names.
 pub(crate) fn from_bytes(bytes: Vec<u8>) -> OsString {
     OsString::from_vec(bytes)
 }
 
-/// Whether the system takes a name for something else than a file in a folder.
+/// Whether the system uses a name for something else than a file in a folder.
 pub(crate) fn is_reserved(name: &OsStr) -> bool {
     let _ = name;
     false

@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, Mode, OFlags};
 
-/// Opens whatever is at a path to read it, and never waits for another program.
+/// Opens a path of any kind to read it, and never waits for another program.
 pub(crate) fn read(path: &Path) -> io::Result<File> {
     read_at(CWD, path)
 }
 
-/// As [`read`], by a path from an opened folder.
+/// As [`read`], by a path relative to an opened folder.
 pub(crate) fn read_in(folder: &File, path: &Path) -> io::Result<File> {
     read_at(folder.as_fd(), path)
 }
@@ -23,12 +23,12 @@ pub(crate) fn folder(path: &Path) -> io::Result<File> {
     folder_at(CWD, path)
 }
 
-/// Opens a folder by its path from an opened folder.
+/// Opens a folder by its path relative to an opened folder.
 pub(crate) fn folder_in(folder: &File, path: &Path) -> io::Result<File> {
     folder_at(folder.as_fd(), path)
 }
 
-/// Opens a file to read it and to write behind its end, or makes it. A link is not followed.
+/// Opens a file to read and append to it, or makes it. A link is not followed.
 pub(crate) fn append(path: &Path) -> io::Result<File> {
     let flags = OFlags::RDWR | OFlags::APPEND | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     // The permissions of any new file.
@@ -42,12 +42,12 @@ pub(crate) fn unfollowed(path: &Path) -> io::Result<File> {
     Ok(rustix::fs::openat(CWD, path, flags, Mode::empty())?.into())
 }
 
-/// A path that leads to an opened folder, whatever its name is by now.
+/// A path that leads to an opened folder, even if it has been renamed.
 pub(crate) fn path_of_folder(folder: &File) -> io::Result<PathBuf> {
     Ok(format!("/proc/self/fd/{}", folder.as_raw_fd()).into())
 }
 
-/// What is neither a file nor a folder nor a link, with its article.
+/// The name of a kind that is not a file, a folder or a link, with its article.
 pub(crate) fn special(kind: FileType) -> &'static str {
     if kind.is_fifo() {
         "a named pipe"
@@ -66,8 +66,8 @@ pub(crate) fn is_named_pipe(path: &Path) -> bool {
 }
 
 fn read_at(folder: BorrowedFd<'_>, path: &Path) -> io::Result<File> {
-    // Without NONBLOCK, opening a named pipe waits until another program writes to it. It changes nothing for regular
-    // files. NOCTTY: opening a terminal must not make it the controlling one.
+    // Without NONBLOCK, opening a named pipe waits until another program writes to it. NONBLOCK has no effect on
+    // regular files. NOCTTY: opening a terminal must not make it the controlling terminal.
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     Ok(rustix::fs::openat(folder, path, flags, Mode::empty())?.into())
 }

@@ -1,4 +1,4 @@
-//! A folder of this user, and the files in it. They are reached through the opened folder alone.
+//! A folder of this user, and its files, which are reached only through the opened folder.
 
 use std::fs::{File, Metadata};
 use std::io;
@@ -11,7 +11,7 @@ use rustix::io::Errno;
 
 use crate::system::NotOpened;
 
-/// Makes a folder that no other user may enter, unless there is something at its path.
+/// Makes a folder that no other user may enter, unless its path already exists.
 pub(crate) fn make(path: &Path) -> io::Result<()> {
     match rustix::fs::mkdirat(CWD, path, Mode::RWXU) {
         Ok(()) | Err(Errno::EXIST) => Ok(()),
@@ -24,12 +24,12 @@ pub(crate) fn make(path: &Path) -> io::Result<()> {
 pub(crate) struct OwnFolder(File);
 
 impl OwnFolder {
-    /// Opens a folder. A link is not followed, and nothing is waited for.
+    /// Opens a folder. A link is not followed, and opening never waits.
     pub(crate) fn open(path: &Path) -> Result<Self, NotOpened> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
         match rustix::fs::openat(CWD, path, flags, Mode::empty()) {
             Err(Errno::NOENT) => Err(NotOpened::Missing),
-            // Linux says the former of a link, other systems the latter.
+            // For a link, Linux returns the former error, and other systems return the latter.
             Err(Errno::NOTDIR | Errno::LOOP) => Err(NotOpened::NoFolder),
             opened => opened.map(|opened| Self(opened.into())).map_err(|error| NotOpened::Other(error.into())),
         }
@@ -39,7 +39,8 @@ impl OwnFolder {
         &self.0
     }
 
-    /// Opens a file to read and write; `None` if there is none that is this user's and has no second name.
+    /// Opens a file to read and write; `None` if there is no regular file, or if it has another owner than the folder
+    /// or a second name.
     pub(crate) fn open_file(&self, name: &str) -> io::Result<Option<File>> {
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         match rustix::fs::openat(&self.0, name, flags, Mode::empty()) {
@@ -55,7 +56,8 @@ impl OwnFolder {
         }
     }
 
-    /// Makes a file that was not there. No other user may enter the folder, so it has the mode of any new file.
+    /// Makes a file that does not exist yet. No other user may enter the folder, so the file has the mode of any new
+    /// file.
     pub(crate) fn create(&self, name: &str) -> io::Result<File> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let made: OwnedFd = rustix::fs::openat(&self.0, name, flags, Mode::from_raw_mode(0o666))?;
@@ -69,7 +71,7 @@ impl OwnFolder {
         if file.metadata()?.is_file() { Ok(file) } else { Err(io::ErrorKind::NotFound.into()) }
     }
 
-    /// Removes a file, if it is there.
+    /// Removes a file, if it exists.
     pub(crate) fn remove(&self, name: &str) -> io::Result<()> {
         match rustix::fs::unlinkat(&self.0, name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
@@ -77,17 +79,17 @@ impl OwnFolder {
         }
     }
 
-    /// Gives a file another name, and takes it from an older file.
+    /// Moves a file to the path `to`, and replaces an older file there.
     pub(crate) fn rename(&self, name: &str, to: &Path) -> io::Result<()> {
         Ok(rustix::fs::renameat(&self.0, name, CWD, to)?)
     }
 
-    /// Gives a file another name within the folder, and takes it from an older file.
+    /// Renames the file `name` to `older` within the folder, and replaces an older file of this name.
     pub(crate) fn replace(&self, older: &str, name: &str) -> io::Result<()> {
         Ok(rustix::fs::renameat(&self.0, name, &self.0, older)?)
     }
 
-    /// Gives a file a second name.
+    /// Makes a hard link to a file.
     pub(crate) fn link(&self, name: &str, second: &Path) -> io::Result<()> {
         match rustix::fs::linkat(&self.0, name, CWD, second, AtFlags::empty()) {
             Err(Errno::EXIST) => Err(io::ErrorKind::AlreadyExists.into()),
@@ -95,7 +97,7 @@ impl OwnFolder {
         }
     }
 
-    /// Bytes that the file system has for this user.
+    /// Free bytes of the file system for this user.
     pub(crate) fn free_bytes(&self) -> io::Result<u64> {
         let found = rustix::fs::fstatvfs(&self.0)?;
         Ok(found.f_bavail.saturating_mul(found.f_frsize))

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use super::state::Identity;
 
-/// Exchanges two folders in one step. Returns whether it did: not every file system can.
+/// Exchanges two folders in one step. Returns whether it did, because not every file system supports this.
 pub(crate) fn exchange(one: &Path, other: &Path) -> io::Result<bool> {
     match renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE) {
         Ok(()) => Ok(true),
@@ -19,25 +19,26 @@ pub(crate) fn exchange(one: &Path, other: &Path) -> io::Result<bool> {
     }
 }
 
-/// The reason why a file or folder cannot be replaced. Unix replaces what other programs have open.
+/// The reason why a file or folder cannot be replaced, unchanged: Unix replaces files even if other programs have them
+/// open.
 pub(crate) fn not_replaced(error: io::Error) -> io::Error {
     error
 }
 
-/// A path that leads to an opened file whatever its name is by now; `None` if it has lost its name, or if the system
-/// has no such paths.
+/// A path that leads to an opened file even if it has been renamed; `None` if the file has no name any more, or if the
+/// system has no such paths.
 pub(crate) fn path_of_opened(file: &File) -> Option<PathBuf> {
     let path = descriptor(file);
     let named = Identity::of_path(&fs::canonicalize(&path).ok()?).ok()?;
-    // This process may have lost the right to open it once more.
+    // This process may have lost the right to open the file again.
     let again = Identity::of(&File::open(&path).ok()?).ok()?;
     let opened = Identity::of(file).ok()?;
     [named, again].iter().all(|other| *other == opened).then_some(path)
 }
 
-/// Gives an opened file a second name.
+/// Makes a hard link to an opened file.
 pub(crate) fn link(file: &File, target: &Path) -> io::Result<()> {
-    // The descriptor is linked, not the path, which another file may have by now.
+    // Link the descriptor, not the path, which another file may have by now.
     Ok(linkat(CWD, descriptor(file), CWD, target, AtFlags::SYMLINK_FOLLOW)?)
 }
 

@@ -1,4 +1,4 @@
-//! Whose files are, and who may change them: owners and modes.
+//! The owners of files, and the users who may change them: owners and modes.
 
 use std::fmt;
 use std::fs::{self, File, Metadata};
@@ -6,14 +6,14 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Everybody may write.
+/// The bit that lets everybody write.
 const WRITABLE_BY_ALL: u32 = 0o002;
-/// In such a folder, entries can be renamed or removed by their owners only.
+/// In a folder with this bit, only their owners can rename or remove entries.
 const STICKY: u32 = 0o1000;
 
-/// How a public key that everybody may write becomes its user's own.
+/// The command that protects a public key that everybody may write.
 pub(crate) const TO_PROTECT_PUBLIC: &str = "chmod 644";
-/// How a private key that others may read becomes private.
+/// The remedy for a private key that others may read.
 pub(crate) const TO_PROTECT_PRIVATE: &str = "change its mode to 600";
 
 /// The user that a file belongs to.
@@ -36,7 +36,7 @@ impl fmt::Display for Permissions {
     }
 }
 
-/// Whose a file is, and what others may do with it.
+/// The owner of a file, and the rights of others to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Standing {
     owner: u32,
@@ -49,7 +49,7 @@ impl Standing {
         Ok(Self::of_metadata(&file.metadata()?))
     }
 
-    /// That of what is at a path. A link is not followed.
+    /// The standing of a path. A link is not followed.
     pub(crate) fn of_path(path: &Path) -> io::Result<Self> {
         Ok(Self::of_metadata(&fs::symlink_metadata(path)?))
     }
@@ -66,7 +66,7 @@ impl Standing {
         Permissions(self.mode)
     }
 
-    /// What others may do with a file, as messages show it.
+    /// The permissions of a key file, as messages show them.
     pub(crate) fn of_key(&self) -> Permissions {
         Permissions(self.mode & 0o777)
     }
@@ -85,8 +85,8 @@ impl Standing {
         self.mode & 0o077 != 0
     }
 
-    /// Whether it may take the place of a file with this other standing, and is a file of this user that not everybody
-    /// may write.
+    /// Whether a file with this standing may replace a file with the standing `other`: it is a file of this user with
+    /// the same mode, and not everybody may write it.
     pub(crate) fn may_replace(&self, other: &Self) -> bool {
         self.is_file && self.mode == other.mode && self.is_mine() && !self.everybody_writes()
     }
@@ -105,13 +105,13 @@ pub(crate) enum Fault {
 impl Trusted {
     pub(crate) fn new(executable: Option<&Path>) -> Self {
         let mut trusted = vec![0, rustix::process::geteuid().as_raw()];
-        // In a user namespace, root may have no number. The root folder belongs to it.
+        // In a user namespace, root may have another number than 0. The root folder belongs to root.
         let known = executable.into_iter().chain([Path::new("/")]);
         trusted.extend(known.filter_map(|path| fs::metadata(path).ok()).map(|metadata| metadata.uid()));
         Self(trusted)
     }
 
-    /// Whether only they can change what is at a path.
+    /// Whether only trusted users can change a path.
     pub(crate) fn check(&self, path: &Path, _levels: usize) -> io::Result<Result<(), Fault>> {
         Ok(self.check_one(&fs::symlink_metadata(path)?))
     }

@@ -1,4 +1,4 @@
-//! What identifies a file, and what changes when it changes.
+//! The identity of a file, and its state, which changes with the file.
 
 use std::fs::{self, File, Metadata};
 use std::io;
@@ -20,12 +20,12 @@ impl Identity {
         Ok(Self::new(&file.metadata()?))
     }
 
-    /// That of what a path leads to.
+    /// The identity of a path's target. Links are followed.
     pub(crate) fn of_path(path: &Path) -> io::Result<Self> {
         Ok(Self::new(&fs::metadata(path)?))
     }
 
-    /// That of what is at a path. A link is not followed.
+    /// The identity of a path. A link is not followed.
     pub(crate) fn of_unfollowed(path: &Path) -> io::Result<Self> {
         Ok(Self::new(&fs::symlink_metadata(path)?))
     }

@@ -1,8 +1,8 @@
-//! Locks of what is unfinished.
+//! Locks of unfinished files and folders.
 //!
-//! Windows locks no folders, and what is locked of a file no other handle can read. So a lock is an object of the
-//! system with the name of the file's volume and index: it is there until the process that made it has ended. Such
-//! objects are of one machine. What is on another machine has no lock, and is not removed as abandoned.
+//! Windows cannot lock folders, and no other handle can read a locked part of a file. So a lock is a system object
+//! named after the file's volume and index: it exists until the process that made it drops it or ends. Such objects
+//! belong to one machine. Files on another machine have no lock, and are not removed as abandoned.
 
 use std::fs::{File, TryLockError};
 use std::io;
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use super::calls;
 
-/// Between two looks whether a lock is free.
+/// The time between two attempts to get a lock.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// A lock, until it is dropped.
@@ -30,7 +30,7 @@ pub(crate) fn try_lock(file: &File) -> Result<Held, TryLockError> {
     match calls::new_object(&name) {
         Ok(Some(object)) => Ok(Held { _object: object }),
         Ok(None) => Err(TryLockError::WouldBlock),
-        // An object of another user.
+        // The object belongs to another user.
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Err(TryLockError::WouldBlock),
         Err(error) => Err(TryLockError::Error(error)),
     }

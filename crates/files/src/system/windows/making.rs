@@ -9,7 +9,7 @@ use tempfile::NamedTempFile;
 use super::calls;
 use super::standing::{ALL, private};
 
-/// Makes a temporary file. Modes are of Unix: it has the rights that new files in its folder have.
+/// Makes a temporary file. Modes exist only on Unix: the file has the rights of new files in its folder.
 pub(crate) fn file(builder: &mut tempfile::Builder<'_, '_>, parent: &Path, _mode: u32) -> io::Result<NamedTempFile> {
     builder.tempfile_in(parent)
 }
@@ -20,7 +20,7 @@ pub(crate) fn private_file(builder: &mut tempfile::Builder<'_, '_>, parent: &Pat
     builder.make_in(parent, |path| calls::make_file(path, &descriptor, ALL))
 }
 
-/// Makes a folder that no other user may enter, and those above it.
+/// Makes a folder that no other user may enter, and the missing folders above it.
 pub(crate) fn private_folders(path: &Path) -> io::Result<()> {
     path.parent().map_or(Ok(()), fs::create_dir_all)?;
     match calls::make_folder(path, &private(true)?) {
@@ -29,7 +29,7 @@ pub(crate) fn private_folders(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Files have the rights that their folder gives from the beginning, so nothing is changed.
+/// Files have the rights of their folder from the beginning, so nothing is changed.
 #[derive(Debug)]
 pub(crate) struct Usual;
 
@@ -47,7 +47,7 @@ impl Usual {
     }
 }
 
-/// Gives a file the permissions of any new one, which it has from the beginning.
+/// Does nothing: the file has the permissions of any new file from the beginning.
 pub(crate) fn give_usual(_path: &Path) -> io::Result<()> {
     Ok(())
 }

@@ -4,5 +4,5 @@ use std::ops::Range;
 
 use memmap2::Mmap;
 
-/// Takes pages out of this process's memory. Windows does so itself where memory is short.
+/// Does nothing: Windows itself releases pages when memory is short.
 pub(crate) fn leave(_map: &Mmap, _range: Range<usize>) {}

@@ -10,7 +10,7 @@ use std::os::windows::ffi::OsStringExt;
 /// reference.
 const DEVICES: [&str; 7] = ["CON", "PRN", "AUX", "NUL", "CONIN$", "CONOUT$", "CLOCK$"];
 
-/// A name of these bytes, which are parts of others and text.
+/// A name from these bytes, which are text and parts of other names.
 pub(crate) fn from_bytes(bytes: Vec<u8>) -> OsString {
     match String::from_utf8(bytes) {
         Ok(text) => text.into(),
@@ -18,7 +18,7 @@ pub(crate) fn from_bytes(bytes: Vec<u8>) -> OsString {
     }
 }
 
-/// The units of WTF-8: as UTF-8, and a unit of its own for the three bytes of a surrogate that stands alone. Any other
+/// The 16-bit units of WTF-8: UTF-8 is decoded, and the three bytes of a lone surrogate become one unit. Any other
 /// byte becomes U+FFFD.
 fn units(bytes: &[u8]) -> Vec<u16> {
     let mut units = Vec::new();
@@ -42,7 +42,7 @@ fn units(bytes: &[u8]) -> Vec<u16> {
     units
 }
 
-/// Whether the system takes a name for something else than a file in a folder.
+/// Whether the system uses a name for something else than a file in a folder, or does not allow or keep the name.
 pub(crate) fn is_reserved(name: &OsStr) -> bool {
     let name = name.to_string_lossy();
     let stem = name.split('.').next().unwrap_or_default().trim_end().to_uppercase();
@@ -50,7 +50,7 @@ pub(crate) fn is_reserved(name: &OsStr) -> bool {
         let number = stem.strip_prefix(kind).map(|rest| rest.chars().collect::<Vec<_>>());
         matches!(number.as_deref(), Some(['0'..='9' | '¹' | '²' | '³']))
     };
-    // Windows leaves out dots and spaces at the end of a name.
+    // Windows drops dots and spaces at the end of a name.
     name.ends_with(['.', ' '])
         || name.contains(['<', '>', '"', '|', '?', '*'])
         || DEVICES.contains(&stem.as_str())

@@ -1,7 +1,8 @@
 //! Opening files and folders.
 //!
-//! Names such as `NUL` and `COM1` are devices in every folder, and `\\.\pipe\NAME` is a pipe. They are refused by their
-//! names, because opening a device may already have an effect. What is opened all the same is asked what it is.
+//! Names such as `NUL` and `COM1` are devices in every folder, and `\\.\pipe\NAME` is a pipe. They are refused by
+//! their names, because opening a device may already have an effect. In addition, the kind of each opened handle is
+//! checked.
 
 use std::fs::{File, FileType, OpenOptions};
 use std::io;
@@ -18,16 +19,17 @@ use windows_sys::Win32::Storage::FileSystem::{
 use super::calls;
 use crate::refused::{Refused, not_regular};
 
-/// As on Unix, an opened file does not keep others from writing, renaming or removing it.
+/// As on Unix, other processes can write, rename or remove an opened file.
 pub(super) const SHARED: u32 = FILE_SHARE_READ | FILE_SHARE_WRITE | FILE_SHARE_DELETE;
 
-/// Opens whatever is at a path to read it, and never waits for another program.
+/// Opens a path of any kind to read it, and never waits for another program.
 pub(crate) fn read(path: &Path) -> io::Result<File> {
-    // Without BACKUP_SEMANTICS, opening a folder says no more than that it is denied.
+    // Without BACKUP_SEMANTICS, opening a folder only fails with "access denied".
     present(open(path, OpenOptions::new().read(true).custom_flags(FILE_FLAG_BACKUP_SEMANTICS))?)
 }
 
-/// As [`read`], by a path from an opened folder. While it is open, no process can write, rename or remove the file.
+/// As [`read`], by a path relative to an opened folder. While the file is open, no process can write, rename or remove
+/// it.
 pub(crate) fn read_in(folder: &File, path: &Path) -> io::Result<File> {
     let how = calls::Opening { access: FILE_GENERIC_READ, share: FILE_SHARE_READ, disposition: FILE_OPEN, options: 0 };
     present(no_device(calls::open_in(folder, path, how)?)?)
@@ -38,7 +40,7 @@ pub(crate) fn folder(path: &Path) -> io::Result<File> {
     folder_only(read(path)?)
 }
 
-/// Opens a folder by its path from an opened folder.
+/// Opens a folder by its path relative to an opened folder.
 pub(crate) fn folder_in(folder: &File, path: &Path) -> io::Result<File> {
     let how = calls::Opening {
         access: FILE_GENERIC_READ,
@@ -53,7 +55,7 @@ fn folder_only(file: File) -> io::Result<File> {
     if file.metadata()?.is_dir() { Ok(file) } else { Err(io::ErrorKind::NotADirectory.into()) }
 }
 
-/// Opens a file to read it and to write behind its end, or makes it. A link is not followed.
+/// Opens a file to read and append to it, or makes it. A link is not followed.
 pub(crate) fn append(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).append(true).create(true).access_mode(FILE_GENERIC_READ | FILE_APPEND_DATA | SYNCHRONIZE);
@@ -65,12 +67,12 @@ pub(crate) fn unfollowed(path: &Path) -> io::Result<File> {
     open(path, OpenOptions::new().read(true).custom_flags(FILE_FLAG_BACKUP_SEMANTICS | FILE_FLAG_OPEN_REPARSE_POINT))
 }
 
-/// Opens what is at a path, to ask what it is. `follow`: a link leads on.
+/// Opens a path to inspect it. `follow`: links are followed.
 pub(super) fn inspect(path: &Path, follow: bool) -> io::Result<File> {
     with_rights(path, FILE_READ_ATTRIBUTES, follow)
 }
 
-/// Opens what is at a path, to ask whose it is. A link is not followed.
+/// Opens a path to inspect its owner and rights. A link is not followed.
 pub(super) fn inspect_security(path: &Path) -> io::Result<File> {
     with_rights(path, FILE_READ_ATTRIBUTES | READ_CONTROL, false)
 }
@@ -87,7 +89,7 @@ pub(crate) fn path_of_folder(folder: &File) -> io::Result<PathBuf> {
     calls::path_of(folder)
 }
 
-/// What is neither a file nor a folder nor a link, with its article.
+/// The name of a kind that is not a file, a folder or a link, with its article.
 pub(crate) fn special(_kind: FileType) -> &'static str {
     "something else"
 }
@@ -104,7 +106,7 @@ fn open(path: &Path, options: &OpenOptions) -> io::Result<File> {
     }
 }
 
-/// What a path names that is no place of a file, with its article.
+/// The kind of a path that names a device or pipe, with its article; `None` for other paths.
 fn device(path: &Path) -> io::Result<Option<&'static str>> {
     // Windows turns `folder\NUL` into `\\.\NUL`.
     let absolute = std::path::absolute(path)?;
@@ -123,8 +125,8 @@ fn no_device(file: File) -> io::Result<File> {
     }
 }
 
-/// A file whose content is on this machine. Otherwise, the first read would wait for a download, or for a network that is
-/// not there, and say nothing meanwhile.
+/// Checks that the content of a file is on this machine. Otherwise, the first read would wait for a download, or for
+/// an absent network, without any message.
 fn present(file: File) -> io::Result<File> {
     let found = file.metadata()?;
     if found.is_dir() || !is_placeholder(found.file_attributes()) { Ok(file) } else { Err(elsewhere()) }
@@ -134,7 +136,7 @@ fn elsewhere() -> io::Error {
     io::Error::new(io::ErrorKind::Unsupported, Refused::Elsewhere)
 }
 
-/// Whether the content of a file with these attributes is elsewhere: OneDrive, other clouds, and archives on tapes.
+/// Whether the content of a file with these attributes is elsewhere: in OneDrive, another cloud, or a tape archive.
 fn is_placeholder(attributes: u32) -> bool {
     attributes & (FILE_ATTRIBUTE_RECALL_ON_DATA_ACCESS | FILE_ATTRIBUTE_RECALL_ON_OPEN | FILE_ATTRIBUTE_OFFLINE) != 0
 }
@@ -155,7 +157,7 @@ mod tests {
     use super::*;
     use crate::system::windows::{making, own_folder, placing};
 
-    /// Nothing but the driver of a cloud can make such a file, so the attributes alone are tested.
+    /// Only the driver of a cloud can make such a file, so the test covers only the attributes.
     #[test]
     fn a_placeholder_is_known_by_its_attributes() {
         let placeholders =
@@ -190,7 +192,7 @@ mod tests {
             assert!(read_in(&opened, Path::new(name)).unwrap().metadata().unwrap().is_file());
             let second = folder.join(format!("second {name}"));
             match placing::link(&read(&path).unwrap(), &second) {
-                // Wine does not say the path of an opened file that is longer than `MAX_PATH`.
+                // Wine does not return the path of an opened file if the path is longer than `MAX_PATH`.
                 Err(error) if error.raw_os_error() == Some(ERROR_MORE_DATA.cast_signed()) => {}
                 linked => {
                     linked.unwrap();
@@ -201,7 +203,7 @@ mod tests {
         let own = folder.join("eigener Ordner");
         making::private_folders(&own).unwrap();
         assert!(own_folder::OwnFolder::open(&own).is_ok());
-        // The same place by its name on the network, where the system has such names.
+        // The same folder by its network name, if the system has such names.
         let absolute = std::path::absolute(&folder).unwrap();
         let text = absolute.to_str().unwrap();
         if let Some(rest) = text.strip_prefix("C:") {

@@ -1,4 +1,4 @@
-//! A folder of this user, and the files in it. They are opened from the opened folder alone.
+//! A folder of this user, and its files, which are opened only relative to the opened folder.
 
 use std::fs::{self, File};
 use std::io;
@@ -14,7 +14,7 @@ use super::opening::{SHARED, no_link, unfollowed};
 use super::standing::{Standing, private};
 use crate::system::NotOpened;
 
-/// Makes a folder that no other user may enter, unless there is something at its path.
+/// Makes a folder that no other user may enter, unless its path already exists.
 pub(crate) fn make(path: &Path) -> io::Result<()> {
     match calls::make_folder(path, &private(true)?) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
@@ -27,13 +27,13 @@ pub(crate) fn make(path: &Path) -> io::Result<()> {
 pub(crate) struct OwnFolder(File);
 
 impl OwnFolder {
-    /// Opens a folder. A link is not followed, and nothing is waited for.
+    /// Opens a folder. A link is not followed, and opening never waits.
     pub(crate) fn open(path: &Path) -> Result<Self, NotOpened> {
         let file = match unfollowed(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(NotOpened::Missing),
             opened => opened.map_err(NotOpened::Other)?,
         };
-        // A link to a folder is no folder.
+        // A link to a folder does not count as a folder.
         match file.metadata() {
             Ok(found) if found.is_dir() => Ok(Self(file)),
             Ok(_) => Err(NotOpened::NoFolder),
@@ -51,7 +51,8 @@ impl OwnFolder {
         calls::open_in(&self.0, Path::new(name), how)
     }
 
-    /// Opens a file to read and write; `None` if there is none that is this user's and has no second name.
+    /// Opens a file to read and write; `None` if there is no regular file, or if it has another owner than the folder
+    /// or a second name.
     pub(crate) fn open_file(&self, name: &str) -> io::Result<Option<File>> {
         match self.at(name, FILE_GENERIC_READ | FILE_GENERIC_WRITE, FILE_OPEN) {
             Ok(file) => {
@@ -64,7 +65,7 @@ impl OwnFolder {
         }
     }
 
-    /// Makes a file that was not there. It inherits the rights of the folder, which no other user may enter.
+    /// Makes a file that does not exist yet. It inherits the rights of the folder, which no other user may enter.
     pub(crate) fn create(&self, name: &str) -> io::Result<File> {
         self.at(name, FILE_GENERIC_READ | FILE_GENERIC_WRITE, FILE_CREATE)
     }
@@ -74,7 +75,7 @@ impl OwnFolder {
         no_link(self.at(name, FILE_GENERIC_READ, FILE_OPEN)?)
     }
 
-    /// Removes a file, if it is there.
+    /// Removes a file, if it exists.
     pub(crate) fn remove(&self, name: &str) -> io::Result<()> {
         match self.at(name, DELETE | SYNCHRONIZE, FILE_OPEN) {
             Ok(file) => calls::remove(&file),
@@ -83,22 +84,22 @@ impl OwnFolder {
         }
     }
 
-    /// Gives a file another name, and takes it from an older file.
+    /// Moves a file to the path `to`, and replaces an older file there.
     pub(crate) fn rename(&self, name: &str, to: &Path) -> io::Result<()> {
         calls::rename(&self.at(name, DELETE | SYNCHRONIZE, FILE_OPEN)?, to)
     }
 
-    /// Gives a file another name within the folder, and takes it from an older file.
+    /// Renames the file `name` to `older` within the folder, and replaces an older file of this name.
     pub(crate) fn replace(&self, older: &str, name: &str) -> io::Result<()> {
         self.rename(name, &calls::path_of(&self.0)?.join(older))
     }
 
-    /// Gives a file a second name.
+    /// Makes a hard link to a file.
     pub(crate) fn link(&self, name: &str, second: &Path) -> io::Result<()> {
         super::placing::link(&self.read(name)?, second)
     }
 
-    /// Bytes that the file system has for this user.
+    /// Free bytes of the file system for this user.
     pub(crate) fn free_bytes(&self) -> io::Result<u64> {
         calls::free_bytes(&calls::path_of(&self.0)?)
     }

@@ -9,13 +9,13 @@ use windows_sys::Win32::Foundation::{ERROR_ACCESS_DENIED, ERROR_SHARING_VIOLATIO
 use super::calls;
 use super::state::Identity;
 
-/// Exchanges two folders in one step. Windows cannot.
+/// Exchanges two folders in one step. Always returns false, because Windows cannot do this.
 pub(crate) fn exchange(_one: &Path, _other: &Path) -> io::Result<bool> {
     Ok(false)
 }
 
-/// The reason why a file or folder cannot be replaced. Windows says no more than that it is denied where a program has
-/// it open.
+/// The reason why a file or folder cannot be replaced. If a program has it open, Windows only reports that access is
+/// denied, so a hint is added.
 pub(crate) fn not_replaced(error: io::Error) -> io::Error {
     let code = error.raw_os_error().map(i32::cast_unsigned);
     if !matches!(code, Some(ERROR_ACCESS_DENIED | ERROR_SHARING_VIOLATION | ERROR_USER_MAPPED_FILE)) {
@@ -25,16 +25,16 @@ pub(crate) fn not_replaced(error: io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{error}: {what}"))
 }
 
-/// A path that leads to an opened file whatever its name is by now. Windows has no such paths.
+/// A path that leads to an opened file even if it has been renamed. Always `None`, because Windows has no such paths.
 pub(crate) fn path_of_opened(_file: &File) -> Option<PathBuf> {
     None
 }
 
-/// Gives an opened file a second name.
+/// Makes a hard link to an opened file.
 pub(crate) fn link(file: &File, target: &Path) -> io::Result<()> {
     fs::hard_link(calls::path_of(file)?, target)?;
-    // The file that was opened cannot be renamed meanwhile if it was opened from its folder; any other one may have
-    // been.
+    // A file that was opened relative to its folder cannot be renamed meanwhile; any other file may have been, so
+    // check the link.
     if Identity::of_unfollowed(target)? == Identity::of(file)? {
         return Ok(());
     }

@@ -23,7 +23,7 @@ pub(crate) fn read_exact_at(file: &File, mut buffer: &mut [u8], mut offset: u64)
     Ok(())
 }
 
-/// Appends bytes of one file to another inside the kernel. Windows cannot.
+/// Appends bytes of one file to another inside the kernel. Always an error, because Windows cannot do this.
 pub(crate) fn append_part(
     _file: &File,
     _offset: u64,

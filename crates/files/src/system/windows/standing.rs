@@ -1,7 +1,7 @@
-//! Whose files are, and who may change them: owners and lists of rights.
+//! The owners of files, and the accounts that may change them: owners and lists of rights.
 //!
-//! On Unix, a group that the owner lets write is trusted. Here, every account counts that a list of rights names: an
-//! entry for anybody but the user, the system and administrators is one for others.
+//! On Unix, a group with write access is trusted. Here, every account in a list of rights counts: each account except
+//! the user, the system and administrators counts as another user.
 
 use std::fmt;
 use std::fs::File;
@@ -21,19 +21,19 @@ use super::opening::inspect_security;
 /// The system itself, its administrators, and its installer.
 const SYSTEM: [&str; 3] =
     ["S-1-5-18", "S-1-5-32-544", "S-1-5-80-956008885-3418522649-1831038044-1853292631-2271478464"];
-/// Stand for the owner of what inherits them, and for the owner.
+/// The accounts that stand for the owner of an inheriting object, and for the present owner.
 const OWNERS: [&str; 2] = ["S-1-3-0", "S-1-3-4"];
 
-/// Rights that change a file or take its place.
+/// Rights to change or replace a file.
 const CHANGE: u32 = FILE_WRITE_DATA | FILE_APPEND_DATA | DELETE | WRITE_DAC | WRITE_OWNER | GENERIC_WRITE | GENERIC_ALL;
-/// Rights that take the place of what is in a folder.
+/// Rights to replace the content of a folder.
 const EXCHANGE: u32 = FILE_DELETE_CHILD | DELETE | WRITE_DAC | WRITE_OWNER | GENERIC_ALL;
-/// Rights that say nothing of a file's content.
+/// Rights that do not give access to a file's content.
 const HARMLESS: u32 = SYNCHRONIZE | READ_CONTROL | FILE_READ_ATTRIBUTES | FILE_EXECUTE;
 
-/// How a public key that everybody may write becomes its user's own.
+/// The command that protects a public key that everybody may write.
 pub(crate) const TO_PROTECT_PUBLIC: &str = "icacls FILE /inheritance:r /grant:r %USERNAME%:F";
-/// How a private key that others may read becomes private.
+/// The remedy for a private key that others may read.
 pub(crate) const TO_PROTECT_PRIVATE: &str =
     "take the rights of others away (icacls FILE /inheritance:r /grant:r %USERNAME%:F)";
 
@@ -47,7 +47,7 @@ impl fmt::Display for Account {
     }
 }
 
-/// What others may do with a file.
+/// The rights to a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Permissions(Option<Vec<Entry>>);
 
@@ -60,7 +60,7 @@ impl fmt::Display for Permissions {
     }
 }
 
-/// Whose a file is, and what others may do with it.
+/// The owner of a file, and the rights of others to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Standing {
     security: Security,
@@ -74,7 +74,7 @@ impl Standing {
         Ok(Self { security: calls::security_of(file)?, own: calls::own_account()?, is_file })
     }
 
-    /// That of what is at a path. A link is not followed.
+    /// The standing of a path. A link is not followed.
     pub(crate) fn of_path(path: &Path) -> io::Result<Self> {
         Self::of(&inspect_security(path)?)
     }
@@ -87,22 +87,22 @@ impl Standing {
         Permissions(self.security.entries.clone())
     }
 
-    /// What others may do with a file, as messages show it.
+    /// The rights to a key file, as messages show them.
     pub(crate) fn of_key(&self) -> Permissions {
         self.permissions()
     }
 
-    /// Whether it belongs to this process's user. What an administrator makes may belong to all of them.
+    /// Whether it belongs to this process's user. A file that an administrator makes may belong to all administrators.
     pub(crate) fn is_mine(&self) -> bool {
         self.security.owner == self.own || SYSTEM.contains(&self.security.owner.as_str())
     }
 
-    /// Whether any account but the user's own and the system's may write.
+    /// Whether any account except the user's own and the system's may write.
     pub(crate) fn everybody_writes(&self) -> bool {
         self.others_have(CHANGE | FILE_DELETE_CHILD)
     }
 
-    /// Whether any account but the user's own and the system's may read or write it.
+    /// Whether any account except the user's own and the system's may read or write it.
     pub(crate) fn others_enter(&self) -> bool {
         self.others_have(!HARMLESS)
     }
@@ -111,14 +111,14 @@ impl Standing {
         grants(&self.security, rights, std::slice::from_ref(&self.own))
     }
 
-    /// Whether it may take the place of a file with this other standing, and is a file of this user that no other may
-    /// write.
+    /// Whether a file with this standing may replace a file with the standing `other`: it is a file of this user with
+    /// the same rights, and no other user may write it.
     pub(crate) fn may_replace(&self, other: &Self) -> bool {
         self.is_file && self.security == other.security && self.is_mine() && !self.everybody_writes()
     }
 }
 
-/// Whether an account has one of these rights that is not trusted.
+/// Whether an account that is not trusted has one of these rights.
 fn grants(security: &Security, rights: u32, trusted: &[String]) -> bool {
     let Some(entries) = &security.entries else { return true };
     entries.iter().any(|entry| {
@@ -148,8 +148,9 @@ impl Trusted {
         Self(own.into_iter().chain(program).chain(SYSTEM.map(str::to_owned)).collect())
     }
 
-    /// Whether only they can change what is at a path. `levels` is how many folders it is above the file in question: a
-    /// new file in the folder of a library could be loaded with it, and one in a folder above could not.
+    /// Whether only trusted accounts can change a path. `levels` is the number of levels above the file that is
+    /// checked: a new file in a library's own folder could be loaded with the library, but not a new file in a folder
+    /// above.
     pub(crate) fn check(&self, path: &Path, levels: usize) -> io::Result<Result<(), Fault>> {
         let found = Standing::of_path(path)?;
         let rights = match levels {
@@ -165,8 +166,8 @@ impl Trusted {
     }
 }
 
-/// Whole rights for this user, the system and its administrators, and none for anybody else; in SDDL. Nothing is
-/// inherited from the folder above. `inherit` is for folders.
+/// All rights for this user, the system and its administrators, and none for others, in SDDL. Nothing is inherited
+/// from the folder above. `inherit`: the content of the folder inherits the rights.
 pub(super) fn private(inherit: bool) -> io::Result<String> {
     let (own, inherit) = (calls::own_account()?, if inherit { "OICI" } else { "" });
     Ok(format!("D:P(A;{inherit};FA;;;{own})(A;{inherit};FA;;;SY)(A;{inherit};FA;;;BA)"))

@@ -1,4 +1,4 @@
-//! What identifies a file, and what changes when it changes.
+//! The identity of a file, and its state, which changes with the file.
 
 use std::fs::File;
 use std::io;
@@ -22,12 +22,12 @@ impl Identity {
         calls::information(file).map(|found| Self(found.volume, found.index))
     }
 
-    /// That of what a path leads to.
+    /// The identity of a path's target. Links are followed.
     pub(crate) fn of_path(path: &Path) -> io::Result<Self> {
         Self::of(&inspect(path, true)?)
     }
 
-    /// That of what is at a path. A link is not followed.
+    /// The identity of a path. A link is not followed.
     pub(crate) fn of_unfollowed(path: &Path) -> io::Result<Self> {
         Self::of(&inspect(path, false)?)
     }

@@ -8,7 +8,7 @@ use super::{Quantisation, Scheme};
 use crate::{Attribute, DataType, Error, Model, Node, Result, Weight};
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-/// The model with the layers `chosen` in 8 bits. Those that are also in `in_fp32` read FP32 in the finished graph.
+/// The model with the layers `chosen` in 8 bits. Layers that are also in `in_fp32` read FP32 in the finished graph.
 ///
 /// `range` gives the range `[low, high]` of a value that will be quantised; it includes 0. The model has no Cast of a
 /// weight ([`fold_weight_casts`](crate::rewrite::fold_weight_casts)).
@@ -64,8 +64,8 @@ const BIAS_MAXIMUM: f64 = (1_u64 << 30) as f64;
 
 /// Raises the weight's scale in each channel whose bias would not fit.
 ///
-/// A bias has the product of the scales of input and weight as its scale. In a channel of weights near 0, this is far
-/// too small. A larger scale rounds such weights more coarsely, which is negligible beside the bias.
+/// The scale of a bias is the input's scale times the weight's scale. In a channel of weights near 0, this product is
+/// far too small. A larger scale rounds such weights more coarsely, which is negligible beside the bias.
 fn make_room_for_bias(scales: &mut [f32], bias: &Weight, input_scale: f32) -> Result<()> {
     for (scale, magnitude) in scales.iter_mut().zip(bias.channel_maxima(0)?) {
         let least = f64::from(magnitude) / (BIAS_MAXIMUM * f64::from(input_scale));
@@ -74,7 +74,8 @@ fn make_room_for_bias(scales: &mut [f32], bias: &Weight, input_scale: f32) -> Re
     Ok(())
 }
 
-/// The values that a chosen layer reads, directly or through nodes with 8-bit kernels: only those are worth 8 bits.
+/// The values that a chosen layer reads, directly or through nodes with 8-bit kernels. Only for these values 8 bits
+/// pay off.
 fn wanted<'m>(model: &'m Model, chosen: &BTreeSet<String>) -> HashSet<&'m str> {
     let mut wanted: HashSet<&str> = HashSet::new();
     for node in model.nodes.iter().rev() {
@@ -95,16 +96,16 @@ struct QuantiseLayers<'a> {
     in_fp32: &'a BTreeSet<String>,
     range: &'a dyn Fn(&str) -> Option<[f64; 2]>,
     readers: Readers<'a>,
-    /// The values that chosen layers make.
+    /// The outputs of chosen layers.
     layer_outputs: HashSet<&'a str>,
     wanted: HashSet<&'a str>,
-    /// The values that went through 8 bits, by their names in the original model.
+    /// The values that were quantised and dequantised, by their names in the original model.
     quantised: HashMap<String, Quantised>,
-    /// Scales and zero points: equal ones are one weight.
+    /// Scales and zero points. Equal ones share one weight.
     constants: HashMap<Weight, String>,
 }
 
-/// A value that went through 8 bits.
+/// A value that was quantised and dequantised.
 #[derive(Clone)]
 struct Quantised {
     /// Its name in 8 bits.
@@ -145,7 +146,7 @@ impl QuantiseLayers<'_> {
         }
         let axis = channel_axis(node);
         let (data_type, most) = self.scheme.weights();
-        // Weights that scale values beyond FP16's range down are very small themselves, so their scales stay FP32.
+        // Weights that scale down values beyond FP16's range are very small, so their scales stay FP32.
         let scale_type = if self.in_fp32.contains(&node.name) { DataType::F32 } else { self.scheme.scale_type() };
         let mut scales = channel_scales(&node.inputs[1], &weight, axis, most, scale_type)?;
         let bias = node.inputs.get(2).and_then(|name| self.model.weights.get(name)).filter(|_| is_unsigned);
@@ -160,7 +161,8 @@ impl QuantiseLayers<'_> {
             node.inputs[2] = dequantised_weight(patch, &node.inputs[2], bias, 0, &scales, DataType::I32)?;
         }
         if !is_unsigned || node.operator != "Conv" {
-            // TensorRT needs no pair after a layer, and ONNX Runtime's matrix products give floats as fast as 8 bits.
+            // TensorRT needs no pair after a layer, and ONNX Runtime's matrix products output floats as fast as 8
+            // bits.
             patch.push(node);
             return Ok(());
         }
@@ -175,8 +177,8 @@ impl QuantiseLayers<'_> {
         self.quantise_output(patch, node)
     }
 
-    /// The number of zero channels to add to an image before a convolution. ONNX Runtime's fast 8-bit kernels take four
-    /// channels at a time; pictures of three channels would run on its slow ones.
+    /// The number of zero channels to add to an image before a convolution. ONNX Runtime's fast 8-bit kernels take
+    /// four channels at a time; pictures of three channels would run on its slow kernels.
     fn missing_channels(&self, node: &Node, weight: &Weight) -> usize {
         let is_image = self.scheme == Scheme::Unsigned && self.is_input(&node.inputs[0]);
         let grouped = node.int("group").is_some_and(|groups| groups != 1);
@@ -240,7 +242,7 @@ impl QuantiseLayers<'_> {
         if let Some((factor, input)) = factor(self.model, node)
             && let Some(Quantised { name, by, .. }) = self.quantised.get(input).cloned()
         {
-            // The same quantised values with another scale.
+            // Same quantised values, other scale.
             let by = Quantisation { scale: (by.scale * factor).max(f32::MIN_POSITIVE), ..by };
             return self.dequantise_as(patch, name, by, &node.outputs[0]);
         }
@@ -266,7 +268,7 @@ impl QuantiseLayers<'_> {
         Ok(())
     }
 
-    /// Adds a node whose output goes through 8 bits and keeps its name.
+    /// Adds a node, and quantises and dequantises its output, which keeps its name.
     fn quantise_output(&mut self, patch: &mut Patch<'_>, mut node: Node) -> Result<()> {
         let output = node.outputs[0].clone();
         let by = self.quantisation(&[&output])?;
@@ -277,7 +279,7 @@ impl QuantiseLayers<'_> {
         self.dequantise_as(patch, quantised, by, &output)
     }
 
-    /// A value after 8 bits, with `padding` channels of zeros after its own. Each value goes through 8 bits once.
+    /// A value after quantising and dequantising, with `padding` zero channels appended. Each value is quantised once.
     fn dequantised(&mut self, patch: &mut Patch<'_>, value: &str, padding: usize) -> Result<Quantised> {
         let key = if padding == 0 { value.to_owned() } else { format!("{value}/Pad") };
         if let Some(known) = self.quantised.get(&key) {
@@ -286,7 +288,7 @@ impl QuantiseLayers<'_> {
         let by = self.quantisation(&[value])?;
         let mut from = value.to_owned();
         if padding > 0 {
-            // Begins of the four dimensions, then their ends.
+            // The padding before each of the four dimensions, then the padding after each.
             let bytes: Vec<u8> =
                 [0, 0, 0, 0, 0, padding as i64, 0, 0].iter().flat_map(|pad: &i64| pad.to_le_bytes()).collect();
             let pads = patch.weight(&format!("{key}/pads"), Weight::from_bytes(DataType::I64, vec![8], bytes)?);
@@ -301,7 +303,7 @@ impl QuantiseLayers<'_> {
         Ok(quantised)
     }
 
-    /// The quantisation of values that share one, for the range of all of them together.
+    /// The shared quantisation of several values, for their common range.
     fn quantisation(&self, values: &[&str]) -> Result<Quantisation> {
         let [mut low, mut high] = [0.0_f64; 2];
         for value in values {

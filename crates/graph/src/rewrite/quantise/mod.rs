@@ -1,5 +1,5 @@
-//! INT8 and FP8: a QuantizeLinear makes 8-bit values of a tensor, and a DequantizeLinear makes floats of them again.
-//! Kernels in 8 bits come from fusing a layer with the pairs around it.
+//! INT8 and FP8: a QuantizeLinear converts a tensor to 8-bit values, and a DequantizeLinear converts them back to
+//! floats. The runtime fuses a layer with the pairs around it into an 8-bit kernel.
 //!
 //! A quantised value represents (quantised value − zero point) · scale
 //! (<https://onnx.ai/onnx/operators/onnx__QuantizeLinear.html>).
@@ -72,8 +72,8 @@ impl Scheme {
         self != Scheme::Unsigned
     }
 
-    /// The type that the finished graph has its scales in. A graph for GPUs computes in FP16 whatever is not in 8 bits,
-    /// and DequantizeLinear gives values of its scale's type.
+    /// The type of the scales in the finished graph. A graph for GPUs computes everything outside of 8 bits in FP16,
+    /// and the output of DequantizeLinear has its scale's type.
     fn scale_type(self) -> DataType {
         match self {
             Scheme::Unsigned => DataType::F32,

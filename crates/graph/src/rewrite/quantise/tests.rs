@@ -10,7 +10,7 @@ fn f32s(dims: &[usize], values: &[f32]) -> Weight {
     Weight::from_bytes(DataType::F32, dims.to_vec(), bytes).unwrap()
 }
 
-/// The middle one of three convolutions, whose channels have the largest weights 1.27 and 2.54.
+/// The filters of the middle one of three convolutions. The largest weights of its channels are 1.27 and 2.54.
 const FILTERS: [f32; 4] = [0.5, -1.27, 2.54, 0.1];
 const BIAS: [f32; 2] = [0.25, -1.0];
 

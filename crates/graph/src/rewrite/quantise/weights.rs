@@ -7,14 +7,13 @@ use crate::{Attribute, DataType, Error, Model, Node, Result, Weight};
 use half::f16;
 use std::collections::BTreeSet;
 
-/// The model with the weights of its layers in INT8. Activations stay FP32, and the layers of `kept` keep their
-/// weights.
+/// The model with its layers' weights in INT8. Activations stay FP32, and the weights of the layers in `kept` do not
+/// change.
 ///
 /// # Errors
 /// A weight has values that are infinite or NaN, or the result breaks the operators' rules.
 pub fn quantise_weights(model: &Model, kept: &BTreeSet<String>) -> Result<Model> {
-    // Folding serves to find the weights behind Casts of half precision; weights of other nodes stay as they are
-    // stored.
+    // Folding finds the weights behind Casts of half precision. The weights of other nodes keep their stored form.
     let folded = fold_weight_casts(model)?;
     apply(model, &mut QuantiseWeights { folded: &folded, kept })
 }
@@ -37,7 +36,7 @@ impl Rule for QuantiseWeights<'_> {
     }
 }
 
-/// The axis of a layer's weight that has its output channels.
+/// The output channel axis of a layer's weight.
 pub(super) fn channel_axis(layer: &Node) -> usize {
     match (layer.operator.as_str(), layer.attributes.get("transB")) {
         ("Conv", _) | ("Gemm", Some(Attribute::Int(1))) => 0,
@@ -54,11 +53,11 @@ pub(super) fn stored_scale(scale: f32, data_type: DataType) -> f32 {
         return scale.max(f32::MIN_POSITIVE);
     }
     let rounded = f16::from_f32(scale).max(f16::MIN_POSITIVE).to_f32();
-    // Values that FP16 cannot hold stay in FP32, and so does their scale.
+    // If FP16 cannot hold the values, they stay in FP32, and so does their scale.
     if rounded.is_finite() { rounded } else { scale }
 }
 
-/// The scale of each channel, whose largest quantised value is `most`, as `data_type` stores it.
+/// The scale of each channel, as `data_type` stores it. `most` is the largest quantised value.
 pub(super) fn channel_scales(
     name: &str,
     weight: &Weight,

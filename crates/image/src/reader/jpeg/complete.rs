@@ -1,7 +1,7 @@
 //! Whether a JPEG holds data for all of its pixels.
 //!
-//! Decoders fill what is missing with grey. A file that was cut and closed with an end marker, or whose header claims a
-//! larger picture than its data covers, would pass as a picture. So the Huffman codes of every scan are read once
+//! Decoders fill missing parts with grey. So they would accept a file that was cut and closed with an end marker, or
+//! whose header states a larger picture than its data covers. Therefore, the Huffman codes of every scan are read once
 //! before the picture is decoded, without computing pixels.
 //!
 //! Source: ITU-T T.81, <https://www.w3.org/Graphics/JPEG/itu-t81.pdf>; sections are named below.
@@ -11,13 +11,13 @@ use super::segments::{HUFFMAN_TABLES, RESTART_INTERVAL, START_OF_SCAN, Segments}
 /// Coefficients of a block.
 const COEFFICIENTS: usize = 64;
 
-/// More scans than any program writes. Each costs as much time as decoding the picture once.
+/// The maximum number of scans, more than any program writes. Each scan takes as long as decoding the picture once.
 const SCANS_MAXIMUM: usize = 256;
 
 /// Why the data is not complete.
 type Problem = String;
 
-/// What the data of the whole picture shows.
+/// The properties of complete data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Complete {
     /// Whether coefficients come in several scans, so that a decoder holds all of them.
@@ -27,7 +27,7 @@ pub(super) struct Complete {
 /// Reads all scans of `bytes`, a file up to its end marker.
 ///
 /// # Errors
-/// What is missing or impossible, for a person, and the part of the picture for which there is data, of 1.
+/// A message about what is missing or impossible, and the fraction of the picture that has data, from 0 to 1.
 pub(super) fn check(bytes: &[u8]) -> Result<Complete, (Problem, f64)> {
     let mut picture = None;
     read_scans(bytes, &mut picture).map_err(|problem| (problem, picture.map_or(0.0, |picture| picture.covered)))
@@ -63,9 +63,9 @@ fn read_u16(data: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_be_bytes(data.get(at..at + 2)?.try_into().ok()?))
 }
 
-/// Number of codes of each length from 1 to 16, resolved by the next 16 bits of the data (C.2, F.2.2.3).
+/// A table of Huffman codes of lengths 1 to 16, looked up by the next 16 bits of the data (C.2, F.2.2.3).
 struct Huffman {
-    /// For each value of 16 bits, the length of the code that it begins with, and the code's symbol. Length 0: none.
+    /// For each 16-bit value, the length of the code that it begins with, and the code's symbol. Length 0: no code.
     codes: Vec<(u8, u8)>,
 }
 
@@ -90,7 +90,7 @@ impl Huffman {
     }
 }
 
-/// What segments define for the scans behind them.
+/// The tables that segments define for later scans.
 #[derive(Default)]
 struct Tables {
     /// By class (DC, AC) and number.
@@ -117,14 +117,14 @@ impl Tables {
     }
 }
 
-/// Takes one of the two numbers that a byte holds.
+/// Extracts one of the two numbers in a byte.
 type HalfOfByte = fn(u8) -> u8;
 
 struct Component {
     id: u8,
     /// Sampling factors: blocks of this component in a unit of interleaved data.
     sampling: [usize; 2],
-    /// Blocks across and down that hold its samples (A.2.2), and those that interleaved data holds (A.2.3).
+    /// Blocks across and down that hold its samples (A.2.2), and blocks that interleaved data holds (A.2.3).
     own: [usize; 2],
     padded: [usize; 2],
     /// The lowest bit that has been sent of each coefficient (G.1.2.1); `None` before any.
@@ -138,7 +138,7 @@ struct Picture {
     /// Units of interleaved data across and down.
     units: [usize; 2],
     components: Vec<Component>,
-    /// The part of the picture that has got its first coefficients, of 1.
+    /// The fraction of the picture that has its first coefficients, from 0 to 1.
     covered: f64,
 }
 
@@ -193,7 +193,7 @@ impl Picture {
         for &[id, numbers] in chosen {
             let at = self.components.iter().position(|component| component.id == id);
             let at = at.ok_or("a scan names a component that the picture lacks")?;
-            // A scan has only the tables that it needs.
+            // A scan defines only the tables that it needs.
             let [dc, ac] = [(0, numbers >> 4), (1, numbers & 15)].map(|(class, number)| tables.of(class, number));
             let (dc, ac) = match kind {
                 ScanKind::Sequential => (Some(dc?), Some(ac?)),
@@ -247,7 +247,7 @@ impl Picture {
         Ok(())
     }
 
-    /// Every component came, and every coefficient that came is complete.
+    /// Checks that every component has data, and that every coefficient with data is complete.
     fn check_scans(&self) -> Result<(), Problem> {
         for component in &self.components {
             if component.lowest_bit[0].is_none() || component.lowest_bit.iter().flatten().any(|&bit| bit > 0) {
@@ -258,7 +258,7 @@ impl Picture {
     }
 }
 
-/// What a scan holds of each block.
+/// The part of each block that a scan holds.
 #[derive(Clone, Copy)]
 enum ScanKind {
     /// Everything (F.1.2).
@@ -276,7 +276,7 @@ enum ScanKind {
 enum Lack {
     /// The data has ended.
     Data,
-    /// No Huffman code begins like this, or a block has more than 64 coefficients.
+    /// The bits are no Huffman code, or a block has more than 64 coefficients.
     Code,
 }
 
@@ -446,7 +446,7 @@ impl<'d> Bits<'d> {
         if self.count < 16 {
             self.fill();
         }
-        // Behind the end, bits are 1 (F.1.2.3).
+        // After the end, bits are 1 (F.1.2.3).
         let next = match self.count.checked_sub(16) {
             Some(beyond) => self.buffer >> beyond,
             None => self.buffer << (16 - self.count) | ((1 << (16 - self.count)) - 1),
@@ -462,10 +462,10 @@ impl<'d> Bits<'d> {
         Ok(symbol)
     }
 
-    /// Goes behind the next restart marker; `None` if there is another marker or none.
+    /// Moves past the next restart marker; `None` if there is another marker or none.
     fn restart(&mut self) -> Option<()> {
         (self.buffer, self.count) = (0, 0);
-        // Bytes before the marker are filled up, or surplus: up to a handful were read ahead.
+        // Bytes before the marker are padding or surplus; a few bytes were read ahead.
         let rest = self.data.get(self.at..)?;
         let found = rest.windows(2).position(|pair| pair[0] == 0xff && !matches!(pair[1], 0x00 | 0xff))?;
         if !matches!(rest[found + 1], 0xd0..=0xd7) {

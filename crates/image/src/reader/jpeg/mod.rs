@@ -18,7 +18,7 @@ use crate::error::Result;
 use crate::exif::Found;
 use segments::{density, is_inverted, length_of_image};
 
-/// What a decoder holds for a picture whose coefficients come in several scans: 16 bits for each sample.
+/// Bytes that a decoder holds for each sample if the coefficients come in several scans: 16 bits.
 const COEFFICIENT_BYTES: u64 = 2;
 
 impl Opening<'_> {
@@ -43,7 +43,7 @@ impl Opening<'_> {
         let (colour, decoded_as) = match decoder.input_colorspace() {
             Some(ColorSpace::Luma) => (Colour::Grey, ColorSpace::Luma),
             Some(ColorSpace::YCbCr | ColorSpace::RGB) => (Colour::Rgb, ColorSpace::RGB),
-            // Four channels. They become colours below.
+            // Four channels, which are converted to colours below.
             Some(inks @ (ColorSpace::CMYK | ColorSpace::YCCK)) => (Colour::Rgba, inks),
             other => {
                 return Err(
@@ -88,7 +88,7 @@ impl Opening<'_> {
     }
 }
 
-/// Luma, chroma and black to inks: JFIF's red, green and blue, and black unchanged.
+/// Converts luma, chroma and black to inks: JFIF's red, green and blue, and black unchanged.
 /// <https://www.itu.int/rec/T-REC-T.872-201206-I>, 6.5.3
 fn cmyk_of_ycck(pixel: &mut [u8; 4]) {
     let [red, green, blue] = rgb_of_ycbcr([pixel[0], pixel[1], pixel[2]]);

@@ -41,8 +41,8 @@ pub(super) fn is_inverted(bytes: &[u8]) -> bool {
     before_scans.any(|(marker, data)| marker == APP14 && data.starts_with(b"Adobe"))
 }
 
-/// Each marker after the first one, with the content of its segment, up to the end of the file or of what is left of
-/// it. <https://www.w3.org/Graphics/JPEG/itu-t81.pdf>, B.1.1
+/// Each marker after the first one, with the content of its segment, up to the end of the file, or to where a damaged
+/// file breaks off. <https://www.w3.org/Graphics/JPEG/itu-t81.pdf>, B.1.1
 pub(super) struct Segments<'b> {
     bytes: &'b [u8],
     /// Position after the last segment.
@@ -54,7 +54,7 @@ impl<'b> Segments<'b> {
         Self { bytes, position: 2 }
     }
 
-    /// What follows the last segment: the entropy-coded data, if that was the header of a scan.
+    /// The bytes after the last segment: the entropy-coded data, if that segment was the header of a scan.
     pub(super) fn rest(&self) -> &'b [u8] {
         self.bytes.get(self.position..).unwrap_or_default()
     }

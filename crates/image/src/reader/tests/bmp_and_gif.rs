@@ -53,7 +53,7 @@ fn the_profile_in_a_bmp_is_kept() {
         header.icc_profile
     };
     assert_eq!(profile(&bmp_with_profile(128, 4, b"icc!")), Some(b"icc!".to_vec()));
-    // One that is not whole, not there, or larger than any is left out; the picture is not.
+    // A profile that is incomplete, missing or too large is left out; the picture is read.
     for (start, bytes) in [(128, 5), (128, 0), (u32::MAX, 4), (129, 4), (0, u32::MAX)] {
         assert_eq!(profile(&bmp_with_profile(start, bytes, b"icc!")), None, "{bytes} from {start}");
     }
@@ -92,7 +92,7 @@ fn what_is_cut_is_an_error_and_what_is_large_is_refused() {
         assert!(message(read_bytes("cut.bmp", &whole[..length])).contains("cut.bmp: "), "{length}");
     }
     let whole = gif(40, 30, &[(0, 0, 40, 30, 1)]);
-    // Behind the frame is the end of the file alone.
+    // Only the end of the file follows the frame.
     for length in 0..whole.len() - 2 {
         assert!(message(read_bytes("cut.gif", &whole[..length])).contains("cut.gif: "), "{length}");
     }

@@ -37,7 +37,7 @@ fn tolerated(bytes: &[u8]) -> (Vec<String>, Vec<u8>) {
     (Arc::into_inner(warnings).unwrap().into_inner().unwrap(), samples)
 }
 
-/// The file is refused, and read with exactly one warning where damage is tolerated.
+/// Checks that the file is refused, and that it is read with exactly one warning if damage is tolerated.
 fn is_damaged(bytes: &[u8], what: &str) {
     let refused = message(read_bytes("picture", bytes));
     assert!(refused.contains("a truncated or damaged"), "{what}: {refused:?}");

@@ -1,4 +1,4 @@
-//! What is said beside the pixels, and what the samples of a PNG mean.
+//! Metadata, and the meaning of a PNG's samples.
 
 use super::*;
 use crate::exif::Found;

@@ -1,9 +1,9 @@
-//! Bands of rows, each of which is filtered and compressed by itself.
+//! Bands of rows. Each band is filtered and compressed separately.
 //!
 //! A band is a run of deflate blocks that ends at a byte (a sync flush), so bands follow each other in one zlib stream
 //! (RFC 1950, RFC 1951). Each is compressed with the last 32 KiB before it as dictionary, as pigz does
-//! (<https://zlib.net/pigz/>). So the bytes do not depend on how many threads there are, and the pictures are hardly
-//! larger than in one piece.
+//! (<https://zlib.net/pigz/>). So the bytes do not depend on the number of threads, and the files are hardly larger
+//! than in one piece.
 
 use std::io;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use flate2::{Compress, Compression, FlushCompress, Status};
 
 use super::filter::Filter;
 
-/// How far back deflate looks.
+/// Deflate's window in bytes.
 const WINDOW: usize = 32 << 10;
 
 /// Rows of a picture, from the top to the bottom.
@@ -93,7 +93,7 @@ impl Task {
     }
 }
 
-/// An Adler-32 checksum (RFC 1950) of so many bytes.
+/// An Adler-32 checksum (RFC 1950) of `length` bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Checksum {
     adler: u32,
@@ -102,14 +102,14 @@ pub(super) struct Checksum {
 
 impl Checksum {
     const MODULUS: u64 = 65521;
-    /// That of no bytes.
+    /// The checksum of no bytes.
     pub(super) const EMPTY: Self = Self { adler: 1, length: 0 };
 
     fn of(bytes: &[u8]) -> Self {
         Self { adler: simd_adler32::adler32(&bytes), length: bytes.len() as u64 }
     }
 
-    /// That of these bytes and then those of `next`.
+    /// The checksum of these bytes followed by the bytes of `next`.
     pub(super) fn then(self, next: Self) -> Self {
         let [[low, high], [next_low, next_high]] =
             [self, next].map(|sum| [u64::from(sum.adler & 0xffff), u64::from(sum.adler >> 16)]);
@@ -120,7 +120,7 @@ impl Checksum {
         Self { adler: (sums << 16 | sum) as u32, length: self.length + next.length }
     }
 
-    /// As it ends a zlib stream.
+    /// The form at the end of a zlib stream.
     pub(super) fn to_bytes(self) -> [u8; 4] {
         self.adler.to_be_bytes()
     }

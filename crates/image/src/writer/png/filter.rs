@@ -1,7 +1,7 @@
 //! Filters of PNG rows (<https://www.w3.org/TR/png-3/#9Filters>).
 //!
 //! Each row gets the filter with the least sum of absolute values, as the specification recommends. The result depends
-//! on the row and the one above alone, so that bands can be filtered on several threads.
+//! only on the row and the row above, so bands can be filtered on several threads.
 
 /// None, Sub, Up, Average and Paeth: their numbers are their positions.
 const FILTERS: [fn(u8, u8, u8) -> u8; 5] = [
@@ -46,7 +46,7 @@ impl Filter {
     }
 }
 
-/// The filter is a constant, so that each gets a loop of its own.
+/// The filter is a const parameter, so that the compiler makes a loop for each filter.
 fn filtered<const FILTER: usize>(row: &[u8], above: &[u8], pixel: usize, made: &mut [u8]) {
     let first = pixel.min(row.len());
     for ((made, byte), above) in made.iter_mut().zip(row).zip(above).take(first) {

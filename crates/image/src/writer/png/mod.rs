@@ -1,4 +1,4 @@
-//! PNGs that are compressed on several threads, while further rows come.
+//! PNGs that are compressed on several threads while more rows arrive.
 //!
 //! | module | holds |
 //! |---|---|
@@ -22,17 +22,17 @@ use flate2::Compression;
 use crate::{CodePoints, Colour, Density, DensityUnit, Depth, Header};
 use band::{Band, Checksum, Compressed, Task};
 
-/// Bytes of rows in a band. Larger bands are little smaller in the file; smaller ones lose matches at their borders.
+/// Bytes of rows in a band. Larger bands hardly make the file smaller; smaller bands lose matches at their borders.
 const BAND_BYTES: usize = 512 << 10;
-/// Rows of a band at least, because each band also filters some of the rows above it.
+/// The minimum number of rows of a band, because each band also filters some of the rows above it.
 const BAND_ROWS: usize = 8;
 
-/// How hard a PNG is compressed. All are without loss.
+/// The compression level of a PNG. All levels are lossless.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PngCompression {
     /// The fastest, for files that are soon read again: zlib's level 1.
     Fast,
-    /// Level 6, as most programs.
+    /// Level 6, as in most programs.
     #[default]
     Default,
     /// The smallest: level 9.
@@ -60,7 +60,7 @@ impl PngCompression {
         })
     }
 
-    /// The two bytes that begin a zlib stream: deflate with a window of 32 KiB, and how hard it is compressed.
+    /// The two bytes at the start of a zlib stream: deflate with a window of 32 KiB, and the compression level.
     fn zlib_header(self) -> [u8; 2] {
         match self {
             Self::Fast => [0x78, 0x01],
@@ -88,7 +88,7 @@ pub(super) struct Bands<W: Write> {
     rows_of_band: usize,
     /// The rows of the next band so far.
     rows: Vec<u8>,
-    /// The band that was given away last.
+    /// The band that was last passed to a thread.
     last: Option<Arc<Band>>,
     workers: Workers,
     checksum: Checksum,
@@ -142,7 +142,7 @@ impl<W: Write> Bands<W> {
         })
     }
 
-    /// Before the first row. Without a number of threads, it stays.
+    /// Sets the compression, before the first row. Without a number of threads, the old number stays.
     pub(super) fn set_compression(&mut self, compression: PngCompression, threads: Option<usize>) {
         self.compression = compression;
         self.workers.threads = threads.unwrap_or(self.workers.threads).max(1);
@@ -173,7 +173,7 @@ impl<W: Write> Bands<W> {
         self.file.finish()
     }
 
-    /// Has the rows so far compressed, and writes what is ready.
+    /// Passes the rows so far on for compression, and writes finished bands.
     fn give_away(&mut self, is_last: bool) -> Result<(), ::png::EncodingError> {
         let before = self.last.take();
         let above =
@@ -207,7 +207,7 @@ impl<W: Write> Bands<W> {
 /// Threads that compress bands. Results come in the order of the tasks.
 struct Workers {
     threads: usize,
-    /// Of no picture of one band: that is compressed where it is.
+    /// `None` for a picture of one band, which is compressed in the caller's thread.
     tasks: Option<Sender<(Task, Sender<io::Result<Compressed>>)>>,
     /// A task that no thread has yet.
     first: Option<Task>,
@@ -223,7 +223,7 @@ impl Workers {
         self.results.is_empty() && self.first.is_none()
     }
 
-    /// Whether a result must be taken before another task may come.
+    /// Whether a result must be taken before the next task is added.
     fn is_full(&self) -> bool {
         self.results.len() > self.threads
     }
@@ -247,7 +247,7 @@ impl Workers {
             let tasks = of_threads.clone();
             thread::Builder::new().name(format!("png {number}")).spawn(move || {
                 for (task, result) in tasks {
-                    // Nobody waits for it any more if the picture failed.
+                    // The receiver is gone if the picture failed.
                     let _ = result.send(task.run());
                 }
             })?;

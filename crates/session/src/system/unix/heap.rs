@@ -5,8 +5,8 @@
 
 use std::ffi::c_int;
 
-/// Sets the size from which glibc takes blocks from the system one by one, and gives back the end of its heap when
-/// twice as much is free there. Other C libraries decide themselves.
+/// Sets the size from which glibc maps blocks separately. Also makes glibc return the end of its heap when twice this
+/// size is free there. No effect with other C libraries.
 pub(crate) fn set_large_blocks(bytes: i32) {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {

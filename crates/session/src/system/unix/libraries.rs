@@ -4,9 +4,9 @@ use std::io;
 use std::path::Path;
 
 pub(crate) const ONNXRUNTIME: &str = "libonnxruntime";
-/// How the names of OpenVINO's file begin. A release number may follow.
+/// The beginning of the name of OpenVINO's library. A release number may follow.
 pub(crate) const OPENVINO: &str = "libopenvino_c.so";
-/// What opens the graphs that OpenVINO has compiled.
+/// OpenVINO's library that opens compiled graphs.
 pub(crate) const OPENVINO_GRAPHS: &str = "libopenvino_ir_frontend.so";
 /// The provider of TensorRT for RTX: a plugin, which runs on any ONNX Runtime.
 pub(crate) const TENSORRT_RTX_PLUGIN: &str = "libonnxruntime_providers_nv_tensorrt_rtx.so";
@@ -27,12 +27,12 @@ pub(crate) fn provider(name: &str) -> String {
     format!("libonnxruntime_providers_{name}.so")
 }
 
-/// Nothing: ONNX Runtime needs only what the loader itself names where it is missing.
+/// Always empty: the loader itself names each missing library.
 pub(crate) fn missing_cpp_runtime() -> Vec<&'static str> {
     Vec::new()
 }
 
-/// Does nothing: libraries say themselves where those are that they link to.
+/// Does nothing: each library states where its dependencies are.
 pub(crate) fn search_in(_folder: &Path) -> io::Result<()> {
     Ok(())
 }

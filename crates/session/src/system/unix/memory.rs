@@ -6,8 +6,9 @@ use std::fs;
 
 use rustix::process::{Resource, getrlimit};
 
-/// Bytes of memory that this process can still get, if the system says so: what the machine can give, within the limits
-/// of its control groups (containers, `systemd`'s `MemoryMax`) and of its address space (`ulimit -v`).
+/// Bytes of memory that this process can still get, if the system reports it: the machine's available memory, within
+/// the limits of the process's control groups (containers, `systemd`'s `MemoryMax`) and of its address space
+/// (`ulimit -v`).
 pub fn available_memory() -> Option<u64> {
     [machine(), control_groups::left(), address_space()].into_iter().flatten().min()
 }
@@ -18,7 +19,7 @@ pub fn peak_memory_bytes() -> Option<u64> {
     entry(&fs::read_to_string("/proc/self/status").ok()?, "VmHWM:")
 }
 
-/// What the machine can give.
+/// The machine's available memory in bytes.
 fn machine() -> Option<u64> {
     // See proc_meminfo(5).
     entry(&fs::read_to_string("/proc/meminfo").ok()?, "MemAvailable:")
@@ -30,7 +31,7 @@ fn entry(text: &str, name: &str) -> Option<u64> {
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// What is left of the limit on the address space, if there is one.
+/// The bytes left below the limit on the address space, if there is one.
 fn address_space() -> Option<u64> {
     let limit = getrlimit(Resource::As).current?;
     // The first number of proc_pid_statm(5): pages of address space.

@@ -41,7 +41,7 @@ mod tests {
     #[test]
     fn processors_of_one_core_are_one() {
         let folder = tempfile::tempdir().unwrap();
-        // Two cores of two processors each, and one whose list is under the older name. Processor 5 says nothing.
+        // Two cores of two processors each, and one whose list is under the older name. Processor 5 has no list.
         for (cpu, name, list) in [
             (0, "core_cpus_list", "0,2\n"),
             (1, "core_cpus_list", "1,3\n"),

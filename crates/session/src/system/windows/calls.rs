@@ -1,7 +1,7 @@
 //! Calls of Windows that the standard library does not have.
 //!
-//! Unsafe code: the signatures are those of Microsoft's headers, through `windows-sys`. Structures say their own size,
-//! and buffers live as long as the call.
+//! Unsafe code: the signatures are those of Microsoft's headers, through `windows-sys`. Structures state their own
+//! size, and buffers live as long as the call.
 #![allow(unsafe_code)]
 
 use std::ffi::OsStr;
@@ -28,7 +28,7 @@ fn succeeded(result: i32) -> io::Result<()> {
     if result == 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Bytes that are free of the machine's memory, or that Windows still grants, whichever is less.
+/// Bytes of free physical memory, or bytes that Windows still grants, whichever is less.
 pub(super) fn memory() -> io::Result<u64> {
     let mut found = MEMORYSTATUSEX { dwLength: size_of::<MEMORYSTATUSEX>() as u32, ..Default::default() };
     // SAFETY: see the module's text.
@@ -45,8 +45,8 @@ pub(super) fn peak_memory() -> io::Result<u64> {
     Ok(found.PeakWorkingSetSize as u64)
 }
 
-/// From now on, the loader looks for libraries beside the program, among those of the system, and in this folder; not
-/// in the current folder, nor in those of the variable `PATH`.
+/// From now on, the loader searches for libraries beside the program, among the system's libraries, and in this
+/// folder; not in the current folder or in the folders of `PATH`.
 pub(super) fn search_libraries_in(folder: &Path) -> io::Result<()> {
     let path = wide(folder.as_os_str());
     // SAFETY: see the module's text.
@@ -56,7 +56,7 @@ pub(super) fn search_libraries_in(folder: &Path) -> io::Result<()> {
     }
 }
 
-/// Whether the loader finds a library of this name where it looks since [`search_libraries_in`].
+/// Whether the loader finds a library of this name in the places of [`search_libraries_in`].
 pub(super) fn is_library_found(name: &str) -> bool {
     let name = wide(name.as_ref());
     // SAFETY: see the module's text; a library that was opened is closed once.

@@ -6,9 +6,9 @@ use std::path::Path;
 use super::calls;
 
 pub(crate) const ONNXRUNTIME: &str = "onnxruntime.dll";
-/// How the names of OpenVINO's file begin.
+/// The beginning of the name of OpenVINO's library.
 pub(crate) const OPENVINO: &str = "openvino_c.dll";
-/// What opens the graphs that OpenVINO has compiled.
+/// OpenVINO's library that opens compiled graphs.
 pub(crate) const OPENVINO_GRAPHS: &str = "openvino_ir_frontend.dll";
 /// The provider of TensorRT for RTX: a plugin, which runs on any ONNX Runtime.
 pub(crate) const TENSORRT_RTX_PLUGIN: &str = "onnxruntime_providers_nv_tensorrt_rtx.dll";
@@ -32,14 +32,14 @@ pub(crate) fn provider(name: &str) -> String {
 /// The libraries of Microsoft's Visual C++ runtime that ONNX Runtime and OpenVINO link to.
 const CPP_RUNTIME: [&str; 4] = ["msvcp140.dll", "msvcp140_1.dll", "vcruntime140.dll", "vcruntime140_1.dll"];
 
-/// Which libraries of Microsoft's Visual C++ runtime the loader does not find. Windows does not have that runtime by
-/// itself, and the loader's error does not name the library that is missing.
+/// The libraries of Microsoft's Visual C++ runtime that the loader does not find. Windows does not come with that
+/// runtime, and the loader's error does not name the missing library.
 pub(crate) fn missing_cpp_runtime() -> Vec<&'static str> {
     CPP_RUNTIME.into_iter().filter(|name| !calls::is_library_found(name)).collect()
 }
 
-/// From now on, libraries are looked for beside the program, among those of the system and in this folder; never in the
-/// current folder or in those of `PATH`.
+/// From now on, libraries are searched for beside the program, among the system's libraries and in this folder; never
+/// in the current folder or in the folders of `PATH`.
 pub(crate) fn search_in(folder: &Path) -> io::Result<()> {
     calls::search_libraries_in(folder)
 }

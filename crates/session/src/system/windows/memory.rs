@@ -2,8 +2,8 @@
 
 use super::calls;
 
-/// Bytes of memory that this process can still get, if the system says so: of the machine's memory, and of what Windows
-/// grants to all processes.
+/// Bytes of memory that this process can still get, if the system reports it: free physical memory, or what Windows
+/// still grants to all processes, whichever is less.
 pub fn available_memory() -> Option<u64> {
     calls::memory().ok()
 }

@@ -2,7 +2,7 @@
 
 use super::calls;
 
-/// The physical cores of the machine. Those that this process may use are not told apart.
+/// All physical cores of the machine, even if this process may not use all of them.
 pub(crate) fn physical() -> Option<usize> {
     Some(num_cpus::get_physical())
 }

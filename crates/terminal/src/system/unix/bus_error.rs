@@ -1,11 +1,12 @@
 //! What happens when a file becomes shorter while it is mapped into memory.
 //!
-//! Checkpoints, engines and ONNX Runtime's library are mapped, not read. If another program cuts such a file, reading
-//! behind its new end raises SIGBUS, which would end this program without a word. Nothing can be repaired then: the
-//! program says which file it was, and ends with the exit code of a failure.
+//! Checkpoints, engines and ONNX Runtime's library are mapped, not read. If another program truncates such a file,
+//! reading behind its new end raises SIGBUS, which would end this program without a message. Nothing can be repaired
+//! then: the program names the file, and ends with the exit code of a failure.
 //!
-//! Unsafe code: a handler of a signal may only do what is safe between any two instructions of the program
-//! (signal-safety(7)). This one makes system calls on memory of its own stack, allocates nothing and takes no lock.
+//! Unsafe code: a signal handler may only do what is safe between any two instructions of the program
+//! (signal-safety(7)). This handler makes system calls with memory of its own stack, allocates nothing and takes no
+//! lock.
 #![allow(unsafe_code)]
 
 use libc::{BUS_ADRERR, SIGBUS, siginfo_t};
@@ -14,7 +15,8 @@ use rustix::fs::{Mode, OFlags};
 use crate::exit::Exit;
 use crate::output::report;
 
-/// From now on, says so when a file became shorter while it was mapped, and ends the program then.
+/// From now on, if a mapped file becomes shorter, the program names the file when it reads behind the new end, and
+/// ends.
 pub fn explain_bus_errors() {
     // SAFETY: `explain` only calls what is safe in a signal handler; see this module's text.
     if let Err(error) = unsafe { signal_hook_registry::register_sigaction(SIGBUS, explain) } {
@@ -23,7 +25,7 @@ pub fn explain_bus_errors() {
 }
 
 fn explain(information: &siginfo_t) {
-    // Other codes are for defects of the memory or of a program, and keep their meaning.
+    // Other codes report defects of the memory or of a program, and are handled as before.
     if information.si_code != BUS_ADRERR {
         return;
     }
@@ -37,17 +39,17 @@ fn explain(information: &siginfo_t) {
         name,
         b": another program made this file shorter while it was in use; restore it, and run this again\n",
     ] {
-        // There is nobody to tell about a failure.
+        // A failure cannot be reported.
         let _ = rustix::io::write(rustix::stdio::stderr(), text);
     }
     // SAFETY: it ends the process at once, and runs nothing of this program.
     unsafe { libc::_exit(i32::from(Exit::Failed.code())) }
 }
 
-/// Longest path that is shown, and a part of the table of mappings that is read at once.
+/// Longest path that is shown, and size of the pieces in which the table of mappings is read, in bytes.
 const PATH_MAXIMUM: usize = 1024;
 
-/// Writes the path of the file that is mapped at an address, and returns its length. Without memory of the heap.
+/// Writes the path of the file that is mapped at an address to `path`, and returns its length. Does not use the heap.
 fn path_at(address: u64, path: &mut [u8; PATH_MAXIMUM]) -> Option<usize> {
     let table = rustix::fs::open(c"/proc/self/maps", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
     let mut line = Line::default();
@@ -71,8 +73,9 @@ fn path_at(address: u64, path: &mut [u8; PATH_MAXIMUM]) -> Option<usize> {
 struct Line {
     start: u64,
     end: u64,
-    /// Number of the current column, and whether the byte before was a space.
+    /// Number of the current column.
     column: u32,
+    /// Whether the byte before was a space.
     after_space: bool,
     in_end: bool,
     /// Length of the path so far.

@@ -8,10 +8,11 @@ use std::thread;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
 
-/// Calls `arrived` for every signal that asks the process to end, in a thread. Signals that this program was started to
-/// ignore, as `nohup` does, are still ignored.
+/// Calls `arrived` in a thread for every signal that asks the process to end. Signals that were ignored when this
+/// program started, for example through `nohup`, stay ignored.
 ///
-/// A file that gets larger than the system allows is an error from now on, as on a full disk, and ends nothing at once.
+/// From now on, writing more to a file than the system allows is an error, as on a full disk, and no longer ends the
+/// program.
 pub(crate) fn listen(arrived: fn()) -> io::Result<()> {
     let ignored = ignored_signals();
     let wanted = [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| ignored & (1 << (signal - 1)) == 0);
@@ -23,11 +24,11 @@ pub(crate) fn listen(arrived: fn()) -> io::Result<()> {
     listening.and(limited.map(drop))
 }
 
-/// A Ctrl-C that also reaches the process that started this one is for the other one.
+/// Ignores Ctrl-C: a Ctrl-C that also reaches the parent process is handled by the parent.
 pub(crate) fn leave_to_parent() {
-    // A file that gets too large is an error there, too.
+    // In this process, too, a file that gets too large is only an error.
     for signal in [SIGINT, SIGHUP, SIGXFSZ] {
-        // Where it fails, this process ends a little earlier.
+        // If this fails, this process only ends a little earlier.
         let _ = signal_hook::flag::register(signal, Arc::default());
     }
 }

@@ -1,4 +1,5 @@
-//! Where users keep caches and data, as the XDG base directory specification says: a relative variable does not count.
+//! Where users keep caches and data, by the XDG base directory specification: a relative path in a variable is
+//! ignored.
 
 use std::ffi::OsString;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
 //! What happens when a file becomes shorter while it is mapped into memory.
 
-/// Does nothing: Windows refuses to cut a file that is mapped.
+/// Does nothing: Windows refuses to truncate a file that is mapped.
 pub fn explain_bus_errors() {}

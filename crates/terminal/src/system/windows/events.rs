@@ -1,8 +1,8 @@
 //! Events of the console: Ctrl-C, Ctrl-Break, a window that is closed, a user who logs off, a machine that shuts down.
 //! Windows calls a handler for them in a thread of its own.
 //!
-//! Unsafe code: the handler is called by Windows with a number, and touches no memory of the thread that it came from.
-//! Ending the process at once runs nothing of this program any more.
+//! Unsafe code: Windows calls the handler with a number, and the handler does not access memory of other threads'
+//! stacks. Ending the process at once runs no further code of this program.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -14,15 +14,16 @@ use windows_sys::Win32::System::Console::{CTRL_BREAK_EVENT, CTRL_C_EVENT, SetCon
 use windows_sys::Win32::System::Threading::{GetCurrentProcess, TerminateProcess};
 use windows_sys::core::BOOL;
 
-/// What every event calls.
+/// The function that every event calls.
 static ARRIVED: OnceLock<fn()> = OnceLock::new();
-/// Windows ends the process when a handler has returned for an event that cannot be refused, or after some seconds.
+/// For events that cannot be refused, Windows ends the process when the handler returns, or after some seconds. So the
+/// handler waits this long.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// Calls `arrived` for every event that asks the process to end. A Ctrl-C that this program was started to ignore is
-/// still ignored.
+/// Calls `arrived` for every event that asks the process to end. If Ctrl-C was ignored when this program started, it
+/// stays ignored.
 pub(crate) fn listen(arrived: fn()) -> io::Result<()> {
-    // The first caller's function stays: a program calls this once.
+    // Only the first caller's function is kept: a program calls this once.
     let _ = ARRIVED.set(arrived);
     // SAFETY: see the module's text.
     match unsafe { SetConsoleCtrlHandler(Some(handle), 1) } {
@@ -36,15 +37,16 @@ unsafe extern "system" fn handle(event: u32) -> BOOL {
         arrived();
     }
     if !matches!(event, CTRL_C_EVENT | CTRL_BREAK_EVENT) {
-        // What was begun above ends the process before.
+        // The work that `arrived` has begun ends the process earlier.
         thread::sleep(LONGEST);
     }
     1
 }
 
-/// A Ctrl-C that also reaches the process that started this one is for the other one.
+/// Ignores Ctrl-C: a Ctrl-C that also reaches the parent process is handled by the parent.
 pub(crate) fn leave_to_parent() {
-    // SAFETY: without a handler, the call only has Ctrl-C ignored. Where it fails, this process ends a little earlier.
+    // SAFETY: without a handler, the call only makes the process ignore Ctrl-C. If it fails, this process only ends a
+    // little earlier.
     let _ = unsafe { SetConsoleCtrlHandler(None, 1) };
 }
 

@@ -1,5 +1,5 @@
-//! Where programs keep what belongs to a user on this machine: the folder for local application data, which Windows
-//! names to every process.
+//! Where programs keep a user's caches and data on this machine: the folder for local application data, whose path
+//! Windows gives to every process.
 
 use std::ffi::OsString;
 use std::path::PathBuf;

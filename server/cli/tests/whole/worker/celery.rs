@@ -51,7 +51,7 @@ fn tasks_of_celery_are_jobs() {
         let (state, reason) = got(&broker, id);
         assert!(state == "FAILURE" && reason.as_str().unwrap().contains(expected), "{id}: {state} {reason}");
     }
-    // What is no message at all.
+    // Entries that are not messages at all.
     broker.run(&["raw"], &format!("{{\nno JSON\n[]\n{}\n", "x".repeat(2 << 20)));
     worker.wait_until("they are dead letters", |worker| ended(worker, "set_aside") == 7.0);
     assert_eq!((broker.dead().len(), broker.left()), (7, 0));
@@ -59,7 +59,7 @@ fn tasks_of_celery_are_jobs() {
     assert_eq!(got(&broker, "last").0, "SUCCESS");
 }
 
-/// A worker that is killed loses no task, nor does Redis that starts again.
+/// Neither a killed worker nor a restart of Redis loses a task.
 #[test]
 fn tasks_survive_a_worker_and_the_broker() {
     let (engines, mut broker, pictures) = (engines(), Broker::redis(), Pictures::new());

@@ -1,4 +1,4 @@
-//! What happens around a job: workers die, brokers start again, engines change, disks fill, and everything ends.
+//! Faults around a job: workers die, brokers restart, engines change, disks fill up, and workers end.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -25,7 +25,7 @@ fn is_busy(worker: &Server) -> bool {
     worker.figure("tileforge_jobs_running") >= 1.0
 }
 
-/// The times that the log has of jobs that were done.
+/// The number of tries of finished jobs, from the log.
 fn tries(worker: &Server) -> Vec<u64> {
     // The last line of a worker that ends may be a message for people.
     let log = worker.log();
@@ -132,13 +132,13 @@ fn an_engine_is_exchanged_between_jobs() {
     assert_eq!((pictures.names("out"), broker.left()), (outputs(60), 0));
 }
 
-/// A disk that is full delays jobs until there is room, and leaves nothing that is unfinished.
+/// A full disk delays jobs until there is room, and leaves nothing unfinished.
 #[test]
 fn a_job_waits_for_room_on_the_disk() {
     let (engines, broker, pictures) = (engines(), Broker::nats(), Pictures::new());
     let disk = pictures.path("disk");
     fs::create_dir(&disk).unwrap();
-    // The worker alone sees this disk; what fills it is reached through its folder.
+    // Only the worker sees this disk; the file that fills it is reached through the worker's folder.
     let script = r#"mount -t tmpfs -o size=64k disk "$0" && head -c 60000 /dev/zero > "$0/filled" && exec "$@""#;
     let more = ["--store-timeout", "0.2", "--retry-delay", "0.3", "--tries", "50"];
     let worker = worker_with(engines.path(), &broker, &pictures.url(""), &more, |command| {
@@ -174,7 +174,7 @@ fn value_of(command: &Command, name: &str) -> String {
 fn a_worker_that_ends_finishes_its_job_or_gives_it_back() {
     for (grace, code, done) in [("60", 0, 1), ("0.05", 1, 0)] {
         let (engines, broker, pictures) = (engines(), Broker::nats(), Pictures::new());
-        // A lease that is longer than the test: the job comes again only where it is given back.
+        // A lease longer than the test: the job is delivered again only if it is given back.
         let more = ["--lease", "600", "--grace", grace, "--at-once", "1"];
         let mut first = worker(engines.path(), &broker, &pictures.url(""), &more);
         broker.send(&slow(&pictures, 2));

@@ -1,4 +1,4 @@
-//! What a worker does with jobs, and with messages that are none.
+//! A worker with jobs, and with messages that are not jobs.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -12,7 +12,7 @@ use crate::harness::{Server, engines, inpainter, picture, pipelines, write_pictu
 use crate::inpaint::{field, mask};
 use crate::pictures::{form, pixels};
 
-/// Each job becomes what the server answers to the same request.
+/// The result of each job equals the server's answer to the same request.
 #[test]
 fn jobs_become_objects() {
     let server = Server::start(pipelines(), &[]);
@@ -112,7 +112,7 @@ fn a_result_is_made_once() {
     assert_eq!(worker.figure(r#"nv_inference_count{model="model"}"#), before);
 }
 
-/// A delivery goes on with the trace of its client, whichever broker brings it.
+/// A delivery continues its client's trace, with every broker.
 #[test]
 fn a_job_goes_on_with_the_trace_of_its_client() {
     let (engines, collector) = (engines(), Collector::start(&[]));
@@ -143,7 +143,7 @@ fn a_job_goes_on_with_the_trace_of_its_client() {
     }
 }
 
-/// What cannot be done is a dead letter with its reason, and the worker goes on.
+/// A job that cannot be done becomes a dead letter with its reason, and the worker goes on.
 #[test]
 fn what_is_no_job_becomes_a_dead_letter() {
     let (engines, broker, pictures) = (engines(), Broker::nats(), Pictures::new());
@@ -255,7 +255,7 @@ fn what_is_no_job_becomes_a_dead_letter() {
     }
     assert!(wrong.is_empty() && letters.len() == cases.len(), "{}", wrong.join("\n"));
     assert_eq!((broker.left(), outside.names("").len()), (0, 1), "{:?}", outside.names(""));
-    // No output is claimed by what has failed.
+    // A failed job leaves no claim on its output.
     assert!(!pictures.has("jobs/out/x.png.job.json"));
     broker.send(&[good]);
     worker.wait_until("a good one is done", |worker| ended(worker, "done") == 1.0);

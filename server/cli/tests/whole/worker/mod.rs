@@ -1,4 +1,4 @@
-//! Workers as their users have them: processes, brokers, stores and clients that are not ours.
+//! Workers as users run them: processes with third-party brokers, stores and clients.
 
 mod celery;
 mod faults;

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{Server, repository, write_picture};
 
-/// A program that ends with this value.
+/// A child process that ends when this is dropped.
 pub(super) struct Program {
     child: Child,
     command: Command,
@@ -79,7 +79,7 @@ impl Drop for Program {
     }
 }
 
-/// A broker with the client that is not ours.
+/// A broker with its third-party client.
 pub(super) struct Broker {
     pub(super) program: Program,
     scheme: &'static str,
@@ -97,7 +97,7 @@ impl Broker {
         Self { program, scheme: "nats", client: "nats_jobs.py" }
     }
 
-    /// A server of Redis that keeps what it has.
+    /// A Redis server with persistence.
     pub(super) fn redis() -> Self {
         let program = Program::start(|port, folder| {
             let mut command = Command::new("redis-server");
@@ -117,7 +117,7 @@ impl Broker {
         self.scheme == "redis"
     }
 
-    /// Runs the client, and gives its lines.
+    /// Runs the client, and returns the lines of its output.
     pub(super) fn run(&self, action: &[&str], lines: &str) -> Vec<String> {
         let mut command = Command::new(repository("target/server-venv/bin/python"));
         command.arg(repository("tests/clients").join(self.client)).args([&self.url(), "tileforge"]).args(action);
@@ -187,7 +187,8 @@ impl Pictures {
         entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
     }
 
-    /// The names of a folder's objects: a worker that was killed while it wrote one leaves `NAME#1`, which is none.
+    /// The names of a folder's objects. A worker that was killed while it wrote an object leaves `NAME#1`, which is
+    /// not an object.
     pub(super) fn objects(&self, folder: &str) -> BTreeSet<String> {
         self.names(folder).into_iter().filter(|name| !name.contains('#')).collect()
     }
@@ -213,12 +214,12 @@ pub(super) fn worker_with(
     worker
 }
 
-/// Deliveries that came to this end at a worker.
+/// The number of a worker's deliveries with this outcome.
 pub(super) fn ended(worker: &Server, outcome: &str) -> f64 {
     worker.figure(&format!("tileforge_jobs{{outcome=\"{outcome}\"}}"))
 }
 
-/// S3 of moto with the bucket `bucket`, behind a door that can be shut.
+/// moto's S3 with the bucket `bucket`, behind a proxy that can refuse requests.
 pub(super) struct S3 {
     moto: Program,
     door: u16,
@@ -246,18 +247,18 @@ impl S3 {
         s3
     }
 
-    /// What the environment of a worker says of it.
+    /// Sets a worker's environment variables for it.
     pub(super) fn environment(&self, command: &mut Command) {
         command.env("AWS_ENDPOINT", format!("http://127.0.0.1:{}", self.door)).env("AWS_ALLOW_HTTP", "true");
         command.env("AWS_ACCESS_KEY_ID", "key").env("AWS_SECRET_ACCESS_KEY", "secret").env("AWS_REGION", "us-east-1");
     }
 
-    /// Answers 503, or serves again.
+    /// Lets the proxy answer 503, or serve again.
     pub(super) fn shut(&self, shut: bool) {
         self.shut.store(shut, Ordering::SeqCst);
     }
 
-    /// A request past the door.
+    /// A request that bypasses the proxy.
     pub(super) fn request(&self, method: &str, path: &str, body: &[u8]) -> (u16, Vec<u8>) {
         let key = "AWS4-HMAC-SHA256 Credential=key/20261125/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=0";
         let address = format!("127.0.0.1:{}", self.moto.port);
@@ -267,7 +268,7 @@ impl S3 {
     }
 }
 
-/// Passes a connection on, or answers that the store is away.
+/// Forwards a connection, or answers that the store is unavailable.
 fn pass(client: TcpStream, port: u16, is_shut: &AtomicBool) -> std::io::Result<()> {
     let (mut client, mut server) = (client, TcpStream::connect(("127.0.0.1", port))?);
     let (mut back_from, mut back_to) = (server.try_clone()?, client.try_clone()?);

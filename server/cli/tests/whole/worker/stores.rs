@@ -1,4 +1,4 @@
-//! Object stores that are not ours.
+//! Third-party object stores.
 
 use std::fs;
 use std::thread;
@@ -16,7 +16,7 @@ fn job(id: &str) -> Value {
     })
 }
 
-/// A store that refuses for a while delays jobs, and loses none.
+/// A store that refuses requests for a while delays jobs, but loses none.
 #[test]
 fn jobs_wait_for_a_store_that_refuses() {
     let (engines, broker, s3) = (engines(), Broker::nats(), S3::start());
@@ -40,7 +40,7 @@ fn jobs_wait_for_a_store_that_refuses() {
     assert_eq!(ended(&patient, "given_back"), 0.0);
     drop(patient);
 
-    // One without patience gives them back, and they are tried again.
+    // A worker with a short timeout gives them back, and they are tried again.
     let more = ["--store-timeout", "0.2", "--retry-delay", "0.3", "--tries", "50"];
     let hasty = worker_with(engines.path(), &broker, "s3://bucket/jobs", &more, |command| s3.environment(command));
     s3.shut(true);
@@ -48,7 +48,7 @@ fn jobs_wait_for_a_store_that_refuses() {
     hasty.wait_until("they are given back", |worker| ended(worker, "given_back") >= 4.0);
     s3.shut(false);
     hasty.wait_until("all are done", |worker| ended(worker, "done") == 2.0);
-    // It stays away: then they are dead letters, with the reason.
+    // The store stays unavailable: then the jobs become dead letters with the reason.
     drop(hasty);
     let more = ["--store-timeout", "0.2", "--retry-delay", "0.1", "--tries", "2"];
     let strict = worker_with(engines.path(), &broker, "s3://bucket/jobs", &more, |command| s3.environment(command));

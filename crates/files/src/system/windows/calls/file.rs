@@ -43,7 +43,7 @@ pub(in super::super) struct Opening {
     pub(in super::super) options: NTCREATEFILE_CREATE_OPTIONS,
 }
 
-/// Opens what is at a path from an opened folder. Only names of files and folders lead there, not `..`.
+/// Opens a path relative to an opened folder. The path may contain only names of files and folders, not `..`.
 pub(in super::super) fn open_in(folder: &File, path: &Path, how: Opening) -> io::Result<File> {
     let mut name: Vec<u16> = Vec::new();
     for part in path.components() {
@@ -91,7 +91,7 @@ pub(in super::super) fn open_in(folder: &File, path: &Path, how: Opening) -> io:
     Ok(unsafe { File::from_raw_handle(handle) })
 }
 
-/// What Windows says of an opened file or folder.
+/// What Windows reports about an opened file or folder.
 pub(in super::super) struct Information {
     pub(in super::super) volume: u32,
     pub(in super::super) index: u64,
@@ -128,11 +128,11 @@ fn query<T>(file: &File, class: FILE_INFO_BY_HANDLE_CLASS, found: &mut T) -> io:
 /// Whether a file is on another machine.
 pub(in super::super) fn is_remote(file: &File) -> bool {
     let mut found = FILE_REMOTE_PROTOCOL_INFO::default();
-    // For files of this machine, it is an error.
+    // For files of this machine, the query is an error.
     query(file, FileRemoteProtocolInfo, &mut found).is_ok()
 }
 
-/// What a handle leads to that is no file or folder, with its article.
+/// The kind of a handle that is not a file or folder, with its article; `None` for files and folders.
 pub(in super::super) fn special(file: &File) -> Option<&'static str> {
     // SAFETY: see the module's text.
     match unsafe { GetFileType(file.as_raw_handle()) } {
@@ -143,7 +143,7 @@ pub(in super::super) fn special(file: &File) -> Option<&'static str> {
     }
 }
 
-/// The path of an opened file or folder as it is now.
+/// The present path of an opened file or folder.
 pub(in super::super) fn path_of(file: &File) -> io::Result<PathBuf> {
     let mut path = vec![0_u16; 512];
     loop {
@@ -158,7 +158,7 @@ pub(in super::super) fn path_of(file: &File) -> io::Result<PathBuf> {
     }
 }
 
-/// Removes an opened file when its last handle is closed. It was opened with the right to delete it.
+/// Removes an opened file when its last handle is closed. The file must be open with the right to delete it.
 pub(in super::super) fn remove(file: &File) -> io::Result<()> {
     let remove = FILE_DISPOSITION_INFO { DeleteFile: true };
     let (place, size) = ((&raw const remove).cast(), size_of::<FILE_DISPOSITION_INFO>() as u32);
@@ -166,7 +166,8 @@ pub(in super::super) fn remove(file: &File) -> io::Result<()> {
     succeeded(unsafe { SetFileInformationByHandle(file.as_raw_handle(), FileDispositionInfo, place, size) })
 }
 
-/// Gives an opened file another name, and takes it from an older file. It was opened with the right to delete it.
+/// Moves an opened file to the path `to`, and replaces an older file there. The file must be open with the right to
+/// delete it.
 pub(in super::super) fn rename(file: &File, to: &Path) -> io::Result<()> {
     let name = wide(std::path::absolute(for_windows(to)?)?.as_os_str());
     let name_at = offset_of!(FILE_RENAME_INFO, FileName);
@@ -184,7 +185,7 @@ pub(in super::super) fn rename(file: &File, to: &Path) -> io::Result<()> {
     succeeded(unsafe { SetFileInformationByHandle(file.as_raw_handle(), FileRenameInfo, place.cast(), size) })
 }
 
-/// Bytes that the volume of a folder has for this user.
+/// Free bytes of a folder's volume for this user.
 pub(in super::super) fn free_bytes(folder: &Path) -> io::Result<u64> {
     let (path, mut free) = (wide(for_windows(folder)?.as_os_str()), 0);
     // SAFETY: see the module's text.
@@ -192,7 +193,8 @@ pub(in super::super) fn free_bytes(folder: &Path) -> io::Result<u64> {
     Ok(free)
 }
 
-/// Makes an object of this name, which is there until all processes that have it have ended; `None` if there is one.
+/// Makes a system object of this name, which exists until every handle to it is closed; `None` if the object already
+/// exists.
 pub(in super::super) fn new_object(name: &str) -> io::Result<Option<OwnedHandle>> {
     let name = wide(name.as_ref());
     // SAFETY: see the module's text.

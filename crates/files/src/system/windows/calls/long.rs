@@ -1,7 +1,7 @@
-//! Paths that are longer than what most functions of Windows take.
+//! Paths that are longer than most functions of Windows accept.
 //!
-//! The standard library does the same for its own calls. Programs of ours have no manifest that asks Windows for long
-//! paths, because Windows heeds it only where an administrator has allowed it.
+//! The standard library does the same for its own calls. Our programs have no manifest that asks Windows for long
+//! paths, because Windows honours it only if an administrator has allowed it.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -11,7 +11,7 @@ use std::path::{Component, Path, PathBuf, Prefix};
 /// A folder has to leave room for a name of twelve characters below `MAX_PATH`, which is 260.
 const MOST_UNITS: usize = 247;
 
-/// A path as functions of Windows take it, whatever its length: a long one is absolute and begins with `\\?\`.
+/// A path in the form that functions of Windows accept: a long path becomes absolute and begins with `\\?\`.
 pub(super) fn for_windows(path: &Path) -> io::Result<PathBuf> {
     let absolute = std::path::absolute(path)?;
     if absolute.as_os_str().encode_wide().count() <= MOST_UNITS {
@@ -22,11 +22,11 @@ pub(super) fn for_windows(path: &Path) -> io::Result<PathBuf> {
         Prefix::Disk(_) => with_prefix(r"\\?\", absolute.as_os_str()),
         Prefix::UNC(server, share) => {
             let share = Path::new(server).join(share);
-            // Without the root, so that it is joined to the share.
+            // Without the root, so that the rest is joined to the share.
             let rest = absolute.components().skip_while(|part| !matches!(part, Component::Normal(_)));
             with_prefix(r"\\?\UNC\", share.as_os_str()).join(rest.collect::<PathBuf>())
         }
-        // It has such a prefix already, or is a device.
+        // The path has such a prefix already, or is a device.
         _ => absolute,
     })
 }

@@ -1,4 +1,4 @@
-//! Security descriptors: the owner of a file, and what each account may do with it.
+//! Security descriptors: the owner of a file, and the rights of each account to it.
 
 use std::fs::File;
 use std::io;
@@ -49,7 +49,7 @@ pub(in super::super) enum EntryKind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in super::super) struct Security {
     pub(in super::super) owner: String,
-    /// `None`: there is no list, and everybody may do everything.
+    /// `None`: there is no list, so everybody has all rights.
     pub(in super::super) entries: Option<Vec<Entry>>,
 }
 
@@ -58,7 +58,7 @@ struct Local(*mut core::ffi::c_void);
 
 impl Drop for Local {
     fn drop(&mut self) {
-        // SAFETY: it came from a function whose result is freed so, and is freed once.
+        // SAFETY: the memory came from a function whose result is freed with `LocalFree`, and is freed once.
         unsafe { LocalFree(self.0) };
     }
 }
@@ -82,7 +82,7 @@ pub(in super::super) fn security_of(file: &File) -> io::Result<Security> {
     if result != ERROR_SUCCESS {
         return Err(io::Error::from_raw_os_error(result.cast_signed()));
     }
-    // The owner and the list lie in it.
+    // The owner and the list are parts of the descriptor.
     let _descriptor = Local(descriptor);
     // SAFETY: the call has set both pointers to parts of the descriptor, or left them null.
     unsafe { Ok(Security { owner: text_of(owner)?, entries: entries_of(list)? }) }
@@ -160,7 +160,7 @@ pub(in super::super) fn own_account() -> io::Result<String> {
     }
 }
 
-/// A security descriptor that was made of its text.
+/// A security descriptor that was made from its text.
 struct Descriptor(Local);
 
 impl Descriptor {

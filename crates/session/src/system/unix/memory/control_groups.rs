@@ -1,7 +1,8 @@
-//! What the control groups of this process leave it: the limits of containers and services.
+//! How much memory the control groups of this process still allow: the limits of containers and services.
 //!
 //! Version 2: <https://docs.kernel.org/admin-guide/cgroup-v2.html>, section "Memory Interface Files". Version 1:
-//! <https://docs.kernel.org/admin-guide/cgroup-v1/memory.html>. Each group above this process's own has a limit, too.
+//! <https://docs.kernel.org/admin-guide/cgroup-v1/memory.html>. Each group above the process's own can have a limit,
+//! too.
 
 use std::fs;
 use std::path::Path;
@@ -23,7 +24,7 @@ const VERSION_2: Files = Files { limit: "memory.max", used: "memory.current", re
 const VERSION_1: Files =
     Files { limit: "memory.limit_in_bytes", used: "memory.usage_in_bytes", reclaimable: "total_inactive_file" };
 
-/// What is left in the groups of `/proc/self/cgroup`, which are mounted at `mount`.
+/// The least bytes left in the groups of `/proc/self/cgroup`, which are mounted at `mount`.
 fn of(mount: &Path, groups: &str) -> Option<u64> {
     let memory = groups.lines().filter_map(|line| {
         // "0::/user.slice" in version 2, "5:cpu,memory:/docker/0123" in version 1.
@@ -35,12 +36,13 @@ fn of(mount: &Path, groups: &str) -> Option<u64> {
             _ => None,
         }
     });
-    // In a container, the mount may show its own group as the root, and the path outside of it.
+    // In a container, the mount may show the container's own group as its root, while the path is relative to the
+    // host.
     memory.filter_map(|(root, group, files)| files.least(&root, group)).min()
 }
 
 impl Files {
-    /// What is left in a group and in those above it, up to `root`.
+    /// The least bytes left in a group and in the groups above it, up to `root`.
     fn least(&self, root: &Path, group: &str) -> Option<u64> {
         let whole = root.join(group);
         let above = whole.ancestors().take(1 + Path::new(group).components().count());
@@ -49,7 +51,7 @@ impl Files {
 
     fn left(&self, group: &Path) -> Option<u64> {
         let number = |name: &str| fs::read_to_string(group.join(name)).ok()?.trim().parse::<u64>().ok();
-        // Version 2 says "max" where there is no limit, version 1 a number near 2^63.
+        // Without a limit, version 2 has "max", and version 1 a number near 2^63.
         let limit = number(self.limit).filter(|limit| *limit < 1 << 60)?;
         let used = number(self.used)?;
         let statistics = fs::read_to_string(group.join("memory.stat")).unwrap_or_default();
