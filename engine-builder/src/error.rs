@@ -251,7 +251,7 @@ pub enum Error {
         source: tileforge_runtime::diffusion::schedulers::Error,
     },
     /// The parts of a pipeline cannot make a picture together. Nothing was written.
-    #[error("the parts make no picture together")]
+    #[error("the parts cannot make a picture together")]
     Picture(#[source] tileforge_runtime::Error),
     /// The checkpoint cannot be exported.
     #[error(transparent)]

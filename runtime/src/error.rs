@@ -210,12 +210,12 @@ pub enum Error {
     #[error("the deadline has passed; no unfinished output is left")]
     Deadline,
     /// The result was already taken.
-    #[error("the result was taken before")]
+    #[error("the result was already taken")]
     Taken,
     /// The host's budget does not hold an engine.
     #[error(
-        "{engine}: a session takes at least {needed} bytes, and the budget of {budget} bytes has not so much left \
-        beside what is in use; raise the budget"
+        "{engine}: a session takes at least {needed} bytes, and the budget of {budget} bytes does not have \
+        that much left beside what is in use; raise the budget"
     )]
     OverBudget {
         /// The engine's name.

@@ -33,7 +33,7 @@ const REQUEST_ID: &str = "x-request-id";
 const TEXT_MAXIMUM: usize = 128;
 
 /// The log's reason for a request that was not answered.
-const GONE: &str = "the client went before the answer";
+const GONE: &str = "the client disconnected before the answer";
 
 /// gRPC calls that count as work. All others are answered at once.
 const WORK: [&str; 3] = ["/ModelInfer", "/RepositoryModelLoad", "/RepositoryModelUnload"];

@@ -102,7 +102,7 @@ impl Manifest {
         })?;
         for (name, value) in tensorrt_rtx.iter().chain(tensorrt).chain(cuda).chain(openvino) {
             rule(PROVIDER_OPTIONS.contains(&name.as_str()), || {
-                format!("target: \"{}\" is no option that an engine may ask for", name.escape_debug())
+                format!("target: \"{}\" is not a provider option that an engine may set", name.escape_debug())
             })?;
             let sound = !value.is_empty()
                 && value.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_');

@@ -24,7 +24,7 @@ pub enum Untrusted {
         owner: Account,
     },
     /// Everybody may change it.
-    #[error("{}: everybody may write here ({permissions})", path.display())]
+    #[error("{}: every user can write to it ({permissions})", path.display())]
     Writable {
         /// The file, or a folder above it.
         path: PathBuf,

@@ -54,7 +54,7 @@ pub enum Error {
     #[error(transparent)]
     Engine(#[from] tileforge_engine::Error),
     /// No password could be obtained.
-    #[error("{}: no password can be had: {reason}", path.display())]
+    #[error("{}: cannot read a password from it: {reason}", path.display())]
     Credentials {
         /// Docker's configuration.
         path: PathBuf,
@@ -158,7 +158,7 @@ pub enum Error {
         status: u16,
     },
     /// The registry has nothing of this name.
-    #[error("{reference}: the registry has nothing of this name")]
+    #[error("{reference}: the registry has no repository or tag of this name")]
     NotThere {
         /// What was asked for.
         reference: String,

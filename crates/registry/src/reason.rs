@@ -31,7 +31,7 @@ pub(crate) fn failed(url: &str, error: &ureq::Error) -> Error {
         }
         Some(rustls::Error::InvalidCertificate(problem)) => Error::Untrusted { url, reason: untrusted(problem) },
         Some(rustls::Error::InvalidMessage(_)) => {
-            Error::Unreachable { url, reason: "what it sends is not encrypted by TLS".into() }
+            Error::Unreachable { url, reason: "the server does not answer with TLS".into() }
         }
         _ => Error::Unreachable { url, reason: error.to_string() },
     }

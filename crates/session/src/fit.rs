@@ -113,7 +113,7 @@ fn fit(
     match provider {
         Provider::TensorRtRtx => on_tensorrt_rtx(requirements, gpu, probe.tensorrt_rtx_version.as_deref()),
         Provider::TensorRt => match &probe.tensorrt_version {
-            None => Fit::Refused("the TensorRT library does not tell its version".into()),
+            None => Fit::Refused("the TensorRT library does not report its version".into()),
             Some(version) => with_tensorrt(device, gpu, version),
         },
         Provider::Cuda | Provider::OpenVino | Provider::Cpu => Fit::Fits,
@@ -177,7 +177,7 @@ fn against_gpu(requirements: &Requirements, gpu: &Gpu) -> Option<String> {
 /// with the engine.
 fn on_tensorrt_rtx(requirements: &Requirements, gpu: &Gpu, release: Option<&str>) -> Fit {
     let Some(release) = release else {
-        return Fit::Refused("the library of TensorRT for RTX does not tell its release".into());
+        return Fit::Refused("the library of TensorRT for RTX does not report its release".into());
     };
     if let Some(graph) = &requirements.without_plan {
         return Fit::Refused(format!("it has no plan of {graph}; build it where TensorRT for RTX is installed"));
@@ -277,7 +277,7 @@ mod tests {
         for (capability, release, words) in [
             ("12.0", Some("1.7.1.116"), "for compute capability 8.6, 8.9, a GPU has 12.0"),
             ("8.9", Some("1.7.2.1"), "need TensorRT for RTX 1.7.1.116, and 1.7.2.1 is here"),
-            ("8.9", None, "does not tell its release"),
+            ("8.9", None, "does not report its release"),
         ] {
             let fit = of(capability, release);
             assert!(matches!(&fit, Fit::Refused(reason) if reason.contains(words)), "{fit:?}");

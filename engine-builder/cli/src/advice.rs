@@ -184,8 +184,8 @@ fn engine(error: &EngineError) -> Option<String> {
         EngineError::Schema { .. } => "use the release that built it, or a newer one".into(),
         EngineError::Key { kind: "public", .. } => "give the .pub file of keygen".into(),
         EngineError::Key { .. } => "give the .key file of keygen".into(),
-        EngineError::Unsigned { .. } => "ask whoever made the engine to sign it".into(),
-        EngineError::Signature { .. } => "get the engine again from whoever signs it, or give their key".into(),
+        EngineError::Unsigned { .. } => "ask the engine's publisher to sign it".into(),
+        EngineError::Signature { .. } => "get the engine again from its publisher, or give the publisher's key".into(),
         EngineError::Archive { .. } => "copy the archive again, or pack the engine again".into(),
         _ => return None,
     })

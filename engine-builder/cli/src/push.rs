@@ -35,7 +35,7 @@ pub(super) struct Arguments {
     /// Keep the engines of other profiles that the tag names already; without it, the tag names only those given
     #[arg(long)]
     add: bool,
-    /// Do not encrypt: for a registry in a network that nobody else is in. No password is sent then
+    /// Do not encrypt: for a registry in a private network. No password is sent then
     #[arg(long)]
     plain_http: bool,
     /// Print what was pushed as JSON

@@ -22,9 +22,9 @@ impl fmt::Display for Unrecorded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Files { schema } => {
-                write!(f, "its manifest has the older schema {schema}, so nobody knows which files belong to it")
+                write!(f, "its manifest has the older schema {schema}, which does not list the engine's files")
             }
-            Self::Model => f.write_str("its manifest does not say what it was made of"),
+            Self::Model => f.write_str("its manifest does not record what it was made of"),
             Self::Calibration => {
                 f.write_str("activations were measured on a folder, and its manifest does not say which")
             }

@@ -3,7 +3,7 @@
 //! NVIDIA's builder runs in a process of its own for each plan:
 //! - The library cannot build two plans at the same time in one process.
 //! - Where the builder may choose an order, release 1.7.1 uses the order of addresses in memory. Without address space
-//! randomisation, the same graph gives the same bytes.
+//!   randomisation, the same graph gives the same bytes.
 //! - A crash of the builder, or the system's reaction to too little memory, ends only that process.
 //!
 //! The program starts itself for that. The job comes on standard input, and the answers are lines of JSON on standard

@@ -149,7 +149,7 @@ pub fn receptive_field(models: &[Model], picture: &Picture, scale: usize) -> Res
         [(one, _, _), (other, _, _)] if one == other => Ok(*one),
         [(only, least, sides)] if only.radius < least / 2 => match sides.iter().all(|side| side % only.period == 0) {
             true => Ok(*only),
-            false => Err(format!("its sizes are no multiples of its period of {} pixels", only.period)),
+            false => Err(format!("its sizes are not multiples of its period of {} pixels", only.period)),
         },
         [_] => Err("it sees half of the picture or more".to_owned()),
         _ => whole(),

@@ -174,7 +174,7 @@ pub(crate) fn of_registry(error: &RegistryError) -> Option<&'static str> {
         ),
         RegistryError::OpenPassword { .. } => Some("use a registry with HTTPS: passwords are sent by HTTPS alone"),
         RegistryError::Altered { .. } | RegistryError::Missing { .. } | RegistryError::Lie { .. } => {
-            Some("nothing of it was kept; ask whoever pushed the engine to push it again")
+            Some("nothing of it was kept; ask the engine's publisher to push it again")
         }
         RegistryError::Busy { .. } => Some("wait for it, or give another folder"),
         _ => None,

@@ -54,7 +54,7 @@ pub(crate) struct Arguments {
     /// Store files that engines below this folder have, too, only once, as hard links.
     #[arg(long, value_name = "DIR")]
     share: Option<PathBuf>,
-    /// Do not encrypt: for a registry in a network that nobody else is in. No password is sent then.
+    /// Do not encrypt: for a registry in a private network. No password is sent then.
     #[arg(long)]
     plain_http: bool,
     /// Print JSON.

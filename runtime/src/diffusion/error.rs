@@ -9,7 +9,7 @@ use super::{prompt, schedulers, tokenizer};
 #[non_exhaustive]
 pub enum Error {
     /// The engine holds no diffusion pipeline.
-    #[error("the engine {engine:?} is none of a diffusion pipeline: it lacks the part `{part}`")]
+    #[error("the engine {engine:?} is not a diffusion pipeline: it lacks the part `{part}`")]
     NoPipeline {
         /// The engine's name.
         engine: String,
@@ -118,7 +118,7 @@ pub enum Error {
         found: String,
     },
     /// The network gave NaN or infinity.
-    #[error("the network gave values that are no numbers in step {step}")]
+    #[error("the network gave NaN or infinite values in step {step}")]
     NotFinite {
         /// The step, from 1.
         step: usize,

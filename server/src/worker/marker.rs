@@ -101,7 +101,7 @@ impl Marker {
         if self.output.create(result).await? {
             self.say(done).await
         } else {
-            let gone = || Failure::internal("the output was there, and is gone");
+            let gone = || Failure::internal("the output existed and was removed");
             self.whole(most).await?.ok_or_else(gone)
         }
     }

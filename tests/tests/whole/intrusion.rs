@@ -209,7 +209,7 @@ fn a_library_is_loaded_only_from_where_nobody_else_can_put_one() {
     let beside = program.with_file_name("libonnxruntime.so");
     fs::write(&beside, "not a library").unwrap();
     allow(&beside, 0o666);
-    let _ = doctor().failure(1, &["bin/libonnxruntime.so", "everybody may write here"]);
+    let _ = doctor().failure(1, &["bin/libonnxruntime.so", "every user can write to it"]);
     allow(&beside, 0o644);
     let _ = doctor().failure(1, &["bin/libonnxruntime.so", "cannot be loaded"]);
 }

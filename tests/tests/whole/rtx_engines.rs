@@ -525,7 +525,7 @@ fn a_library_that_everybody_may_change_is_not_loaded() {
         line.args(build_line(&demo(), &profile, &engine)).env_remove("ORT_DYLIB_PATH");
         let _ = Outcome::of(&mut line).failure(3, &["libtensorrt_rtx.so.1", word]);
     };
-    allowed(0o666, "everybody may write here");
+    allowed(0o666, "every user can write to it");
     allowed(0o644, "cannot be loaded");
 }
 

@@ -166,7 +166,7 @@ pub(super) fn outputs(graph: &Graph<'_>, node: &Node) -> Result<Vec<Field>, Stri
         "ScatterND" => scatter(graph, node)?,
         "GridSample" | "DeformConv" => return Err("where it reads depends on the picture".into()),
         "Attention" => return Err("each place attends to all others".into()),
-        _ => return Err("it is not known what it sees of the picture".into()),
+        _ => return Err("its receptive field is not known".into()),
     };
     Ok(vec![one; node.outputs.len().max(1)])
 }
@@ -408,7 +408,7 @@ fn space_to_depth(graph: &Graph<'_>, node: &Node) -> Result<Field, String> {
 
 fn resize(graph: &Graph<'_>, node: &Node) -> Result<Field, String> {
     if node.ints("axes").is_some() || node.text("coordinate_transformation_mode") == Some("tf_crop_and_resize") {
-        return Err("it is not known what it sees of the picture".into());
+        return Err("its receptive field is not known".into());
     }
     let (from, to) = (graph.dims(node, 0)?, graph.output_dims(node)?);
     let scales = node.inputs.get(2).filter(|name| !name.is_empty()).and_then(|name| graph.model.weights.get(name));

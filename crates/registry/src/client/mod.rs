@@ -147,7 +147,7 @@ impl Registry {
         })
     }
 
-    /// As [`Registry::document`]; `None` if the registry has nothing of this name.
+    /// As [`Registry::document`]; `None` if the registry has no repository or tag of this name.
     pub(crate) fn optional_document(&self, version: &Version) -> Result<Option<(Vec<u8>, Digest)>> {
         let url = self.url(&format!("manifests/{version}"))?;
         let mut answer = self.get(&url, &format!("{MANIFEST}, {INDEX}"))?;

@@ -130,7 +130,8 @@ impl Client {
             }
             let refused = |problem: String| Error::Answer { url: here.to_string(), problem };
             let location = answer.header(LOCATION);
-            let location = location.ok_or_else(|| refused("it sends its clients on, and does not say where".into()))?;
+            let location =
+                location.ok_or_else(|| refused("it answered with a redirect without a Location header".into()))?;
             let next = here.join(location).map_err(|problem| refused(format!("it sends its clients on: {problem}")))?;
             check_encryption(&here, &next)?;
             // If another server redirects back to the first one, the first one does not get the password again.

@@ -150,7 +150,7 @@ impl Core {
             let number = version.buildNumber;
             let text = (!number.is_null()).then(|| CStr::from_ptr(number).to_string_lossy().into_owned());
             sys::ov_version_free(&mut version);
-            text.ok_or_else(|| "it does not tell its version".into())
+            text.ok_or_else(|| "it does not report its version".into())
         }
     }
 

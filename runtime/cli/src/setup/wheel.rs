@@ -72,7 +72,7 @@ pub(super) fn unpack(file: &File, wheel: &Wheel, table: &Table, folder: &Path) -
 
 /// The path of a member, checked not to lead outside the folder.
 fn checked_name(member: &ZipFile<'_, &File>) -> Result<String, String> {
-    let name = String::from_utf8(member.name_raw().to_vec()).map_err(|_| "a name in it is no text (UTF-8)")?;
+    let name = String::from_utf8(member.name_raw().to_vec()).map_err(|_| "a file name in it is not UTF-8")?;
     let parts = name.strip_suffix('/').unwrap_or(&name);
     if !parts.split('/').all(is_plain) {
         return Err(format!("a name in it leads out of its folder, or is none that every system has: {name:?}"));

@@ -18,7 +18,7 @@ pub enum Error {
         source: std::io::Error,
     },
     /// The file is too large for a configuration.
-    #[error("{} is no scheduler configuration: expected at most {most} bytes, found more", path.display())]
+    #[error("{} is not a scheduler configuration: expected at most {most} bytes, found more", path.display())]
     Large {
         /// The file.
         path: PathBuf,
@@ -33,8 +33,8 @@ pub enum Error {
         /// The most bytes.
         most: u64,
     },
-    /// The text is no JSON object.
-    #[error("the scheduler's configuration is no JSON object")]
+    /// The text is not a JSON object.
+    #[error("the scheduler's configuration is not a JSON object")]
     Json(#[from] serde_json::Error),
     /// There is no such class here.
     #[error("unknown scheduler class {found:?}; expected one of {}", known.join(", "))]

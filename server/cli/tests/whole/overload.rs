@@ -84,7 +84,7 @@ fn a_request_ends_at_its_deadline_and_with_its_client() {
     server.wait_until("it is gone", |server| server.figure("tileforge_requests_cancelled") == 1.0);
     server.wait_until("nothing waits", |server| server.figure("tileforge_queued_samples") == 0.0);
     assert!(server.figure("tileforge_runs") < before + 300.0, "{}", server.figure("tileforge_runs"));
-    let went = |event: &Value| event["outcome"] == "the client went before the answer";
+    let went = |event: &Value| event["outcome"] == "the client disconnected before the answer";
     assert!(server.events().iter().any(went), "{}", server.log());
     server.assert_well();
 }

@@ -89,7 +89,7 @@ fn a_registry_with_an_authority_of_its_own_is_trusted_if_the_authority_is_named(
     let _ = with(&theirs, &registry).failure(1, &words);
     let _ = with(&ours, &registry).success();
     assert_equal(demo_engine(), &work.join("elsewhere"));
-    let _ = with(&ours, &LocalRegistry::start(false)).failure(1, &["what it sends is not encrypted by TLS"]);
+    let _ = with(&ours, &LocalRegistry::start(false)).failure(1, &["the server does not answer with TLS"]);
 }
 
 #[test]

@@ -100,7 +100,8 @@ fn what_is_pushed_is_pulled_with_its_signature() {
     let [_, foreign] = new_key(work, "theirs");
     let reference = registry.reference("someone/compact:1.0");
     let pulled = work.join("pulled");
-    let _ = pull(work, &reference, &pulled, &[]).failure(1, &["the registry has nothing of this name", "compact:1.0"]);
+    let _ = pull(work, &reference, &pulled, &[])
+        .failure(1, &["the registry has no repository or tag of this name", "compact:1.0"]);
 
     // First without a signature.
     let sent = push(work, &[&engine, &reference, &"--json"]).success().json();
@@ -380,7 +381,8 @@ fn what_is_altered_missing_or_exchanged_is_refused_and_leaves_nothing() {
     fs::write(engine.join("model.weights"), bytes).unwrap();
     let other = registry.reference("other");
     let _ = push(work, &[&engine, &other]).failure(1, &["model.weights", "expected SHA-256"]);
-    let _ = pull(work, &other, &work.join("other"), &[]).failure(1, &["the registry has nothing of this name"]);
+    let _ = pull(work, &other, &work.join("other"), &[])
+        .failure(1, &["the registry has no repository or tag of this name"]);
 }
 
 #[test]
