@@ -102,19 +102,19 @@ pub fn size(annotations: &Annotations) -> Result<u64, String> {
 
 /// An annotation of ours that contradicts the engine's manifests.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Lie {
+pub(crate) struct Contradiction {
     pub(crate) key: String,
     pub(crate) said: String,
     pub(crate) is: String,
 }
 
 /// The first annotation of ours that differs from the expected one. Annotations of other programs are ignored.
-pub(crate) fn lie(said: &Annotations, is: &Annotations) -> Option<Lie> {
+pub(crate) fn contradiction(said: &Annotations, is: &Annotations) -> Option<Contradiction> {
     let ours = |key: &&String| key.starts_with(PREFIX) || key.as_str() == TITLE;
     let keys: BTreeSet<_> = said.keys().chain(is.keys()).filter(ours).collect();
     let text = |of: &Annotations, key| of.get(key).cloned().unwrap_or_else(|| "nothing".to_owned());
     let differs = keys.into_iter().find(|key| said.get(*key) != is.get(*key))?;
-    Some(Lie { key: differs.clone(), said: text(said, differs), is: text(is, differs) })
+    Some(Contradiction { key: differs.clone(), said: text(said, differs), is: text(is, differs) })
 }
 
 fn list<T: ToString>(values: impl IntoIterator<Item = T>) -> String {
@@ -148,7 +148,7 @@ mod tests {
             // An index does not name graphs.
             needs.without_plan = needs.without_plan.map(|_| "its graphs".to_owned());
             assert_eq!(requirements(&said), Ok(needs), "{said:?}");
-            assert_eq!(lie(&said, &of(&contents)), None);
+            assert_eq!(contradiction(&said, &of(&contents)), None);
         }
         let said = of(&contents(|manifest| {
             manifest.target.provider = Provider::TensorRtRtx;
@@ -161,16 +161,17 @@ mod tests {
     }
 
     #[test]
-    fn a_lie_is_named_and_the_annotations_of_others_are_not_ours() {
+    fn a_contradiction_is_named_and_the_annotations_of_others_are_not_ours() {
         let is = of(&contents(|_| ()));
         let mut said = is.clone();
         said.insert("org.example.mood".into(), "good".into());
-        assert_eq!(lie(&said, &is), None);
+        assert_eq!(contradiction(&said, &is), None);
         said.insert(MEMORY.into(), "1".into());
-        let lie_of = |said: &Annotations| lie(said, &is).map(|Lie { key, said, .. }| (key, said));
-        assert_eq!(lie_of(&said), Some((MEMORY.to_owned(), "1".to_owned())));
+        let contradiction_of =
+            |said: &Annotations| contradiction(said, &is).map(|Contradiction { key, said, .. }| (key, said));
+        assert_eq!(contradiction_of(&said), Some((MEMORY.to_owned(), "1".to_owned())));
         said.remove(MEMORY);
-        assert_eq!(lie_of(&said), Some((MEMORY.to_owned(), "nothing".to_owned())));
+        assert_eq!(contradiction_of(&said), Some((MEMORY.to_owned(), "nothing".to_owned())));
     }
 
     #[test]

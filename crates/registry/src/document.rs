@@ -272,6 +272,15 @@ mod tests {
     }
 
     #[test]
+    fn a_document_of_the_greatest_length_is_parsed() {
+        let mut text = json!({ "schemaVersion": 2, "mediaType": INDEX, "manifests": [] }).to_string().into_bytes();
+        text.resize(DOCUMENT_MAXIMUM_BYTES as usize, b' ');
+        assert!(Document::parse(&text).is_ok());
+        text.push(b' ');
+        assert!(Document::parse(&text).unwrap_err().starts_with("expected at most 4194304 bytes, found 4194305"));
+    }
+
+    #[test]
     fn a_document_survives_the_round_trip_and_what_is_unknown_is_left_out() {
         let mut entry = descriptor();
         entry["platform"] = json!({ "os": "linux", "architecture": "amd64" });

@@ -204,7 +204,7 @@ pub enum Error {
     /// An annotation in an index contradicts the engine's manifest.
     #[error("{reference}: {engine}: the index says {key} is `{}`, and the engine's manifest says \
         `{}`", said.escape_debug(), is.escape_debug())]
-    Lie {
+    Contradiction {
         /// The engine's reference.
         reference: String,
         /// The engine's name in its manifest.

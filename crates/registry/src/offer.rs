@@ -95,3 +95,29 @@ pub(crate) fn check_kind(manifest: &Manifest) -> Result<(), String> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_is_an_engine_unless_it_states_otherwise() {
+        let entry = |media_type: &str, artifact_type: Option<&str>, key: &str| Descriptor {
+            media_type: media_type.into(),
+            artifact_type: artifact_type.map(str::to_owned),
+            digest: Digest::of(b"engine"),
+            size: 1,
+            annotations: [(key.to_owned(), "cpu".to_owned())].into(),
+        };
+        let engine = entry(MANIFEST, Some(MODEL), annotations::PROFILE);
+        for (entry, expected) in [
+            (engine.clone(), true),
+            (entry(MANIFEST, None, annotations::PROFILE), true),
+            (entry(MANIFEST, Some("application/other"), annotations::PROFILE), false),
+            (entry("application/other", Some(MODEL), annotations::PROFILE), false),
+            (entry(MANIFEST, Some(MODEL), "org.example.mood"), false),
+        ] {
+            assert_eq!(is_engine(&entry), expected, "{entry:?}");
+        }
+    }
+}

@@ -9,7 +9,7 @@ use tileforge_engine::signature::SIGNATURE_FILE;
 use tileforge_engine::{BundleManifest, Contents, MANIFEST_FILE, MANIFEST_MAXIMUM_BYTES, PublicKey, manifest_of};
 use tileforge_files::{Transfer, unfinished};
 
-use crate::annotations::{self, Lie};
+use crate::annotations::{self, Contradiction};
 use crate::blob::{Parts, Wanted};
 use crate::cache::Cache;
 use crate::client::Registry;
@@ -154,9 +154,9 @@ impl Engine {
         check_layers(&layers, &contents, &manifests).map_err(broken)?;
         let is = annotations::of(&contents);
         for said in [&variant.annotations, &manifest.annotations] {
-            if let Some(Lie { key, said, is }) = annotations::lie(said, &is) {
+            if let Some(Contradiction { key, said, is }) = annotations::contradiction(said, &is) {
                 let (reference, engine) = (registry.reference_of(digest), contents.name().to_owned());
-                return Err(Error::Lie { reference, engine, key, said, is });
+                return Err(Error::Contradiction { reference, engine, key, said, is });
             }
         }
         Ok(Self { contents, manifests, signature, layers })

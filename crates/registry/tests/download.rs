@@ -18,6 +18,7 @@ use ureq::http::header::{IF_RANGE, RANGE};
 struct Server {
     address: Address,
     client: Client,
+    /// The header fields of each request that say what part is wanted, and by which user.
     requests: Arc<Mutex<Vec<String>>>,
     answers: Arc<Mutex<Vec<Vec<u8>>>>,
 }
@@ -32,10 +33,11 @@ impl Server {
             for mut stream in listener.incoming().flatten() {
                 let lines = BufReader::new(stream.try_clone().unwrap()).lines().map_while(Result::ok);
                 let head: Vec<String> = lines.take_while(|line| !line.is_empty()).collect();
-                let is_range = |line: &&String| {
-                    ["range: ", "if-range: "].iter().any(|name| line.to_ascii_lowercase().starts_with(name))
+                let is_recorded = |line: &&String| {
+                    let names = ["range: ", "if-range: ", "authorization: "];
+                    names.iter().any(|name| line.to_ascii_lowercase().starts_with(name))
                 };
-                known.lock().unwrap().push(head.iter().filter(is_range).cloned().collect::<Vec<_>>().join(" "));
+                known.lock().unwrap().push(head.iter().filter(is_recorded).cloned().collect::<Vec<_>>().join(" "));
                 let answer = {
                     let mut answers = next.lock().unwrap();
                     if answers.is_empty() { answer("500 No more", &[], b"") } else { answers.remove(0) }
@@ -174,6 +176,46 @@ fn without_a_version_and_a_digest_nothing_is_resumed() {
 }
 
 #[test]
+fn bytes_are_resumed_only_with_a_stored_version_that_identifies_them() {
+    let stored = |version: Option<&str>| {
+        let here = Here::new();
+        here.kept.write("content", b"0123").unwrap();
+        version.into_iter().for_each(|version| here.kept.write("content.version", version.as_bytes()).unwrap());
+        here
+    };
+    let (server, here) = (Server::start(vec![part(4, 10, "a b")]), stored(Some("10\n\"a b\"")));
+    assert_eq!(here.get(&server, None, None).unwrap().came, 6);
+    assert_eq!(server.requests(), ["range: bytes=4- if-range: \"a b\""]);
+    // No version, no tag, a tag that no server sent, and a length that is exceeded.
+    for version in [None, Some("10\n"), Some("10\n\"a\u{1}\""), Some("3\n\"a\""), Some("x\n\"a\"")] {
+        let (server, here) = (Server::start(vec![ok(10, "a", TEXT)]), stored(version));
+        assert_eq!(here.get(&server, None, None).unwrap().came, 10, "{version:?}");
+        assert_eq!(server.requests(), [""], "{version:?}");
+    }
+    // The longest tag has 1023 bytes.
+    for (length, begins) in [(1021, "range: bytes=4- if-range: "), (1022, "")] {
+        let tag = "a".repeat(length);
+        let server = Server::start(vec![ok(10, &tag, b"0123"), ok(10, &tag, TEXT)]);
+        assert_eq!(Here::new().get(&server, None, None).unwrap().digest.sha256, sha256(TEXT));
+        let second = server.requests().remove(1);
+        assert!(second.starts_with(begins) && second.is_empty() == begins.is_empty(), "{second}");
+    }
+}
+
+#[test]
+fn a_password_stays_with_its_server() {
+    let on = |to: &Server| answer("302 Found", &[&format!("Location: {}", to.address), "Content-Length: 0"], b"");
+    let (first, other) = (Server::start(Vec::new()), Server::start(Vec::new()));
+    *first.answers.lock().unwrap() = vec![on(&other), ok(10, "a", TEXT)];
+    *other.answers.lock().unwrap() = vec![on(&first)];
+    let answer = first.client.get(&first.address, &[], Some("Basic secret")).unwrap();
+    assert_eq!(answer.status(), 200);
+    // The second request to the first server was made because the other server wanted it.
+    assert_eq!(first.requests(), ["authorization: Basic secret", ""]);
+    assert_eq!(other.requests(), [""]);
+}
+
+#[test]
 fn an_answer_for_parts_is_no_file() {
     for range in ["bytes */0", "bytes */10", "nonsense"] {
         let none = answer("416 Range Not Satisfiable", &[&format!("Content-Range: {range}"), "Content-Length: 0"], b"");
@@ -184,6 +226,10 @@ fn an_answer_for_parts_is_no_file() {
     let (server, here) = (Server::start(vec![ok(10, "a", b"0123"), part(3, 10, "a")]), Here::new());
     let problem = format!("{:?}", here.get(&server, None, None).unwrap_err());
     assert!(problem.contains("expected the bytes from 4 on, found bytes 3-9/10"), "{problem}");
+    // An answer 416 that does not state the length in bytes.
+    let odd = answer("416 Range Not Satisfiable", &["Content-Range: bytes none/4", "Content-Length: 0"], b"");
+    let server = Server::start(vec![ok(10, "a", b"0123"), odd, ok(10, "a", TEXT)]);
+    assert_eq!(Here::new().get(&server, None, None).unwrap().digest.sha256, sha256(TEXT));
     // 416 states that nothing is missing, but the digest shows another file.
     let more = answer("416 Range Not Satisfiable", &["Content-Range: bytes */4", "Content-Length: 0"], b"");
     let problem = refused(vec![ok(10, "a", b"0123"), more], Some(&sha256(TEXT)), None);
@@ -236,6 +282,9 @@ fn a_server_fills_no_disk() {
 fn another_file_is_not_kept() {
     let digest = sha256(TEXT);
     assert!(refused(vec![ok(10, "a", b"9876543210")], Some(&digest), None).contains("the SHA-256"));
+    let chunks = b"a\r\n9876543210\r\n0\r\n\r\n";
+    let chunked = answer("200 OK", &["Transfer-Encoding: chunked"], chunks);
+    assert!(refused(vec![chunked], Some(&digest), None).contains("the SHA-256"));
     assert!(refused(vec![ok(9, "a", b"987654321")], Some(&digest), Some(10)).contains("10 bytes"));
     assert!(refused(vec![ok(0, "a", b"")], None, None).contains("no byte of it"));
     let packed = answer("200 OK", &["Content-Length: 10", "Content-Encoding: gzip"], TEXT);

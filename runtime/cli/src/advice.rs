@@ -173,7 +173,7 @@ pub(crate) fn of_registry(error: &RegistryError) -> Option<&'static str> {
              or set SSL_CERT_FILE",
         ),
         RegistryError::OpenPassword { .. } => Some("use a registry with HTTPS: passwords are sent by HTTPS alone"),
-        RegistryError::Altered { .. } | RegistryError::Missing { .. } | RegistryError::Lie { .. } => {
+        RegistryError::Altered { .. } | RegistryError::Missing { .. } | RegistryError::Contradiction { .. } => {
             Some("nothing of it was kept; ask the engine's publisher to push it again")
         }
         RegistryError::Busy { .. } => Some("wait for it, or give another folder"),

@@ -672,7 +672,7 @@ fn an_engine_whose_parts_do_not_fit_is_refused() {
         move |engine: &Path| fs::write(engine.join("scheduler/scheduler_config.json"), text).unwrap()
     };
     refused(&scheduler(r#"{"_class_name": "VQDiffusionScheduler"}"#), &["VQDiffusionScheduler", "expected one of"]);
-    refused(&scheduler("no JSON"), &["no JSON object"]);
+    refused(&scheduler("no JSON"), &["is not a JSON object"]);
     // An engine of one network.
     let _ = generate(&engine("xl").join("unet"), &output, &fox(&[]))
         .failure(2, &["expected the engine of a diffusion pipeline"]);

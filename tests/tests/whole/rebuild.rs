@@ -332,7 +332,7 @@ fn an_engine_of_an_older_schema_is_made_again_as_far_as_it_is_known() {
         builder(work.path(), &[&line, more].concat())
     };
     let _ = rebuild(&[]).failure(2, &["the older schema 1", "--output"]);
-    let _ = rebuild(&[&"-o", &new]).failure(2, &["does not say what it was made of; give that with --model"]);
+    let _ = rebuild(&[&"-o", &new]).failure(2, &["does not record what it was made of; give that with --model"]);
     let told = rebuild(&[&"-o", &new, &"--model", &model]).success();
     for text in ["of schema 1, has no recipe", "schema: 1 → 2"] {
         assert!(told.stderr.contains(text), "{}", told.stderr);

@@ -152,6 +152,21 @@ mod tests {
     use super::*;
 
     #[test]
+    fn only_a_scheme_makes_a_location_absolute() {
+        let here = Address::parse("https://example.org:5000/v2/a?b").unwrap();
+        assert_eq!(here.host(), "example.org");
+        for (location, expected) in [
+            ("http://other/c", "http://other/c"),
+            ("1a:b", "https://example.org:5000/v2/1a:b"),
+            ("a_b:c", "https://example.org:5000/v2/a_b:c"),
+            ("?c", "https://example.org:5000/v2/a?c"),
+            ("#c", "https://example.org:5000/v2/a?b"),
+        ] {
+            assert_eq!(here.join(location).unwrap().to_string(), expected, "{location}");
+        }
+    }
+
+    #[test]
     fn an_origin_is_scheme_host_and_port() {
         let origin = |text: &str| Address::parse(text).unwrap().origin();
         let own = origin("https://example.org:5000/v2/");

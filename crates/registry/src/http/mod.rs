@@ -189,3 +189,25 @@ pub(crate) fn check_encryption(from: &Address, to: &Address) -> Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_encrypted_stays_encrypted_and_trusts_a_certificate() {
+        let address = |text: &str| Address::parse(text).unwrap();
+        let (plain, encrypted) = (address("http://127.0.0.1:1/a"), address("https://127.0.0.1:1/a"));
+        for (from, to, allowed) in [
+            (&plain, &plain, true),
+            (&plain, &encrypted, true),
+            (&encrypted, &encrypted, true),
+            (&encrypted, &plain, false),
+        ] {
+            assert_eq!(check_encryption(from, to).is_ok(), allowed, "{from} {to}");
+        }
+        let client = Client::new(Duration::from_secs(1), Vec::new());
+        assert!(matches!(client.get(&encrypted, &[], None), Err(Error::NoCertificates { .. })));
+        assert!(matches!(client.get(&plain, &[], None), Err(Error::Unreachable { .. })));
+    }
+}

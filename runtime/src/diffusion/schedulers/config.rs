@@ -260,7 +260,7 @@ mod tests {
             refused(r#"{"_class_name": "DDIMInverse"}"#).starts_with("unknown scheduler class \"DDIMInverse\"; ex")
         );
         assert!(refused("{}").starts_with("unknown scheduler class \"null\""));
-        assert!(refused("[]").contains("no JSON object"));
+        assert!(refused("[]").contains("is not a JSON object"));
         let text = refused(r#"{"_class_name": "DDIMScheduler", "beta_strat": 0.1}"#);
         assert!(text.contains("unknown key \"beta_strat\"") && text.contains("(is \"beta_start\" meant?)"), "{text}");
         let text = refused(r#"{"_class_name": "DDIMScheduler", "temperature": 0.1}"#);
