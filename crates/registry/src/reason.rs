@@ -77,6 +77,6 @@ mod tests {
             assert!(of_certificate(unknown).contains("does not know the authority"));
         }
         let foreign = rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType);
-        assert!(reason(foreign).contains("not encrypted by TLS"));
+        assert!(reason(foreign).contains("does not answer with TLS"));
     }
 }
