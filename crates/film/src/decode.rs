@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::film::{Described, Film, only_this_file, url};
 use crate::nut::{MILLISECONDS, NutReader, Track};
 
-/// Frames are read in pieces of this size, so that the pipe is seldom empty.
+/// Frames are read in pieces of this size, so that ffmpeg seldom waits for a full pipe.
 const BUFFER: usize = 1 << 20;
 
 impl Film {

@@ -79,7 +79,7 @@ fn wrong_in(program: &str, text: &str) -> Vec<String> {
             (None, _) => program.to_owned(),
         };
         let Some(options) = OPTIONS.get(&place).or_else(|| {
-            // The runtime's own options stand before its commands: `infer --tolerant`.
+            // A command without its program's name, such as `infer --tolerant`.
             OPTIONS.get(&format!("{program} {}", words.first()?)).filter(|_| at % 2 == 1)
         }) else {
             wrong.push(format!("`{part}`: there is no such command"));
