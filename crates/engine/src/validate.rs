@@ -367,7 +367,11 @@ pub(crate) mod tests {
             ("/gates/0/graph", json!("other.onnx"), "gates"),
             ("/files/64x64.onnx/sha256", json!("00"), "64 lower-case"),
             ("/target/streams", json!(0), "target.streams"),
-            ("/target/tensorrt", json!({ "trt_extra_plugin_lib_paths": "x" }), "not a provider option that an engine may set"),
+            (
+                "/target/tensorrt",
+                json!({ "trt_extra_plugin_lib_paths": "x" }),
+                "not a provider option that an engine may set",
+            ),
             ("/target/cuda", json!({ "use_tf32": "../x" }), "a word or a number"),
             ("/target/openvino", json!({ "CACHE_DIR": "x" }), "not a provider option that an engine may set"),
             ("/target/openvino", json!({ "INFERENCE_PRECISION_HINT": "f32 bf16" }), "a word or a number"),
