@@ -25,8 +25,12 @@ from turns import take_turns
 
 THREADS = 2
 BATCHES = (1, 2, 4)
-# The shape of one sample.
-SAMPLES = {"CLIPText": [77], "DepthAnything": [3, 518, 518]}
+NUMBERS = numpy.random.default_rng(0)
+# The input of each architecture, the shape of one sample, and what makes samples.
+SAMPLES = {
+    "CLIPText": ("input_ids", [77], lambda shape: NUMBERS.integers(0, 49000, shape)),
+    "DepthAnything": ("pixel_values", [3, 518, 518], lambda shape: NUMBERS.standard_normal(shape, dtype=numpy.float32)),
+}
 NETWORKS = ["CLIPText:clip-l", "CLIPText:openclip-bigg", "DepthAnything:vits"]
 
 
@@ -41,19 +45,14 @@ def measure(network: str, runs: int, folder: Path) -> list[float]:
     architecture, preset = network.split(":")
     checkpoint = folder / "checkpoint.safetensors"
     xtask("synth", architecture, "--preset", preset, "-o", checkpoint)
-    shape, numbers = SAMPLES[architecture], numpy.random.default_rng(0)
-    name = "input_ids" if architecture == "CLIPText" else "pixel_values"
+    name, shape, samples = SAMPLES[architecture]
     ways = {}
     for batch in BATCHES:
         graph = folder / f"{batch}.onnx"
         sizes = "x".join(map(str, [batch, *shape]))
         run(binaries() / "exporter", "export", checkpoint, "--shapes", f"{name}:{sizes}", "-o", graph)
-        opened = session(graph)
-        if architecture == "CLIPText":
-            sample = numbers.integers(0, 49000, [batch, *shape])
-        else:
-            sample = numbers.standard_normal([batch, *shape], dtype=numpy.float32)
-        ways[str(batch)] = lambda opened=opened, sample=sample: opened.run(None, {name: sample})
+        opened, inputs = session(graph), {name: samples([batch, *shape])}
+        ways[str(batch)] = lambda opened=opened, inputs=inputs: opened.run(None, inputs)
     _, times = take_turns(ways, runs)
     each = {batch: statistics.median(times[str(batch)]) / batch for batch in BATCHES}
     return [each[batch] / each[1] for batch in BATCHES]

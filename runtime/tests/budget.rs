@@ -1,5 +1,5 @@
-//! Engines that exceed a budget together stay below it in resident memory. A program of its own, because the other tests
-//! of a program take memory, too.
+//! Engines that exceed a budget together stay below it in resident memory. This is a test program of its own, because
+//! other tests in one process take memory, too.
 #![allow(clippy::unwrap_used)] // a test's way to fail
 
 mod repeat;

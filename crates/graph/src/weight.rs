@@ -178,7 +178,8 @@ impl Weight {
 
     /// Whether casting to a type gives back the weight that this one was widened from.
     pub(crate) fn is_widened_from(&self, narrower: DataType) -> bool {
-        matches!(&self.source, WeightSource::Cast(of) if of.data_type == narrower && of.widens_exactly_to(self.data_type))
+        let WeightSource::Cast(of) = &self.source else { return false };
+        of.data_type == narrower && of.widens_exactly_to(self.data_type)
     }
 
     fn widens_exactly_to(&self, wider: DataType) -> bool {
