@@ -18,7 +18,12 @@ ROOT = Path(__file__).resolve().parents[1]
 
 @functools.cache
 def binaries() -> Path:
-    """The folder of the programs that `make build` makes: target/release/, or another one that Cargo is set up for."""
+    """The folder of the programs that `make build` makes: target/release/, or another one that Cargo is set up for.
+
+    TILEFORGE_BINARIES names one with programs that are built already, `xtask` among them: for machines without Cargo.
+    """
+    if built := os.environ.get("TILEFORGE_BINARIES"):
+        return Path(built)
     metadata = run("cargo", "metadata", "--no-deps", "--format-version", "1")
     return Path(json.loads(metadata)["target_directory"]) / "release"
 
@@ -38,7 +43,8 @@ def xtask(*words: str | Path) -> str:
 
 @functools.cache
 def compiled_xtask() -> Path:
-    run("cargo", "build", "--release", "--locked", "--package", "xtask")
+    if "TILEFORGE_BINARIES" not in os.environ:
+        run("cargo", "build", "--release", "--locked", "--package", "xtask")
     return binaries() / "xtask"
 
 

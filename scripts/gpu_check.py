@@ -9,6 +9,11 @@
     4. On an RTX GPU, for each plan of compact-x4: the measured time of a run over the least time by the GPU's rates
        (docs/plans.md). The plan with the highest ratio has the most to gain.
 
+The engines of step 2 take most of the time, and need no GPU. Another machine can build them before:
+
+    scripts/gpu_check.py --only-engines FOLDER --profile h200
+    scripts/gpu_check.py --engines FOLDER            # on the machine with the GPU
+
 Exit codes: 0 all checks passed, 1 a check failed, 3 ONNX Runtime can use no GPU on this machine.
 """
 
@@ -16,14 +21,24 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from commands import ROOT, binaries
 
 WORK = ROOT / "gpu-check"
 PRESET = "tiny"
+PRECISIONS = ("fp32", "fp16")
+# Random weights say nothing about quality, and the gates of large tiles take long: what is checked is whether the GPU
+# computes the same as the CPU.
+SMALL = """
+floors: { psnr_db: 20, cosine: 0.9 }
+tasks: { upscale: { tiles: [64x64, 256x256], batch: [1, 2] } }
+"""
 DOES_NOT_FIT = 3
 RTX = "tensorrt-rtx"
 
@@ -97,6 +112,45 @@ def over_least(programs: Programs, engine: Path, provider: str) -> list[str]:
     return lines
 
 
+def build_engines(programs: Programs, profile: str, folder: Path, jobs: int) -> Iterator[str]:
+    """Makes FOLDER/ARCHITECTURE-PRECISION of every architecture, and says what failed."""
+    small = folder / f"{profile}.yaml"
+    small.write_text((ROOT / "profiles" / f"{profile}.yaml").read_text() + SMALL)
+    if not (families := folder / "families").exists():
+        families.symlink_to(ROOT / "profiles" / "families")
+
+    def build(architecture: str, shapes: str) -> list[str]:
+        if problem := programs.write_graph(architecture, shapes, folder):
+            return [f"{architecture}: {problem}"]
+        problems = []
+        for precision in PRECISIONS:
+            graph, engine = folder / f"{architecture}.onnx", folder / f"{architecture}-{precision}"
+            options = ["--profile", small, "--precision", precision, "-o", engine]
+            built = programs.run("engine-builder", "build", graph, *options)
+            if built.returncode:
+                problems.append(f"{architecture} {precision}: not built: {built.stderr.strip()}")
+        return problems
+
+    with ThreadPoolExecutor(jobs) as pool:
+        for problems in pool.map(build, *zip(*programs.architectures().items())):
+            yield from problems
+
+
+def verify_engines(programs: Programs, folder: Path, providers: list[str], jobs: int) -> Iterator[tuple[bool, str]]:
+    """For each engine in the folder and provider: whether it runs there and agrees with the CPU, and what it said."""
+
+    def verify(engine: Path, provider: str) -> tuple[bool, str]:
+        verified = programs.run("runtime", "verify", "--engine", engine, "--provider", provider, "--strict")
+        agrees = verified.returncode == 0
+        said = (verified.stdout if agrees else verified.stderr).strip().splitlines()[-1 if agrees else 0 :]
+        return agrees, f"{engine.name} on {provider}: {' '.join(said) or verified.returncode}"
+
+    engines = sorted(manifest.parent for manifest in folder.glob("*/manifest.json"))
+    wanted = [(engine, provider) for provider in providers for engine in engines]
+    with ThreadPoolExecutor(jobs) as pool:
+        yield from pool.map(lambda each: verify(*each), wanted)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description="Prove on the NVIDIA GPU of this machine what no other machine can.")
     parser.add_argument(
@@ -105,12 +159,29 @@ def main() -> int:
     parser.add_argument(
         "--only-graphs", type=Path, metavar="FOLDER", help="only write every architecture's graph: needs no GPU"
     )
+    parser.add_argument(
+        "--only-engines", type=Path, metavar="FOLDER", help="only build every architecture's engines: needs no GPU"
+    )
+    parser.add_argument("--profile", help="with --only-engines: the profile of the GPU")
+    parser.add_argument("--engines", type=Path, metavar="FOLDER", help="check these engines, and build none")
+    parser.add_argument(
+        "--jobs", type=int, default=min(8, os.cpu_count() or 1), help="engines at the same time (default %(default)s)"
+    )
     options = parser.parse_args()
+    if bool(options.only_engines) != bool(options.profile):
+        parser.error("--only-engines and --profile go together")
     programs = Programs(options.binaries or binaries())
-    return write_graphs(programs, options.only_graphs) if options.only_graphs else check(programs)
+    if options.only_graphs:
+        return write_graphs(programs, options.only_graphs)
+    if options.only_engines:
+        options.only_engines.mkdir(parents=True, exist_ok=True)
+        problems = list(build_engines(programs, options.profile, options.only_engines, options.jobs))
+        print("\n".join(problems), file=sys.stderr)
+        return 1 if problems else 0
+    return check(programs, options.engines, options.jobs)
 
 
-def check(programs: Programs) -> int:
+def check(programs: Programs, prepared: Path | None, jobs: int) -> int:
     run = programs.run
     WORK.mkdir(exist_ok=True)
     report: list[str] = []
@@ -137,37 +208,20 @@ def check(programs: Programs) -> int:
         print(f"gpu-check: not run: no profile is for this GPU: {here.stderr.strip()}", file=sys.stderr)
         return DOES_NOT_FIT
 
-    # Random weights say nothing about quality. This checks whether the GPU computes the same as the CPU.
-    without_quality = WORK / f"{profile}.yaml"
-    floors = "floors: { psnr_db: 20, cosine: 0.9 }\n"
-    without_quality.write_text((ROOT / "profiles" / f"{profile}.yaml").read_text() + floors)
-    if not (families := WORK / "families").exists():
-        families.symlink_to(ROOT / "profiles" / "families")
     failures = 0
-    for architecture, shapes in programs.architectures().items():
-        if problem := programs.write_graph(architecture, shapes, WORK):
+    folder = prepared or WORK / "engines"
+    if not prepared:
+        folder.mkdir(exist_ok=True)
+        for problem in build_engines(programs, profile, folder, jobs):
             failures += 1
-            say(f"{architecture}: {problem}")
-            continue
-        graph = WORK / f"{architecture}.onnx"
-        for precision in ("fp32", "fp16"):
-            engine = WORK / "engines" / f"{architecture}-{precision}"
-            built = run(
-                "engine-builder", "build", graph, "--profile", without_quality, "--precision", precision, "-o", engine
-            )
-            if built.returncode:
-                failures += 1
-                say(f"{architecture} {precision}: not built: {built.stderr.strip()}")
-                continue
-            for provider in providers:
-                verified = run("runtime", "verify", "--engine", engine, "--provider", provider, "--strict")
-                failures += verified.returncode != 0
-                said = (verified.stdout + verified.stderr).strip().splitlines()
-                say(f"{architecture} {precision} on {provider}: {said[-1] if said else verified.returncode}")
+            say(problem)
+    for agrees, said in verify_engines(programs, folder, providers, jobs):
+        failures += not agrees
+        say(said)
 
     engines = []
-    for precision in ("fp32", "fp16"):
-        engine = WORK / "engines" / f"compact-x4-{precision}"
+    for precision in PRECISIONS:
+        engine = WORK / f"compact-x4-{precision}"
         built = run(
             "engine-builder",
             "build",
