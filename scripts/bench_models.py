@@ -72,7 +72,7 @@ PRESETS = {
 OWN_WEIGHTS = "compact-x4"
 # Architectures that amplify from layer to layer with the usual random weights, and rounding with it; a smaller gain
 # keeps their values in the range of trained networks.
-AMPLIFYING = ("ATD", "DITN", "OmniSR", "RCAN", "SPAN", "SPANF3")
+AMPLIFYING = ("ATD", "DCTLSA", "DITN", "OmniSR", "RCAN", "SPAN", "SPANF3")
 # Exit code of a missed gate.
 MISSED = 4
 

@@ -28,17 +28,28 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from bench_models import AMPLIFYING
 from commands import ROOT, binaries
 
 WORK = ROOT / "gpu-check"
 PRESET = "tiny"
 PRECISIONS = ("fp32", "fp16")
-# Random weights say nothing about quality, and the gates of large tiles take long: what is checked is whether the GPU
-# computes the same as the CPU.
+# Random weights say nothing about quality, and the gates of large sizes take long and much memory on the CPU: what is
+# checked is whether the GPU computes the same as the CPU.
 SMALL = """
 floors: { psnr_db: 20, cosine: 0.9 }
-tasks: { upscale: { tiles: [64x64, 256x256], batch: [1, 2] } }
+tasks:
+  upscale: { tiles: [64x64, 256x256], batch: [1, 2] }
+  vae_encoder: { tiles: [64x64], batch: 1 }
+  vae_decoder: { tiles: [16x16], batch: 1 }
+  unet: { tiles: [16x16], batch: 2 }
+  realtime: { tiles: [64x96], batch: 1 }
 """
+# No profile has the size of a clip.
+CLIP = ("--size", "64x64", "--frames", "5")
+OPTIONS = {"VideoAutoencoderKLEncoder": CLIP, "VideoAutoencoderKLDecoder": CLIP}
+# As for AMPLIFYING.
+GAIN = "0.3"
 DOES_NOT_FIT = 3
 RTX = "tensorrt-rtx"
 
@@ -70,8 +81,9 @@ class Programs:
         """Makes FOLDER/ARCHITECTURE.onnx with random weights. Returns the error, if there is one."""
         checkpoint, graph = folder / f"{architecture}.safetensors", folder / f"{architecture}.onnx"
         fixed = ["--shapes", shapes] if shapes else []
+        gain = ["--gain", GAIN] if architecture in AMPLIFYING else []
         for program, *arguments in (
-            ("xtask", "synth", architecture, "--preset", PRESET, "-o", checkpoint),
+            ("xtask", "synth", architecture, "--preset", PRESET, *gain, "-o", checkpoint),
             ("exporter", "export", checkpoint, "-o", graph, "--weights", "copy", *fixed),
         ):
             made = self.run(program, *arguments)
@@ -125,7 +137,7 @@ def build_engines(programs: Programs, profile: str, folder: Path, jobs: int) -> 
         problems = []
         for precision in PRECISIONS:
             graph, engine = folder / f"{architecture}.onnx", folder / f"{architecture}-{precision}"
-            options = ["--profile", small, "--precision", precision, "-o", engine]
+            options = ["--profile", small, "--precision", precision, *OPTIONS.get(architecture, ()), "-o", engine]
             built = programs.run("engine-builder", "build", graph, *options)
             if built.returncode:
                 problems.append(f"{architecture} {precision}: not built: {built.stderr.strip()}")

@@ -16,6 +16,7 @@ struct Readme;
 
 mod attribute;
 mod budget;
+mod cuda;
 mod data_type;
 mod dim;
 mod error;
@@ -40,6 +41,7 @@ mod weight_files;
 
 pub use attribute::Attribute;
 pub use budget::Budget;
+pub use cuda::for_cuda;
 pub use data_type::DataType;
 pub use dim::{Dim, TensorType};
 pub use error::{Error, Result};

@@ -6,6 +6,7 @@ use ort::value::{DynTensor, PrimitiveTensorElementType, TensorElementType};
 use tileforge_contract::DataType;
 
 use crate::error::{Error, Result};
+use crate::{capture, copying};
 
 /// A dense tensor that ONNX Runtime owns: in this machine's memory (pinned if a GPU copies it), or on the GPU.
 #[derive(Debug)]
@@ -63,6 +64,14 @@ impl Buffer {
     }
 }
 
+impl Buffer {
+    /// Copies the elements of a buffer of the same type and shape.
+    pub(crate) fn copy_from(&mut self, other: &Self) -> std::result::Result<(), String> {
+        let bytes = self.shape.iter().product::<usize>() * self.data_type.size();
+        copying::copy(&other.tensor, &mut self.tensor, bytes)
+    }
+}
+
 /// Makes buffers for one session.
 #[derive(Debug)]
 pub struct Buffers(pub(crate) Allocator);
@@ -81,13 +90,14 @@ impl Buffers {
             // The processor cannot write to GPU memory, so zeros are copied to it.
             let mut zeros = Buffers(Allocator::default()).uninitialised(data_type, shape)?;
             clear(&mut zeros.tensor).map_err(failed)?;
-            zeros.tensor.copy_into(&mut buffer.tensor).map_err(failed)?;
+            buffer.copy_from(&zeros).map_err(|reason| Error::OutOfMemory { shape: shape.to_vec(), reason })?;
         }
         Ok(buffer)
     }
 
     fn uninitialised(&self, data_type: DataType, shape: &[usize]) -> Result<Buffer> {
         let failed = |error: ort::Error| Error::OutOfMemory { shape: shape.to_vec(), reason: error.to_string() };
+        let _running = (!self.0.memory_info().is_cpu_accessible()).then(capture::shared);
         let tensor = DynTensor::new(&self.0, element_type(data_type), shape.to_vec()).map_err(failed)?;
         Ok(Buffer { tensor, data_type, shape: shape.to_vec() })
     }

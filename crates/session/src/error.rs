@@ -205,10 +205,12 @@ impl Error {
 
     /// Whether ONNX Runtime ran out of memory, on this machine or on a GPU.
     pub fn is_out_of_memory(&self) -> bool {
-        // No library has an error code for this. These are the messages of ONNX Runtime's arenas, of CUDA, of C++ and of
-        // OpenVINO.
-        const WORDS: [&str; 6] = [
+        // No library has an error code for this. These are the messages of ONNX Runtime's arenas, of CUDA, cuBLAS
+        // and cuDNN, of C++ and of OpenVINO.
+        const WORDS: [&str; 8] = [
             "failed to allocate",
+            "resource allocation failed",
+            "alloc_failed",
             "out of memory",
             "cudaerrormemoryallocation",
             "bad_alloc",

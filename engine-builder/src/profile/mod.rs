@@ -245,10 +245,14 @@ impl Profile {
         options::tensorrt_rtx_options(self.cuda_graphs)
     }
 
-    /// How a plan for RTX GPUs is built. FP32 stays FP32 in an FP32 engine, because its gates were passed in FP32.
+    /// Whether sums in FP32 may be computed in TF32: not where the gates were passed in FP32.
+    fn tf32(&self) -> bool {
+        self.cuda.tf32 && self.precision != Precision::Fp32 && !self.precision.is_of_weights_alone()
+    }
+
+    /// How a plan for RTX GPUs is built.
     pub fn plan_options(&self) -> BuildOptions {
-        let tf32 = self.cuda.tf32 && self.precision != Precision::Fp32;
-        self.tensorrt.plan_options(tf32)
+        self.tensorrt.plan_options(self.tf32())
     }
 
     /// The compute capabilities in [`Profile::plans_for`], in the plan builder's type.
@@ -264,8 +268,12 @@ impl Profile {
     }
 
     /// The options for ONNX Runtime's CUDA provider.
+    ///
+    /// Graphs with quantised weights keep their layout: ONNX Runtime 1.31 moves the channels of such a convolution's
+    /// input, but not those of its kernel.
     pub fn cuda_options(&self) -> ProviderOptions {
-        self.cuda.provider_options(self.cuda_graphs)
+        let nhwc = self.cuda.nhwc && matches!(self.precision, Precision::Fp32 | Precision::Fp16 | Precision::Bf16);
+        CudaOptions { tf32: self.tf32(), nhwc, ..self.cuda.clone() }.provider_options(self.cuda_graphs)
     }
 
     /// Rules that involve several keys.

@@ -123,7 +123,7 @@ impl Bound {
 enum Problem {
     NoSuch(&'static str, String),
     Differs(String, String),
-    Failed(ort::Error),
+    Failed(String),
 }
 
 impl Problem {
@@ -134,8 +134,8 @@ impl Problem {
                 Error::Tensor { path, tensor, expected: format!("one of the {kind}s {names}"), found: "no such".into() }
             }
             Self::Differs(expected, found) => Error::Tensor { path, tensor, expected, found },
-            Self::Failed(error) => {
-                Error::Session { library: ONNX_RUNTIME, path, action: "copy a tensor of", message: error.to_string() }
+            Self::Failed(message) => {
+                Error::Session { library: ONNX_RUNTIME, path, action: "copy a tensor of", message }
             }
         }
     }
@@ -146,7 +146,7 @@ fn copy(from: &Buffer, to: &mut Buffer) -> Result<(), Problem> {
     if (from.data_type(), from.shape()) != (to.data_type(), to.shape()) {
         return Err(Problem::Differs(text(to), text(from)));
     }
-    from.tensor.copy_into(&mut to.tensor).map_err(Problem::Failed)
+    to.copy_from(from).map_err(Problem::Failed)
 }
 
 fn names(tensors: &BTreeMap<String, Buffer>) -> String {

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use ort::logging::LogLevel;
 use ort::memory::{AllocationDevice, Allocator, AllocatorType, MemoryInfo, MemoryType};
@@ -17,6 +18,7 @@ use tileforge_files::unfinished;
 use crate::assigned::Assigned;
 use crate::buffer::{self, Buffer, Buffers};
 use crate::cancel::{Cancel, Interrupt};
+use crate::capture;
 use crate::environment::Environment;
 use crate::error::{Error, ONNX_RUNTIME, Result};
 use crate::native;
@@ -30,12 +32,40 @@ use super::backend::{Backend, Binding, Place};
 
 /// An ONNX Runtime session. It runs one request at a time.
 pub(super) struct OnnxRuntime {
-    session: Arc<Mutex<ort::session::Session>>,
+    session: Arc<Mutex<Held>>,
     path: PathBuf,
+    tensors: [Vec<TensorInfo>; 2],
+    on_gpu: bool,
     /// The GPU of its buffers.
     device: Option<u32>,
     replays: bool,
+    /// Whether the CUDA graph is recorded that `replays` speaks of.
+    recorded: Arc<AtomicBool>,
 }
+
+/// A session, whose end is a use of the GPU: its memory goes back.
+struct Held {
+    session: Option<ort::session::Session>,
+    on_gpu: bool,
+}
+
+impl Held {
+    fn session(&mut self) -> ort::Result<&mut ort::session::Session> {
+        self.session.as_mut().ok_or_else(|| ort::Error::new("the session has ended"))
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let _running = self.on_gpu.then(capture::shared);
+        self.session = None;
+    }
+}
+
+/// The option of the providers for CUDA and for RTX GPUs that records a graph in the first run.
+const RECORDS: &str = "enable_cuda_graph";
+/// What ONNX Runtime says of a graph that it cannot record.
+const CANNOT_RECORD: &str = "cannot use the graph capture feature";
 
 /// Ends a run through the options that it was started with.
 struct Terminate(RunOptions<NoSelectedOutputs>);
@@ -55,17 +85,34 @@ impl OnnxRuntime {
         environment: &Environment,
         path: &Path,
         options: &SessionOptions,
-        commit: impl FnOnce(SessionBuilder) -> Result<ort::session::Session, String>,
+        commit: impl Fn(SessionBuilder) -> Result<ort::session::Session, String>,
     ) -> Result<Self> {
-        let session = builder(environment, options).and_then(commit);
-        let session = session.map_err(|message| Error::unloaded(path, message))?;
+        let on_gpu = !options.provider.is_on_processor();
+        let session = {
+            let _running = on_gpu.then(capture::shared);
+            builder(environment, options).and_then(&commit)
+        };
         let on = |key: &str| options.provider_options.get(key).is_some_and(|value| value == "1");
+        let session = match session {
+            // Nodes on the processor keep a graph from being recorded.
+            Err(message) if on(RECORDS) && message.contains(CANNOT_RECORD) => {
+                tracing::info!("{}: runs without CUDA graphs: {message}", path.display());
+                let mut options = options.clone();
+                options.provider_options.remove(RECORDS);
+                return Self::open(environment, path, &options, commit);
+            }
+            session => session.map_err(|message| Error::unloaded(path, message))?,
+        };
+        let tensors = [session.inputs(), session.outputs()].map(|tensors| tensors.iter().map(tensor_info).collect());
         Ok(Self {
-            session: Arc::new(Mutex::new(session)),
+            session: Arc::new(Mutex::new(Held { session: Some(session), on_gpu })),
             path: path.to_owned(),
+            tensors,
+            on_gpu,
             // Device buffers of a plugin would need the plugin's own allocator, which is not yet tested on a GPU.
             device: matches!(options.provider, Provider::TensorRt | Provider::Cuda).then_some(options.device),
-            replays: on("enable_cuda_graph") || on("trt_cuda_graph_enable"),
+            replays: on(RECORDS) || on("trt_cuda_graph_enable"),
+            recorded: Arc::default(),
         })
     }
 
@@ -78,6 +125,14 @@ impl OnnxRuntime {
     ) -> Result<Self> {
         let model = engine.file(&graph.file)?;
         let path = engine.path_of(&graph.file);
+        let adapted;
+        let model = if options.provider == Provider::Cuda {
+            adapted =
+                tileforge_graph::for_cuda(model, &path).map_err(|error| Error::unloaded(&path, error.to_string()))?;
+            adapted.as_slice()
+        } else {
+            model
+        };
         let weights = Weights::of(engine, model, &path)?;
         if let Some(relocated) = weights.in_open_files()? {
             let opened = Self::open(environment, &path, options, |builder| {
@@ -106,12 +161,14 @@ impl OnnxRuntime {
 
 impl Backend for OnnxRuntime {
     fn tensors(&self) -> [Vec<TensorInfo>; 2] {
-        let session = self.session.lock();
-        [session.inputs(), session.outputs()].map(|tensors| tensors.iter().map(tensor_info).collect())
+        self.tensors.clone()
     }
 
     fn assigned(&self) -> Result<Vec<Assigned>> {
-        native::assignment(&self.session.lock()).map_err(|message| {
+        let mut held = self.session.lock();
+        let assigned =
+            held.session().map_err(|error| error.to_string()).and_then(|session| native::assignment(session));
+        assigned.map_err(|message| {
             Error::unloaded(&self.path, format!("it does not say which provider took its nodes: {message}"))
         })
     }
@@ -124,7 +181,7 @@ impl Backend for OnnxRuntime {
         let on_gpu = |device: u32| {
             let device = i32::try_from(device).unwrap_or(i32::MAX);
             let memory = MemoryInfo::new(memory, device, AllocatorType::Device, kind)?;
-            Allocator::new(&self.session.lock(), memory)
+            Allocator::new(self.session.lock().session()?, memory)
         };
         let allocator = self.device.map_or_else(|| Ok(Allocator::default()), on_gpu);
         allocator.map(Buffers).map_err(|error| run_error(&self.path, error))
@@ -135,7 +192,8 @@ impl Backend for OnnxRuntime {
     }
 
     fn peak_bytes(&self) -> Option<u64> {
-        let peak = native::peak_bytes(&self.session.lock());
+        let mut held = self.session.lock();
+        let peak = held.session().map_err(|error| error.to_string()).and_then(|session| native::peak_bytes(session));
         peak.inspect_err(|message| tracing::debug!("ONNX Runtime does not say what memory it took: {message}")).ok()?
     }
 
@@ -147,16 +205,26 @@ impl Backend for OnnxRuntime {
             Ok((Cow::from(*name), value))
         });
         let values = values.collect::<ort::Result<Vec<(Cow<'_, str>, SessionInputValue<'_>)>>>().map_err(failed)?;
-        let mut session = self.session.lock();
-        cancellable(&self.path, cancel, |options| {
-            let outputs = session.run_with_options(values, options).map_err(failed)?;
+        let mut held = self.session.lock();
+        cancellable(&self.path, cancel, !self.replays, |options| {
+            let _running = self.on_gpu.then(capture::shared);
+            let outputs = held.session().and_then(|session| session.run_with_options(values, options));
+            let outputs = outputs.map_err(failed)?;
             outputs.iter().map(|(name, value)| Ok((name.to_owned(), self.owned(name, &value)?))).collect()
         })
     }
 
     fn binding(&self) -> Result<Box<dyn Binding>> {
-        let binding = self.session.lock().create_binding().map_err(|error| run_error(&self.path, error))?;
-        Ok(Box::new(OnnxRuntimeBinding { session: self.session.clone(), binding, path: self.path.clone() }))
+        let binding = self.session.lock().session().and_then(|session| session.create_binding());
+        let binding = binding.map_err(|error| run_error(&self.path, error))?;
+        let (on_gpu, recorded) = (self.on_gpu, self.replays.then(|| self.recorded.clone()));
+        Ok(Box::new(OnnxRuntimeBinding {
+            binding,
+            session: self.session.clone(),
+            path: self.path.clone(),
+            on_gpu,
+            recorded,
+        }))
     }
 }
 
@@ -173,9 +241,12 @@ impl OnnxRuntime {
 }
 
 struct OnnxRuntimeBinding {
-    session: Arc<Mutex<ort::session::Session>>,
     binding: IoBinding,
+    session: Arc<Mutex<Held>>,
     path: PathBuf,
+    on_gpu: bool,
+    /// Whether the session's CUDA graph is recorded; `None` if it records none.
+    recorded: Option<Arc<AtomicBool>>,
 }
 
 impl Binding for OnnxRuntimeBinding {
@@ -188,24 +259,36 @@ impl Binding for OnnxRuntimeBinding {
     }
 
     fn run(&mut self, cancel: &Cancel) -> Result<()> {
-        let mut session = self.session.lock();
-        cancellable(&self.path, cancel, |options| {
+        let mut held = self.session.lock();
+        let first = self.recorded.as_ref().filter(|recorded| !recorded.load(Ordering::Acquire));
+        cancellable(&self.path, cancel, true, |options| {
+            let _alone = first.map(|_| capture::alone());
+            let _running = (self.on_gpu && first.is_none()).then(capture::shared);
             let mut run = || {
-                session.run_binding_with_options(&self.binding, options)?;
+                held.session()?.run_binding_with_options(&self.binding, options)?;
                 self.binding.synchronize_outputs()
             };
             run().map_err(|error| run_error(&self.path, error))
-        })
+        })?;
+        if let Some(recorded) = first {
+            recorded.store(true, Ordering::Release);
+        }
+        Ok(())
     }
 }
 
-/// Calls `run`, which the flag can end.
+/// Calls `run`, which the flag can end. Without `may_replay`, a CUDA graph is neither recorded nor replayed.
 fn cancellable<R>(
     path: &Path,
     cancel: &Cancel,
+    may_replay: bool,
     run: impl FnOnce(&RunOptions<NoSelectedOutputs>) -> Result<R>,
 ) -> Result<R> {
-    let options = RunOptions::new().map_err(|error| run_error(path, error))?;
+    let mut options = RunOptions::new().map_err(|error| run_error(path, error))?;
+    if !may_replay {
+        // A recorded graph would read the inputs of the run that it was recorded in.
+        options.set("gpu_graph_id", "-1").map_err(|error| run_error(path, error))?;
+    }
     let terminate = Arc::new(Terminate(options));
     let interrupt: Arc<dyn Interrupt> = terminate.clone();
     match cancel.during(&interrupt, || run(&terminate.0)) {
