@@ -4,6 +4,11 @@
 //! other columns wait in a small carry. In a row of tiles, the rows that no later row of tiles adds to are converted to
 //! output samples. The other rows wait in a second carry. Only the carries hold float32.
 
+use std::num::NonZero;
+use std::ops::Range;
+use std::sync::OnceLock;
+use std::{mem, thread};
+
 use super::plan::{Axis, Tile, TilePlan};
 use super::window::Blend;
 use crate::Depth;
@@ -34,29 +39,53 @@ pub struct SampleEncoding {
 }
 
 impl SampleEncoding {
-    /// Writes `values` as samples of channel `channel`: clamped, and rounded half up for integer samples.
-    fn encode(self, values: impl Iterator<Item = f32>, into: &mut [u8], channels: usize, channel: usize) {
+    /// Writes rows of values, one for each channel, as interleaved samples: clamped, and rounded half up for integer
+    /// samples. `bytes` is working memory.
+    fn encode(self, rows: &[&[f32]], into: &mut [u8], bytes: &mut Vec<u8>) {
         let [low, high] = self.range;
         let gain = self.depth.maximum() / (high - low);
         // Casts saturate, so they clamp.
         let level = |value: f32| (value - low) * gain + 0.5;
+        let channels = rows.len();
         match self.depth {
             Depth::Eight => {
-                for (pixel, value) in into.chunks_exact_mut(channels).zip(values) {
-                    pixel[channel] = level(value) as u8;
-                }
+                // Values that follow each other are converted several at a time, interleaved ones are not.
+                bytes.clear();
+                rows.iter().for_each(|row| bytes.extend(row.iter().map(|value| level(*value) as u8)));
+                interleave(bytes, channels, into);
             }
             Depth::Sixteen => {
-                for (pixel, value) in into.chunks_exact_mut(2 * channels).zip(values) {
-                    pixel[2 * channel..][..2].copy_from_slice(&(level(value) as u16).to_be_bytes());
+                for (channel, row) in rows.iter().enumerate() {
+                    for (pixel, value) in into.chunks_exact_mut(2 * channels).zip(*row) {
+                        pixel[2 * channel..][..2].copy_from_slice(&(level(*value) as u16).to_be_bytes());
+                    }
                 }
             }
             Depth::Float => {
                 let (samples, _) = into.as_chunks_mut::<4>();
-                for (pixel, value) in samples.chunks_exact_mut(channels).zip(values) {
-                    pixel[channel] = ((value - low) * gain).clamp(0.0, 1.0).to_ne_bytes();
+                for (channel, row) in rows.iter().enumerate() {
+                    for (pixel, value) in samples.chunks_exact_mut(channels).zip(*row) {
+                        pixel[channel] = ((value - low) * gain).clamp(0.0, 1.0).to_ne_bytes();
+                    }
                 }
             }
+        }
+    }
+}
+
+/// Writes the rows of `channels` channels, which follow each other in `planes`, pixel by pixel.
+fn interleave(planes: &[u8], channels: usize, into: &mut [u8]) {
+    let length = planes.len() / channels;
+    if let [red, green, blue] = planes.chunks_exact(length.max(1)).collect::<Vec<_>>()[..] {
+        let (pixels, _) = into.as_chunks_mut::<3>();
+        for (pixel, ((red, green), blue)) in pixels.iter_mut().zip(red.iter().zip(green).zip(blue)) {
+            *pixel = [*red, *green, *blue];
+        }
+        return;
+    }
+    for (channel, plane) in planes.chunks_exact(length.max(1)).enumerate() {
+        for (pixel, sample) in into.chunks_exact_mut(channels).zip(plane) {
+            pixel[channel] = *sample;
         }
     }
 }
@@ -139,7 +168,123 @@ pub struct Blender {
     bands: Vec<RowBand>,
     band_rows: usize,
     spare: Vec<Vec<u8>>,
-    line: Vec<f32>,
+    /// Working memory, one for each thread.
+    scratch: Vec<Scratch>,
+}
+
+/// The working memory of a thread.
+#[derive(Default)]
+struct Scratch {
+    /// A row of the tile for each channel, one after the other.
+    lines: Vec<f32>,
+    bytes: Vec<u8>,
+}
+
+/// A row of a tile, and what it is added to.
+struct Row<'b> {
+    y: usize,
+    /// For each channel, the columns that the next tile adds to.
+    column_carry: &'b mut [f32],
+    /// For each channel, the whole row of the picture, if another row of tiles adds to it.
+    row_carry: Option<&'b mut [f32]>,
+    /// The finished row of the picture, if this row of tiles finishes it.
+    finished: Option<&'b mut [u8]>,
+}
+
+/// What is the same for all rows of a tile.
+struct Across<'b> {
+    encoding: SampleEncoding,
+    planes: &'b [&'b [f32]],
+    /// Samples of a row of a plane.
+    stride: usize,
+    /// The first row of the tile.
+    top: usize,
+    /// The tile's columns that are used, and those of them that no later tile adds to, both in the tile.
+    used: Range<usize>,
+    settled: usize,
+    /// The columns of `used` that earlier tiles left in the carry.
+    carried: usize,
+    /// The same columns as `used`, in the picture.
+    column: usize,
+    column_weights: &'b [f32],
+    row_weights: &'b [f32],
+    /// The rows before this one add to what an earlier row of tiles left.
+    carried_to: usize,
+    width: usize,
+    column_carry_width: usize,
+}
+
+impl Across<'_> {
+    fn add(&self, row: Row<'_>, scratch: &mut Scratch) {
+        let Row { y, column_carry, mut row_carry, finished } = row;
+        let (used, settled) = (self.used.len(), self.settled - self.used.start);
+        scratch.lines.resize(used * self.planes.len(), 0.0);
+        let weights = &self.column_weights[self.used.clone()];
+        let weight = self.row_weights[y - self.top];
+        for (channel, (plane, line)) in self.planes.iter().zip(scratch.lines.chunks_exact_mut(used)).enumerate() {
+            let source = &plane[(y - self.top) * self.stride..][self.used.clone()];
+            for (sum, (value, weight)) in line.iter_mut().zip(source.iter().zip(weights)) {
+                *sum = value * weight;
+            }
+            let carry = &mut column_carry[channel * self.column_carry_width..][..self.column_carry_width];
+            for (value, carried) in line[..self.carried].iter_mut().zip(carry.iter()) {
+                *value += carried;
+            }
+            carry[..used - settled].copy_from_slice(&line[settled..]);
+            // A row that only one row of tiles covers has weight one.
+            if let Some(row_carry) = &mut row_carry {
+                let carry = &mut row_carry[channel * self.width + self.column..][..settled];
+                let carried = y < self.carried_to;
+                for (value, carry) in line.iter_mut().zip(carry) {
+                    *value = *value * weight + if carried { *carry } else { 0.0 };
+                    if finished.is_none() {
+                        *carry = *value;
+                    }
+                }
+            }
+        }
+        if let Some(finished) = finished {
+            let rows: Vec<&[f32]> = scratch.lines.chunks_exact(used).map(|line| &line[..settled]).collect();
+            let pixel = self.planes.len() * self.encoding.depth.bytes();
+            let into = &mut finished[self.column * pixel..][..settled * pixel];
+            self.encoding.encode(&rows, into, &mut scratch.bytes);
+        }
+    }
+}
+
+/// A thread for fewer samples would cost more than it saves.
+const SAMPLES_OF_A_THREAD: usize = 1 << 20;
+/// More threads would wait for the machine's memory.
+const THREADS_MAXIMUM: usize = 8;
+
+fn processors() -> usize {
+    static COUNT: OnceLock<usize> = OnceLock::new();
+    *COUNT.get_or_init(|| thread::available_parallelism().map_or(1, NonZero::get))
+}
+
+/// Adds all rows, on several threads if there is enough to add.
+fn add_rows(across: &Across<'_>, mut rows: Vec<Row<'_>>, scratch: &mut Vec<Scratch>) {
+    let samples = rows.len() * across.used.len() * across.planes.len();
+    let threads = (samples / SAMPLES_OF_A_THREAD).min(processors()).clamp(1, THREADS_MAXIMUM);
+    if scratch.len() < threads {
+        scratch.resize_with(threads, Scratch::default);
+    }
+    let of_a_thread = rows.len().div_ceil(threads).max(1);
+    thread::scope(|scope| {
+        let mut own = None;
+        for scratch in scratch.iter_mut().take(threads) {
+            let rest = rows.split_off(of_a_thread.min(rows.len()));
+            let part = mem::replace(&mut rows, rest);
+            let add = move || part.into_iter().for_each(|row| across.add(row, scratch));
+            // The last part is this thread's.
+            if rows.is_empty() {
+                own = Some(add);
+                break;
+            }
+            scope.spawn(add);
+        }
+        own.into_iter().for_each(|add| add());
+    });
 }
 
 impl Blender {
@@ -184,7 +329,7 @@ impl Blender {
             bands: Vec::new(),
             band_rows: (BAND_BYTES / (width * channels * encoding.depth.bytes())).max(1),
             spare: Vec::new(),
-            line: Vec::new(),
+            scratch: Vec::new(),
         })
     }
 
@@ -238,9 +383,7 @@ impl Blender {
         {
             return Err(TilingError::OutOfTurn.into());
         }
-        // Zero times a finite number is zero, and zero times NaN or infinity is NaN, so the sum needs no branches.
-        let finite = |plane: &&[f32]| plane.iter().map(|value| value * 0.0).sum::<f32>() == 0.0;
-        if !planes.iter().all(finite) {
+        if !planes.iter().all(|plane| is_finite(plane)) {
             return Err(Error::NotFinite { x: tile.x, y: tile.y });
         }
         Ok(())
@@ -260,60 +403,70 @@ impl Blender {
     }
 
     fn add(&mut self, tile: Tile, planes: &[&[f32]]) {
-        let stride = (self.columns.axis.tile() * self.columns.scale) as usize;
         let left = self.columns.start(tile.column);
         let from = self.columns.settled_before(tile.column);
-        let settled = self.columns.settled(tile.column);
-        let to = self.columns.end(tile.column);
-        let carried = self.columns.carried_to(tile.column).saturating_sub(from);
         let top = self.rows.start(tile.row);
-
-        for y in self.rows.settled_before(tile.row)..self.rows.end(tile.row) {
-            for (channel, plane) in planes.iter().enumerate() {
-                let source = &plane[(y - top) * stride..][from - left..to - left];
-                let weights = &self.column_weights[tile.column as usize][from - left..];
-                let weighted = source.iter().zip(weights).map(|(value, weight)| value * weight);
-                self.line.clear();
-                self.line.extend(weighted);
-
-                let carry = ((y - top) * self.channels + channel) * self.column_carry_width;
-                let carry = &mut self.column_carry[carry..][..self.column_carry_width];
-                for (value, carried) in self.line[..carried].iter_mut().zip(carry.iter()) {
-                    *value += carried;
+        let (first, settled, end) =
+            (self.rows.settled_before(tile.row), self.rows.settled(tile.row), self.rows.end(tile.row));
+        let carried_to = self.rows.carried_to(tile.row).clamp(first, end);
+        let across = Across {
+            encoding: self.encoding,
+            planes,
+            stride: (self.columns.axis.tile() * self.columns.scale) as usize,
+            top,
+            used: from - left..self.columns.end(tile.column) - left,
+            settled: self.columns.settled(tile.column) - left,
+            carried: self.columns.carried_to(tile.column).saturating_sub(from),
+            column: from,
+            column_weights: &self.column_weights[tile.column as usize],
+            row_weights: &self.row_weights,
+            carried_to,
+            width: self.width,
+            column_carry_width: self.column_carry_width,
+        };
+        let row_bytes = self.width * self.channels * self.encoding.depth.bytes();
+        let mut finished = self.bands.iter_mut().flat_map(|band| band.bytes.chunks_exact_mut(row_bytes));
+        let mut column_carry = self.column_carry.as_mut_slice();
+        let column_length = self.channels * self.column_carry_width;
+        skip(&mut column_carry, (first - top) * column_length);
+        // Two rows share a place in the carry only if the first of them leaves it before the other arrives.
+        for part in [first..carried_to, carried_to..end] {
+            let mut row_carry: Vec<Option<&mut [f32]>> =
+                self.row_carry.chunks_exact_mut(self.channels * self.width).map(Some).collect();
+            let rows = part.map(|y| {
+                let is_finished = y < settled;
+                let waits_or_carried = !is_finished || y < carried_to;
+                let place = waits_or_carried.then(|| row_carry[y % self.row_carry_height].take());
+                Row {
+                    y,
+                    column_carry: skip(&mut column_carry, column_length),
+                    row_carry: place.flatten(),
+                    finished: if is_finished { finished.next() } else { None },
                 }
-                carry[..to - settled].copy_from_slice(&self.line[settled - from..]);
-                self.settle_columns(tile.row, y, channel, from..settled);
-            }
+            });
+            let rows = rows.collect();
+            add_rows(&across, rows, &mut self.scratch);
         }
     }
+}
 
-    /// Adds a row of tiles' sums over some columns of row `y`. The sums are at the start of `line`.
-    fn settle_columns(&mut self, tile_row: u32, y: usize, channel: usize, columns: std::ops::Range<usize>) {
-        let weight = self.row_weights[y - self.rows.start(tile_row)];
-        let line = &mut self.line[..columns.len()];
-        let waits = y >= self.rows.settled(tile_row);
-        let carried = y < self.rows.carried_to(tile_row);
-        if waits || carried {
-            let slot = ((y % self.row_carry_height) * self.channels + channel) * self.width;
-            let carry = &mut self.row_carry[slot..][columns.clone()];
-            for (value, carry) in line.iter_mut().zip(carry) {
-                *value = *value * weight + if carried { *carry } else { 0.0 };
-                if waits {
-                    *carry = *value;
-                }
-            }
-        }
-        if waits {
-            return;
-        }
-        // A row that only one row of tiles covers has weight one.
-        let row = y - self.rows.settled_before(tile_row);
-        let pixel_bytes = self.channels * self.encoding.depth.bytes();
-        let band = &mut self.bands[row / self.band_rows].bytes;
-        let from = ((row % self.band_rows) * self.width + columns.start) * pixel_bytes;
-        let into = &mut band[from..][..columns.len() * pixel_bytes];
-        self.encoding.encode(line.iter().copied(), into, self.channels, channel);
+/// Takes the first `length` elements off.
+fn skip<'s, T>(slice: &mut &'s mut [T], length: usize) -> &'s mut [T] {
+    let (first, rest) = mem::take(slice).split_at_mut(length);
+    *slice = rest;
+    first
+}
+
+/// Whether no value is infinite or NaN.
+fn is_finite(values: &[f32]) -> bool {
+    // Zero times a finite number is zero, and zero times NaN or infinity is NaN, so the sums need no branches. Several
+    // sums do not wait for each other.
+    let (chunks, rest) = values.as_chunks::<16>();
+    let mut sums = [0.0_f32; 16];
+    for chunk in chunks {
+        sums.iter_mut().zip(chunk).for_each(|(sum, value)| *sum += value * 0.0);
     }
+    sums.iter().chain(rest).map(|value| value * 0.0).sum::<f32>() == 0.0
 }
 
 #[cfg(test)]
@@ -374,22 +527,49 @@ mod tests {
     fn values_round_half_up_and_clamp() {
         let mut into = [0; 5];
         let values = [-1.0, 0.4 / 255.0, 0.5 / 255.0, 1.0, 2.0];
-        EIGHT.encode(values.into_iter(), &mut into, 1, 0);
+        EIGHT.encode(&[&values], &mut into, &mut Vec::new());
         assert_eq!(into, [0, 0, 1, 255, 255]);
         let mut into = [0; 4];
-        SIXTEEN.encode([0.5, 1.0].into_iter(), &mut into, 1, 0);
+        SIXTEEN.encode(&[&[0.5, 1.0]], &mut into, &mut Vec::new());
         assert_eq!(into, [0x80, 0x00, 0xff, 0xff]);
         // Black is -1 for some networks.
         let mut into = [0; 3];
-        SampleEncoding { range: [-1.0, 1.0], ..EIGHT }.encode([-1.0, 0.0, 1.0].into_iter(), &mut into, 1, 0);
+        SampleEncoding { range: [-1.0, 1.0], ..EIGHT }.encode(&[&[-1.0, 0.0, 1.0]], &mut into, &mut Vec::new());
         assert_eq!(into, [0, 128, 255]);
         let mut into = [0; 12];
         let float = SampleEncoding { range: [-1.0, 1.0], depth: Depth::Float };
-        float.encode([-1.5, 0.0, 0.5].into_iter(), &mut into, 1, 0);
+        float.encode(&[&[-1.5, 0.0, 0.5]], &mut into, &mut Vec::new());
         assert_eq!(
             into.as_chunks::<4>().0.iter().map(|bytes| f32::from_ne_bytes(*bytes)).collect::<Vec<_>>(),
             [0.0, 0.5, 0.75]
         );
+    }
+
+    #[test]
+    fn the_samples_of_a_pixel_follow_each_other() {
+        for channels in [1, 2, 3, 4] {
+            let planes: Vec<u8> = (0..5 * channels as u8).collect();
+            let mut into = vec![0; planes.len()];
+            interleave(&planes, channels, &mut into);
+            for (place, sample) in into.iter().enumerate() {
+                assert_eq!(usize::from(*sample), place % channels * 5 + place / channels, "{channels}");
+            }
+        }
+        interleave(&[], 3, &mut []);
+    }
+
+    /// Large enough for several threads, whatever this machine has: each part of the rows is computed alone.
+    #[test]
+    fn threads_change_no_sample() {
+        let (image, tile) = (Size { width: 700, height: 900 }, Size { width: 512, height: 640 });
+        let plan = TilePlan::new(image, tile, Overlap { pixels: 64, margin: 16 }, 2, None).unwrap();
+        let value = |x: u32, y: u32, channel: usize| f32::from(level(x, y, channel)) / 255.0;
+        let bytes = blended(&plan, Blend::Hann, 3, EIGHT, value);
+        for (place, sample) in bytes.iter().enumerate() {
+            let (pixel, channel) = (place / 3, place % 3);
+            let (x, y) = ((pixel % 1400) as u32, (pixel / 1400) as u32);
+            assert_eq!(*sample, level(x, y, channel), "{x} {y}");
+        }
     }
 
     #[test]
@@ -400,6 +580,14 @@ mod tests {
         let tile = plan.tiles().next().unwrap();
         let result = blender.push(tile, &[&[0.0, 0.0, f32::NAN, 0.0]], |_| Ok::<_, Error>(()));
         assert!(matches!(result, Err(Error::NotFinite { .. })));
+        for place in 0..40 {
+            for value in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+                let mut values = [f32::MAX; 40];
+                assert!(is_finite(&values));
+                values[place] = value;
+                assert!(!is_finite(&values), "{place} {value}");
+            }
+        }
     }
 
     #[test]
