@@ -1,26 +1,35 @@
 //! Graphs in a form that ONNX Runtime's CUDA provider runs whole.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 use prost::Message;
 
 use crate::message::decode_message;
+use crate::openvino::{integers as numbers, ranks};
 use crate::proto::attribute_proto::AttributeType;
 use crate::proto::tensor_proto::DataType;
 use crate::proto::{AttributeProto, GraphProto, NodeProto, TensorProto};
 use crate::{Error, Result};
 
-/// The first opset whose InstanceNormalization the CUDA provider of ONNX Runtime 1.31 has no kernel for.
-const WITHOUT_INSTANCE_NORMALISATION: i64 = 22;
+/// The first opset whose InstanceNormalization and MaxPool the CUDA provider of ONNX Runtime 1.31 has no kernels for.
+const WITHOUT_KERNELS: i64 = 22;
+/// A maximum of more values than this stays a MaxPool.
+const LARGEST_WINDOW: i64 = 4;
 /// InstanceNormalization's default.
 const EPSILON: f32 = 1e-5;
 
-/// The ONNX file with these bytes for ONNX Runtime's CUDA provider, which would run these nodes on the processor:
+/// The ONNX file with these bytes for ONNX Runtime's CUDA provider. It would run these nodes on the processor:
 ///
 /// - InstanceNormalization of opset 22 and later becomes means, differences and products, in FP32.
+/// - MaxPool of opset 22 and later, of windows that do not overlap, becomes the maximum of every second row and column,
+///   or every third.
 /// - A ConvTranspose whose padding begins wider than it ends gets the same padding on both sides, and the difference as
 ///   `output_padding`. This is the same convolution.
+///
+/// And it fails in these nodes, if it moves the channels of images to the end:
+///
+/// - A Pad that names its axes gets paddings for all of them.
 ///
 /// `path` is the file's path, for errors.
 ///
@@ -29,22 +38,27 @@ const EPSILON: f32 = 1e-5;
 pub fn for_cuda(bytes: &[u8], path: &Path) -> Result<Vec<u8>> {
     let mut model = decode_message(bytes, path)?;
     let opset = model.opset_import.iter().find(|opset| is_standard(opset.domain())).map_or(0, |opset| opset.version());
+    let ranks = ranks(&model, path);
     let Some(graph) = &mut model.graph else { return Err(Error::format(path, "it has no graph")) };
     graph.node.iter_mut().filter(|node| is(node, "ConvTranspose")).for_each(pad_both_sides);
-    if opset >= WITHOUT_INSTANCE_NORMALISATION {
-        let mut names = names(graph);
-        let mut added = Vec::new();
-        let nodes = std::mem::take(&mut graph.node);
-        for node in nodes {
-            if is(&node, "InstanceNormalization") && node.input.len() == 3 && node.output.len() == 1 {
-                let mut parts = Parts { node: &node, names: &mut names, nodes: &mut graph.node, weights: &mut added };
-                parts.normalise();
-            } else {
-                graph.node.push(node);
-            }
+    let constants: HashMap<String, Vec<i64>> =
+        graph.initializer.iter().filter_map(|tensor| Some((tensor.name().to_owned(), numbers(tensor)?))).collect();
+    let mut names = names(graph);
+    let mut added = Vec::new();
+    for node in std::mem::take(&mut graph.node) {
+        let mut parts = Parts { node: &node, names: &mut names, nodes: &mut graph.node, weights: &mut added };
+        let is_replaced = match node.op_type() {
+            _ if !is_standard(node.domain()) => false,
+            "InstanceNormalization" if opset >= WITHOUT_KERNELS => parts.normalise(),
+            "MaxPool" if opset >= WITHOUT_KERNELS => parts.pool(),
+            "Pad" => parts.pad_all_axes(&ranks, &constants),
+            _ => false,
+        };
+        if !is_replaced {
+            graph.node.push(node);
         }
-        graph.initializer.append(&mut added);
     }
+    graph.initializer.append(&mut added);
     Ok(model.encode_to_vec())
 }
 
@@ -105,7 +119,10 @@ struct Parts<'p> {
 }
 
 impl Parts<'_> {
-    fn normalise(&mut self) {
+    fn normalise(&mut self) -> bool {
+        if self.node.input.len() != 3 || self.node.output.len() != 1 {
+            return false;
+        }
         let [x, scale, bias] = [0, 1, 2].map(|place| self.node.input[place].clone());
         let epsilon = self.node.attribute.iter().find(|attribute| attribute.name() == "epsilon");
         let epsilon = epsilon.map_or(EPSILON, AttributeProto::f);
@@ -135,11 +152,75 @@ impl Parts<'_> {
         let bias = self.push("Reshape", &[&bias, &of_channels], Vec::new());
         let scaled = self.push("Mul", &[&narrow, &scale], Vec::new());
         let moved = self.push("Add", &[&scaled, &bias], Vec::new());
-        let name = self.take("Reshape");
+        self.last("Reshape", vec![moved, shape]);
+        true
+    }
+
+    /// The maximum of the first row and column of each window, of the second, and so on.
+    fn pool(&mut self) -> bool {
+        let values = |name: &str| {
+            let found = self.node.attribute.iter().find(|attribute| attribute.name() == name);
+            found.map_or(&[][..], |attribute| &attribute.ints)
+        };
+        let (kernel, strides) = (values("kernel_shape"), values("strides"));
+        let is_plain = ["pads", "dilations", "ceil_mode", "storage_order", "auto_pad"].iter().all(|name| {
+            let found = self.node.attribute.iter().find(|attribute| attribute.name() == *name);
+            found.is_none_or(|attribute| match *name {
+                "dilations" => attribute.ints.iter().all(|&step| step == 1),
+                "auto_pad" => attribute.s() == b"NOTSET",
+                _ => attribute.i() == 0 && attribute.ints.iter().all(|&pad| pad == 0),
+            })
+        });
+        let &[height, width] = kernel else { return false };
+        let window = height.checked_mul(width).is_some_and(|size| (2..=LARGEST_WINDOW).contains(&size));
+        if kernel != strides || !is_plain || !window || self.node.output.len() != 1 {
+            return false;
+        }
+        let x = self.node.input[0].clone();
+        let (axes, steps) = (self.integers("axes", &[2, 3]), self.integers("steps", &[height, width]));
+        // The last window is whole, so the first of its rows ends before the others do.
+        let end = |place: i64, length: i64| if place + 1 == length { i64::MAX } else { place + 1 - length };
+        let mut slices = Vec::new();
+        for (row, column) in (0..height).flat_map(|row| (0..width).map(move |column| (row, column))) {
+            let from = self.integers("from", &[row, column]);
+            let to = self.integers("to", &[end(row, height), end(column, width)]);
+            slices.push(self.push("Slice", &[&x, &from, &to, &axes, &steps], Vec::new()));
+        }
+        self.last("Max", slices);
+        true
+    }
+
+    /// The transformation of layouts of ONNX Runtime 1.31 takes paddings of some axes for those of all.
+    fn pad_all_axes(&mut self, ranks: &HashMap<String, usize>, constants: &HashMap<String, Vec<i64>>) -> bool {
+        let constant = |place: usize| self.node.input.get(place).and_then(|name| constants.get(name));
+        let (Some(pads), Some(axes)) = (constant(1), constant(3)) else { return false };
+        let Some(&rank) = self.node.input.first().and_then(|x| ranks.get(x)) else { return false };
+        let mut all = vec![0; 2 * rank];
+        if pads.len() != 2 * axes.len() {
+            return false;
+        }
+        for (place, &axis) in axes.iter().enumerate() {
+            let axis = usize::try_from(if axis < 0 { axis + rank as i64 } else { axis });
+            let Some(axis) = axis.ok().filter(|axis| *axis < rank) else { return false };
+            (all[axis], all[rank + axis]) = (pads[place], pads[axes.len() + place]);
+        }
+        let pads = self.integers("pads", &all);
+        let mut input = self.node.input[..3].to_vec();
+        input[1] = pads;
+        if input[2].is_empty() {
+            input.pop();
+        }
+        self.nodes.push(NodeProto { input, ..self.node.clone() });
+        true
+    }
+
+    /// Adds the node that makes what the replaced node made.
+    fn last(&mut self, operator: &str, input: Vec<String>) {
+        let name = self.take(operator);
         self.nodes.push(NodeProto {
             name: Some(name),
-            op_type: Some("Reshape".into()),
-            input: vec![moved, shape],
+            op_type: Some(operator.into()),
+            input,
             output: self.node.output.clone(),
             ..NodeProto::default()
         });

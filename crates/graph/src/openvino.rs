@@ -100,7 +100,7 @@ fn is_other_than_its_inverse(order: &[i64]) -> bool {
 }
 
 /// The values of a one-dimensional tensor of 64-bit integers that the file itself holds.
-fn integers(tensor: &TensorProto) -> Option<Vec<i64>> {
+pub(crate) fn integers(tensor: &TensorProto) -> Option<Vec<i64>> {
     let is_plain = tensor.data_type() == DataType::Int64 as i32 && tensor.dims.len() == 1;
     if !is_plain || tensor.data_location() == DataLocation::External {
         return None;
@@ -114,7 +114,7 @@ fn integers(tensor: &TensorProto) -> Option<Vec<i64>> {
 }
 
 /// The number of axes of each value, where it can be inferred.
-fn ranks(model: &ModelProto, path: &Path) -> HashMap<String, usize> {
+pub(crate) fn ranks(model: &ModelProto, path: &Path) -> HashMap<String, usize> {
     // Weights in other files count as inputs, so that no file is opened.
     let mut whole = model.clone();
     let graph: &mut GraphProto = whole.graph.get_or_insert_default();

@@ -15,6 +15,11 @@ fn weight(dims: &[usize], first: f32) -> Weight {
     Weight::from_bytes(DataType::F32, dims.to_vec(), bytes).unwrap()
 }
 
+fn integers(values: &[i64]) -> Weight {
+    let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>();
+    Weight::from_bytes(DataType::I64, vec![values.len()], bytes).unwrap()
+}
+
 fn node(operator: &str, inputs: &[&str], output: &str, attributes: &[(&str, Attribute)]) -> Node {
     Node {
         name: format!("make {output}"),
@@ -26,7 +31,7 @@ fn node(operator: &str, inputs: &[&str], output: &str, attributes: &[(&str, Attr
     }
 }
 
-/// A normalisation, and a transposed convolution with these paddings.
+/// A padding of two axes, a maximum, a normalisation, and a transposed convolution with these paddings.
 fn model(opset: i64, pads: [i64; 4]) -> Model {
     let port = |name: &str, dims: [usize; 4]| Port { name: name.into(), ty: TensorType::new(DataType::F32, dims) };
     let [above, left, below, right] = pads.map(|pad| pad as usize);
@@ -34,10 +39,17 @@ fn model(opset: i64, pads: [i64; 4]) -> Model {
         name: "test".into(),
         ir_version: 10,
         opsets: vec![Opset { domain: String::new(), version: opset }],
-        inputs: vec![port("x", [2, CHANNELS, 5, 7])],
-        outputs: vec![port("y", [2, CHANNELS, 2 * 4 + 3 - above - below, 2 * 6 + 3 - left - right])],
+        inputs: vec![port("x", [2, CHANNELS, 6, 8])],
+        outputs: vec![port("y", [2, CHANNELS, 2 * 3 + 3 - above - below, 2 * 4 + 3 - left - right])],
         nodes: vec![
-            node("InstanceNormalization", &["x", "scale", "bias"], "even", &[("epsilon", Attribute::Float(1e-3))]),
+            node("Pad", &["x", "around", "", "axes"], "padded", &[("mode", Attribute::Text("reflect".into()))]),
+            node(
+                "MaxPool",
+                &["padded"],
+                "pooled",
+                &[("kernel_shape", Attribute::Ints(vec![2, 2])), ("strides", Attribute::Ints(vec![2, 2]))],
+            ),
+            node("InstanceNormalization", &["pooled", "scale", "bias"], "even", &[("epsilon", Attribute::Float(1e-3))]),
             node(
                 "ConvTranspose",
                 &["even", "kernel"],
@@ -49,6 +61,8 @@ fn model(opset: i64, pads: [i64; 4]) -> Model {
             ("scale".into(), weight(&[CHANNELS], 1.0)),
             ("bias".into(), weight(&[CHANNELS], 0.0)),
             ("kernel".into(), weight(&[CHANNELS, CHANNELS, 3, 3], 0.0)),
+            ("around".into(), integers(&[1, 2, 2, 1])),
+            ("axes".into(), integers(&[3, -2])),
         ]
         .into_iter()
         .collect(),
@@ -58,7 +72,7 @@ fn model(opset: i64, pads: [i64; 4]) -> Model {
 
 fn output(environment: &Environment, path: &std::path::Path) -> Vec<f32> {
     let mut session = Session::open(environment, path, &SessionOptions::default()).unwrap();
-    let x = ArrayD::from_shape_fn(IxDyn(&[2, CHANNELS, 5, 7]), |at| {
+    let x = ArrayD::from_shape_fn(IxDyn(&[2, CHANNELS, 6, 8]), |at| {
         ((at[0] * 101 + at[1] * 37 + at[2] * 11 + at[3]) as f32).sin() * 3.0 + at[1] as f32
     });
     let outputs = session.run(&[("x", &Tensor::F32(x))], &Cancel::default()).unwrap();
@@ -80,8 +94,10 @@ fn a_graph_for_cuda_computes_what_the_graph_does() {
 
         let changed = tileforge_graph::load(&adapted).unwrap();
         let count = |operator: &str| changed.nodes.iter().filter(|node| node.is(operator)).count();
-        // ONNX Runtime's CUDA provider has a kernel for the normalisation of opset 20.
+        // ONNX Runtime's CUDA provider has kernels for those of opset 20.
         assert_eq!(count("InstanceNormalization"), usize::from(opset == 20));
+        assert_eq!(count("MaxPool"), usize::from(opset == 20));
+        assert!(changed.nodes.iter().filter(|node| node.is("Pad")).all(|node| node.inputs.len() == 2));
         let convolution = changed.nodes.iter().find(|node| node.is("ConvTranspose")).unwrap();
         let found = convolution.ints("pads").unwrap();
         assert_eq!(found[..2], found[2..], "{opset} {pads:?}");
