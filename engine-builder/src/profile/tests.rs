@@ -375,6 +375,27 @@ fn options_have_the_providers_names() {
     assert_eq!(profile.cuda_options()["use_tf32"], "1");
 }
 
+/// What was gated in FP32 runs in FP32, and kernels that are computed from other weights keep their layout.
+#[test]
+fn options_of_cuda_follow_the_precision() {
+    let given = GPU.replace("  tf32: true\n", "  tf32: true\n  nhwc: true\n");
+    let mut profile = read(&given, &[]).unwrap();
+    for (precision, tf32, nhwc) in [
+        (Precision::Fp32, "0", "1"),
+        (Precision::Fp16, "1", "1"),
+        (Precision::Bf16, "1", "1"),
+        (Precision::Int8, "1", "0"),
+        (Precision::Fp8, "1", "0"),
+        (Precision::Fp16Weights, "0", "0"),
+        (Precision::Int8Weights, "0", "0"),
+    ] {
+        profile.precision = precision;
+        let options = profile.cuda_options();
+        assert_eq!((options["use_tf32"].as_str(), options["prefer_nhwc"].as_str()), (tf32, nhwc), "{precision}");
+        assert_eq!(profile.plan_options().tf32, tf32 == "1", "{precision}");
+    }
+}
+
 #[test]
 fn a_gpu_is_known_by_its_name_and_its_capability() {
     let profiles: Vec<Profile> = shipped().into_values().collect();
