@@ -188,7 +188,8 @@ def main() -> int:
     if options.only_engines:
         options.only_engines.mkdir(parents=True, exist_ok=True)
         problems = list(build_engines(programs, options.profile, options.only_engines, options.jobs))
-        print("\n".join(problems), file=sys.stderr)
+        for problem in problems:
+            print(problem, file=sys.stderr)
         return 1 if problems else 0
     return check(programs, options.engines, options.jobs)
 
