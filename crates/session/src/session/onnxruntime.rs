@@ -89,7 +89,7 @@ impl OnnxRuntime {
     ) -> Result<Self> {
         let on_gpu = !options.provider.is_on_processor();
         let session = {
-            let _running = on_gpu.then(capture::shared);
+            let _opening = on_gpu.then(capture::opening);
             builder(environment, options).and_then(&commit)
         };
         let on = |key: &str| options.provider_options.get(key).is_some_and(|value| value == "1");
@@ -261,16 +261,16 @@ impl Binding for OnnxRuntimeBinding {
     fn run(&mut self, cancel: &Cancel) -> Result<()> {
         let mut held = self.session.lock();
         let first = self.recorded.as_ref().filter(|recorded| !recorded.load(Ordering::Acquire));
-        cancellable(&self.path, cancel, true, |options| {
-            let _alone = first.map(|_| capture::alone());
-            let _running = (self.on_gpu && first.is_none()).then(capture::shared);
+        let alone = first.and_then(|_| capture::alone());
+        let _running = (self.on_gpu && alone.is_none()).then(capture::shared);
+        cancellable(&self.path, cancel, first.is_none() || alone.is_some(), |options| {
             let mut run = || {
                 held.session()?.run_binding_with_options(&self.binding, options)?;
                 self.binding.synchronize_outputs()
             };
             run().map_err(|error| run_error(&self.path, error))
         })?;
-        if let Some(recorded) = first {
+        if let (Some(recorded), Some(_)) = (first, alone) {
             recorded.store(true, Ordering::Release);
         }
         Ok(())
