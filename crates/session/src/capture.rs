@@ -19,7 +19,9 @@ static OPENING: AtomicUsize = AtomicUsize::new(0);
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// While a session is opened on a GPU.
-pub(crate) struct Opening(RwLockReadGuard<'static, ()>);
+pub(crate) struct Opening {
+    _running: RwLockReadGuard<'static, ()>,
+}
 
 impl Drop for Opening {
     fn drop(&mut self) {
@@ -30,7 +32,7 @@ impl Drop for Opening {
 /// As [`shared`], for the opening of a session.
 pub(crate) fn opening() -> Opening {
     OPENING.fetch_add(1, Ordering::AcqRel);
-    Opening(shared())
+    Opening { _running: shared() }
 }
 
 /// Held during any use of a GPU. A thread holds it once: a second one would wait for the recording that waits for the

@@ -1,5 +1,5 @@
 //! The form of a graph for the CUDA provider computes what the graph computes. No GPU is needed: both run on the CPU.
-#![allow(clippy::unwrap_used)] // a test's way to fail
+#![allow(clippy::unwrap_used, clippy::panic)] // a test's way to fail
 
 use ndarray::{ArrayD, IxDyn};
 use tileforge_contract::DataType;

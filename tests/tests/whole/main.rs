@@ -15,6 +15,7 @@ mod conditions;
 mod contributing;
 mod convert;
 mod crates;
+mod cuda;
 mod digests;
 mod engines;
 mod examples;

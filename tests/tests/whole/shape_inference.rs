@@ -36,22 +36,27 @@ fn check(mut model: Model) -> BTreeSet<String> {
 
 #[test]
 fn every_architecture_is_inferred_as_it_runs() {
+    each_small_model(&[DataType::F32, DataType::F16], |_, model| drop(check(model)));
+}
+
+/// Calls `visit` with the small networks of every architecture, in several sizes, from weights in these types.
+pub(crate) fn each_small_model(data_types: &[DataType], mut visit: impl FnMut(&str, Model)) {
     let folder = tempfile::tempdir().unwrap();
     for entry in registry() {
         for (preset, network) in entry.presets().into_iter().filter(|(name, _)| name.starts_with("tiny")) {
             let path = folder.path().join(format!("{preset}.safetensors"));
-            for data_type in [DataType::F32, DataType::F16] {
+            for &data_type in data_types {
                 synthesise(network.as_ref(), data_type, 1, &path).unwrap();
                 let checkpoint = Checkpoint::open(&path).unwrap();
                 let Ok(contract) = Upscale::of(&network.contract()) else {
-                    check_component(&checkpoint, &network.example_shapes());
+                    each_of_component(&checkpoint, &network.example_shapes(), |model| visit(entry.name, model));
                     continue;
                 };
                 // 10 × 14 is not a multiple of 4: the ×1 network pads and crops.
                 let least = contract.size_minimum;
                 let sides = contract.only_size.map_or([least.max(10), least.max(10) + 4], |side| [side; 2]);
                 let image = [2, contract.channels, sides[0], sides[1]];
-                check(export(&checkpoint, &Shapes::of("image", &image), &BTreeMap::new()).unwrap().model);
+                visit(entry.name, export(&checkpoint, &Shapes::of("image", &image), &BTreeMap::new()).unwrap().model);
                 if !network.example_shapes().is_empty() {
                     continue;
                 }
@@ -59,16 +64,16 @@ fn every_architecture_is_inferred_as_it_runs() {
                 let [height, width] =
                     [8, 12].map(|size: usize| size.max(least).next_multiple_of(contract.size_multiple));
                 let image = [3, contract.channels, height, width];
-                check(dynamic.specialised(&[("image".to_owned(), image.to_vec())].into()).unwrap());
+                visit(entry.name, dynamic.specialised(&[("image".to_owned(), image.to_vec())].into()).unwrap());
             }
         }
     }
 }
 
-/// Checks a pipeline's component, whose dynamic sizes are fixed after the export and before it.
-fn check_component(checkpoint: &Checkpoint, example: &Shapes) {
+/// A pipeline's component, whose dynamic sizes are fixed after the export and before it.
+fn each_of_component(checkpoint: &Checkpoint, example: &Shapes, mut visit: impl FnMut(Model)) {
     if !example.is_empty() {
-        let _ = check(export(checkpoint, example, &BTreeMap::new()).unwrap().model);
+        visit(export(checkpoint, example, &BTreeMap::new()).unwrap().model);
         return;
     }
     let dynamic = export(checkpoint, &Shapes::default(), &BTreeMap::new()).unwrap().model;
@@ -87,10 +92,10 @@ fn check_component(checkpoint: &Checkpoint, example: &Shapes) {
             .iter()
             .map(|input| (input.name.clone(), input.ty.dims.iter().map(size).collect::<Vec<usize>>()));
         let shapes: BTreeMap<String, Vec<usize>> = shapes.filter(|(_, dims)| !dims.is_empty()).collect();
-        check(dynamic.specialised(&shapes).unwrap());
+        visit(dynamic.specialised(&shapes).unwrap());
         let dims = |dims: &[usize]| dims.iter().map(ToString::to_string).collect::<Vec<_>>().join("x");
         let text = shapes.iter().map(|(name, sizes)| format!("{name}:{}", dims(sizes))).collect::<Vec<_>>().join(",");
-        check(export(checkpoint, &text.parse().unwrap(), &BTreeMap::new()).unwrap().model);
+        visit(export(checkpoint, &text.parse().unwrap(), &BTreeMap::new()).unwrap().model);
     }
 }
 
