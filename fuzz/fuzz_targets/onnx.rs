@@ -26,6 +26,9 @@ fuzz_target!(|bytes: &[u8]| {
     if let Ok(survey) = Survey::of(&graph) {
         let _ = (survey.facts(), survey.missing(), survey.task());
     }
+    // An engine's graph takes these forms when a session is opened.
+    let _ = tileforge_graph::for_cuda(bytes, &graph);
+    let _ = tileforge_graph::for_openvino(bytes, &graph, |_| 0);
     let Ok(model) = tileforge_graph::load(&graph) else { return };
     let _ = tileforge_graph::check_weight_files(&graph, &Digests::default());
     for target in Target::TABLES {

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use prost::Message;
 
+use crate::known::{self, ranks};
 use crate::message::decode_message;
-use crate::openvino::{integers as numbers, ranks};
 use crate::proto::attribute_proto::AttributeType;
 use crate::proto::tensor_proto::DataType;
 use crate::proto::{AttributeProto, GraphProto, NodeProto, TensorProto};
@@ -41,12 +41,16 @@ pub fn for_cuda(bytes: &[u8], path: &Path) -> Result<Vec<u8>> {
     let ranks = ranks(&model, path);
     let Some(graph) = &mut model.graph else { return Err(Error::format(path, "it has no graph")) };
     graph.node.iter_mut().filter(|node| is(node, "ConvTranspose")).for_each(pad_both_sides);
-    let constants: HashMap<String, Vec<i64>> =
-        graph.initializer.iter().filter_map(|tensor| Some((tensor.name().to_owned(), numbers(tensor)?))).collect();
-    let mut names = names(graph);
+    let constants: HashMap<String, Vec<i64>> = graph
+        .initializer
+        .iter()
+        .filter_map(|tensor| Some((tensor.name().to_owned(), known::integers(tensor)?)))
+        .collect();
+    let (mut names, mut number) = (names(graph), 0);
     let mut added = Vec::new();
     for node in std::mem::take(&mut graph.node) {
-        let mut parts = Parts { node: &node, names: &mut names, nodes: &mut graph.node, weights: &mut added };
+        let (nodes, weights) = (&mut graph.node, &mut added);
+        let mut parts = Parts { node: &node, names: &mut names, number: &mut number, nodes, weights };
         let is_replaced = match node.op_type() {
             _ if !is_standard(node.domain()) => false,
             "InstanceNormalization" if opset >= WITHOUT_KERNELS => parts.normalise(),
@@ -75,7 +79,8 @@ fn names(graph: &GraphProto) -> HashSet<String> {
     let nodes =
         graph.node.iter().flat_map(|node| node.input.iter().chain(&node.output).cloned().chain([node.name().into()]));
     let weights = graph.initializer.iter().map(|tensor| tensor.name().to_owned());
-    nodes.chain(weights).collect()
+    let inputs = graph.input.iter().map(|input| input.name().to_owned());
+    nodes.chain(weights).chain(inputs).collect()
 }
 
 fn integers(name: &str, values: &[i64]) -> AttributeProto {
@@ -99,21 +104,22 @@ fn pad_both_sides(node: &mut NodeProto) {
         return;
     }
     for axis in 0..axes {
-        let more = pads[axis] - pads[axes + axis];
-        if more < 0 || output[axis] + more >= strides[axis].max(1) && more > 0 {
-            return;
-        }
-        pads[axes + axis] += more;
-        output[axis] += more;
+        let more = pads[axis].checked_sub(pads[axes + axis]).filter(|more| *more >= 0);
+        let padded = more.and_then(|more| output[axis].checked_add(more));
+        let Some(padded) = padded.filter(|padded| more == Some(0) || *padded < strides[axis]) else { return };
+        pads[axes + axis] = pads[axis];
+        output[axis] = padded;
     }
     node.attribute.retain(|attribute| !matches!(attribute.name(), "pads" | "output_padding"));
     node.attribute.extend([integers("pads", &pads), integers("output_padding", &output)]);
 }
 
-/// What replaces one InstanceNormalization.
+/// What replaces one node.
 struct Parts<'p> {
     node: &'p NodeProto,
     names: &'p mut HashSet<String>,
+    /// Of the last new name.
+    number: &'p mut u64,
     nodes: &'p mut Vec<NodeProto>,
     weights: &'p mut Vec<TensorProto>,
 }
@@ -172,8 +178,8 @@ impl Parts<'_> {
             })
         });
         let &[height, width] = kernel else { return false };
-        let window = height.checked_mul(width).is_some_and(|size| (2..=LARGEST_WINDOW).contains(&size));
-        if kernel != strides || !is_plain || !window || self.node.output.len() != 1 {
+        let is_small = height > 0 && width > 0 && height.saturating_mul(width) <= LARGEST_WINDOW;
+        if kernel != strides || !is_plain || !is_small || self.node.output.len() != 1 || self.node.input.len() != 1 {
             return false;
         }
         let x = self.node.input[0].clone();
@@ -228,11 +234,15 @@ impl Parts<'_> {
 
     /// A name below the node's that nothing else has.
     fn take(&mut self, part: &str) -> String {
-        let base = if self.node.name().is_empty() { self.node.output[0].as_str() } else { self.node.name() };
-        let names = (0_usize..).map(|number| format!("{base}/{part}.{number}"));
-        let name = names.into_iter().find(|name| !self.names.contains(name)).unwrap_or_default();
-        self.names.insert(name.clone());
-        name
+        let output = self.node.output.first().map_or("", String::as_str);
+        let base = if self.node.name().is_empty() { output } else { self.node.name() };
+        loop {
+            *self.number += 1;
+            let name = format!("{base}/{part}.{}", self.number);
+            if self.names.insert(name.clone()) {
+                return name;
+            }
+        }
     }
 
     fn push(&mut self, operator: &str, inputs: &[&str], attribute: Vec<AttributeProto>) -> String {
@@ -263,5 +273,71 @@ impl Parts<'_> {
             ..TensorProto::default()
         });
         name
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)] // a test's way to fail
+
+    use super::*;
+    use crate::proto::{ModelProto, OperatorSetIdProto};
+
+    /// The nodes of a graph of one node, after the change.
+    fn changed(node: NodeProto, weights: Vec<TensorProto>) -> Vec<NodeProto> {
+        let model = ModelProto {
+            opset_import: vec![OperatorSetIdProto { version: Some(23), ..OperatorSetIdProto::default() }],
+            graph: Some(GraphProto { node: vec![node], initializer: weights, ..GraphProto::default() }),
+            ..ModelProto::default()
+        };
+        let bytes = for_cuda(&model.encode_to_vec(), Path::new("model.onnx")).unwrap();
+        decode_message(bytes.as_slice(), Path::new("model.onnx")).unwrap().graph.unwrap().node
+    }
+
+    fn node(operator: &str, inputs: &[&str], outputs: &[&str], attribute: Vec<AttributeProto>) -> NodeProto {
+        let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
+        let op_type = Some(operator.to_owned());
+        NodeProto { op_type, input: names(inputs), output: names(outputs), attribute, ..NodeProto::default() }
+    }
+
+    #[test]
+    fn nodes_that_break_the_rules_stay_as_they_are() {
+        let numbers = |name: &str, values: &[i64]| TensorProto {
+            name: Some(name.into()),
+            data_type: Some(DataType::Int64 as i32),
+            dims: vec![values.len() as i64],
+            int64_data: values.to_vec(),
+            ..TensorProto::default()
+        };
+        let windows = |sizes: &[i64]| vec![integers("kernel_shape", sizes), integers("strides", sizes)];
+        let around = |pads: &[i64], strides: &[i64]| vec![integers("pads", pads), integers("strides", strides)];
+        let (most, least) = (i64::MAX, i64::MIN);
+        for broken in [
+            node("MaxPool", &[], &["y"], windows(&[2, 2])),
+            node("MaxPool", &["x"], &[], windows(&[2, 2])),
+            node("MaxPool", &["x"], &["y"], windows(&[-2, -2])),
+            node("MaxPool", &["x"], &["y"], windows(&[most, most])),
+            node("MaxPool", &["x"], &["y"], windows(&[2])),
+            node("InstanceNormalization", &["x"], &["y"], Vec::new()),
+            node("InstanceNormalization", &["x", "s", "b"], &[], Vec::new()),
+            node("ConvTranspose", &["x", "w"], &["y"], around(&[most, 0, least, 0], &[2, 2])),
+            node("ConvTranspose", &["x", "w"], &["y"], around(&[most, 0, 0, 0], &[most, 2])),
+            node("ConvTranspose", &["x", "w"], &["y"], around(&[1, 1, 0], &[2, 2])),
+            node("Pad", &["x", "pads", "", "axes"], &[], Vec::new()),
+        ] {
+            let weights = vec![numbers("pads", &[1, 1]), numbers("axes", &[least])];
+            let found = changed(broken.clone(), weights);
+            let operators: Vec<&str> = found.iter().map(NodeProto::op_type).collect();
+            assert_eq!(operators, [broken.op_type()], "{broken:?}");
+        }
+    }
+
+    #[test]
+    fn names_that_are_taken_are_not_given_again() {
+        let taken: Vec<String> = (1..40).map(|number| format!("y/Shape.{number}")).collect();
+        let weights = taken.iter().map(|name| TensorProto { name: Some(name.clone()), ..TensorProto::default() });
+        let found = changed(node("InstanceNormalization", &["x", "s", "b"], &["y"], Vec::new()), weights.collect());
+        let made: HashSet<&String> = found.iter().flat_map(|node| &node.output).collect();
+        assert!(found.len() == made.len() && taken.iter().all(|name| !made.contains(name)), "{made:?}");
     }
 }

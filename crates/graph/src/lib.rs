@@ -23,6 +23,7 @@ mod error;
 mod external;
 pub mod infer;
 mod infer_types;
+mod known;
 mod load;
 mod mapped;
 mod memory;

@@ -6,13 +6,10 @@ use std::path::Path;
 use prost::Message;
 
 use crate::external::{ExternalTensor, describe};
-use crate::load::decode;
+use crate::known::{integers, ranks};
 use crate::message::decode_message;
-use crate::proto::tensor_proto::{DataLocation, DataType};
-use crate::proto::{
-    AttributeProto, GraphProto, ModelProto, NodeProto, StringStringEntryProto, TensorProto, TensorShapeProto,
-    TypeProto, ValueInfoProto, tensor_shape_proto, type_proto,
-};
+use crate::proto::tensor_proto::DataLocation;
+use crate::proto::{AttributeProto, NodeProto, StringStringEntryProto};
 use crate::{Error, Result};
 
 /// The location that marks weights in this process's memory: their offset is an address. A file that already contains
@@ -97,49 +94,6 @@ fn is_other_than_its_inverse(order: &[i64]) -> bool {
     let mut sorted = places.clone();
     sorted.sort_unstable();
     sorted.iter().copied().eq(0..count) && places.iter().enumerate().any(|(at, to)| places[*to] != at)
-}
-
-/// The values of a one-dimensional tensor of 64-bit integers that the file itself holds.
-pub(crate) fn integers(tensor: &TensorProto) -> Option<Vec<i64>> {
-    let is_plain = tensor.data_type() == DataType::Int64 as i32 && tensor.dims.len() == 1;
-    if !is_plain || tensor.data_location() == DataLocation::External {
-        return None;
-    }
-    match &tensor.raw_data {
-        Some(raw) => {
-            Some(raw.chunks_exact(8).filter_map(|bytes| Some(i64::from_le_bytes(bytes.try_into().ok()?))).collect())
-        }
-        None => Some(tensor.int64_data.clone()),
-    }
-}
-
-/// The number of axes of each value, where it can be inferred.
-pub(crate) fn ranks(model: &ModelProto, path: &Path) -> HashMap<String, usize> {
-    // Weights in other files count as inputs, so that no file is opened.
-    let mut whole = model.clone();
-    let graph: &mut GraphProto = whole.graph.get_or_insert_default();
-    let (external, own) = std::mem::take(&mut graph.initializer)
-        .into_iter()
-        .partition(|tensor: &TensorProto| tensor.data_location() == DataLocation::External);
-    graph.initializer = own;
-    graph.input.retain(|input| !external.iter().any(|tensor: &TensorProto| tensor.name() == input.name()));
-    graph.input.extend(external.iter().map(declared));
-    let Ok(model) = decode(whole.encode_to_vec().into(), path) else { return HashMap::new() };
-    let inputs = model.inputs.iter().map(|port| (port.name.clone(), port.ty.dims.len()));
-    let types = model.types.iter().map(|(name, ty)| (name.clone(), ty.dims.len()));
-    inputs.chain(types).collect()
-}
-
-/// An input with the type and the sizes of a weight.
-fn declared(tensor: &TensorProto) -> ValueInfoProto {
-    let dim = |&length: &i64| tensor_shape_proto::Dimension {
-        value: Some(tensor_shape_proto::dimension::Value::DimValue(length)),
-        ..Default::default()
-    };
-    let shape = TensorShapeProto { dim: tensor.dims.iter().map(dim).collect() };
-    let kind = type_proto::Tensor { elem_type: tensor.data_type, shape: Some(shape) };
-    let kind = TypeProto { value: Some(type_proto::Value::TensorType(kind)), ..Default::default() };
-    ValueInfoProto { name: tensor.name.clone(), r#type: Some(kind), ..Default::default() }
 }
 
 #[cfg(test)]
