@@ -33,7 +33,9 @@ from pathlib import Path
 import safetensors.torch
 import torch
 from bench_graphs import MODELS
-from commands import ROOT, binaries, run, xtask
+from commands import binaries, run, xtask
+from profiles import changed
+from turns import ratios
 
 OURS = "runtime"
 # Tiles along each side of the picture.
@@ -61,16 +63,11 @@ def prepare(name: str, folder: Path, profile: str) -> Case:
     if (case.engine / "manifest.json").exists():
         return case
     xtask("synth", model.architecture, "--preset", model.preset, "--gain", str(model.gain), "-o", case.checkpoint)
-    one_tile = folder / name / f"{profile}.yaml"
-    one_tile.parent.mkdir(exist_ok=True)
-    if not (families := one_tile.parent / "families").exists():
-        families.symlink_to(ROOT / "profiles" / "families")
+    own = folder / name
+    own.mkdir(exist_ok=True)
     # Random weights say nothing about quality.
     shapes = f"{{ tiles: [{tile}x{tile}], batch: {list(BATCHES)}, largest_run: {2 * tile}x{2 * tile} }}"
-    one_tile.write_text(
-        (ROOT / "profiles" / f"{profile}.yaml").read_text()
-        + f"tasks: {{ upscale: {shapes} }}\nfloors: {{ psnr_db: 20, cosine: 0.9 }}\n"
-    )
+    one_tile = changed(profile, f"tasks: {{ upscale: {shapes} }}\nfloors: {{ psnr_db: 20, cosine: 0.9 }}\n", own)
     options = ["--profile", one_tile, "--precision", "fp16"]
     run(binaries() / "engine-builder", "build", case.checkpoint, *options, "-o", case.engine)
     return case
@@ -144,12 +141,13 @@ def measure(case: Case, rounds: int, runs: int) -> None:
             times[way].append(ways[way]())
     alone = {"torch eager": timed(eager[1], runs), "torch.compile": timed(compiled[1], runs)}
     megapixels = (SIDE * case.tile) ** 2 / 1e6
+    over = ratios(times, OURS)
     for way, seconds in times.items():
         median = statistics.median(seconds)
-        ratio = statistics.median(other / ours for other, ours in zip(seconds, times[OURS]))
         on_gpu = f", network alone {alone[way] * 1e3:.1f} ms" if way in alone else f", batch and streams {fastest}"
         speed = megapixels / median
-        print(f"{case.name} {case.tile}² {way}: {median * 1e3:.1f} ms, {speed:.1f} MP/s, {ratio:.2f} times ours{on_gpu}")
+        compared = f"ours takes {over[way]:.2f} of it" if way in over else "ours"
+        print(f"{case.name} {case.tile}² {way}: {median * 1e3:.1f} ms, {speed:.1f} MP/s, {compared}{on_gpu}")
     sys.stdout.flush()
 
 
@@ -159,7 +157,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5, help="turns of each way (default %(default)s)")
     parser.add_argument("--runs", type=int, default=5, help="pictures in each turn (default %(default)s)")
     parser.add_argument("--work", type=Path, help="a folder that keeps checkpoints and engines for the next run")
-    parser.add_argument("--prepare", action="store_true", help="build the engines only, and compile the networks")
+    parser.add_argument("--prepare", action="store_true", help="build the engines only")
     options = parser.parse_args()
     profile = run(binaries() / "engine-builder", "profiles", "--here").strip()
     with tempfile.TemporaryDirectory() as temporary:

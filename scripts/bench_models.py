@@ -82,10 +82,15 @@ def described(name: str) -> dict:
     return json.loads(run(binaries() / "engine-builder", "models", name, "--json"))[0]
 
 
+def gain_of(architecture: str) -> str:
+    """Of the random weights."""
+    return "0.3" if architecture in AMPLIFYING else "1"
+
+
 def synthesise(architecture: str, preset: str, weights: Path) -> None:
     """Writes a checkpoint with random weights in FP16."""
-    gain = 0.3 if architecture in AMPLIFYING else 1.0
-    xtask("synth", architecture, "--preset", preset, "--data-type", "f16", "--gain", str(gain), "-o", weights)
+    gain = gain_of(architecture)
+    xtask("synth", architecture, "--preset", preset, "--data-type", "f16", "--gain", gain, "-o", weights)
 
 
 def synthesised(model: dict, graph: str, preset: str, folder: Path) -> Path:

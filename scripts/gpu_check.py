@@ -28,8 +28,9 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from bench_models import AMPLIFYING
+from bench_models import gain_of
 from commands import ROOT, binaries
+from profiles import changed
 
 WORK = ROOT / "gpu-check"
 PRESET = "tiny"
@@ -48,8 +49,6 @@ tasks:
 # No profile has the size of a clip.
 CLIP = ("--size", "64x64", "--frames", "5")
 OPTIONS = {"VideoAutoencoderKLEncoder": CLIP, "VideoAutoencoderKLDecoder": CLIP}
-# As for AMPLIFYING.
-GAIN = "0.3"
 DOES_NOT_FIT = 3
 RTX = "tensorrt-rtx"
 
@@ -81,9 +80,8 @@ class Programs:
         """Makes FOLDER/ARCHITECTURE.onnx with random weights. Returns the error, if there is one."""
         checkpoint, graph = folder / f"{architecture}.safetensors", folder / f"{architecture}.onnx"
         fixed = ["--shapes", shapes] if shapes else []
-        gain = ["--gain", GAIN] if architecture in AMPLIFYING else []
         for program, *arguments in (
-            ("xtask", "synth", architecture, "--preset", PRESET, *gain, "-o", checkpoint),
+            ("xtask", "synth", architecture, "--preset", PRESET, "--gain", gain_of(architecture), "-o", checkpoint),
             ("exporter", "export", checkpoint, "-o", graph, "--weights", "copy", *fixed),
         ):
             made = self.run(program, *arguments)
@@ -126,10 +124,7 @@ def over_least(programs: Programs, engine: Path, provider: str) -> list[str]:
 
 def build_engines(programs: Programs, profile: str, folder: Path, jobs: int) -> Iterator[str]:
     """Makes FOLDER/ARCHITECTURE-PRECISION of every architecture, and says what failed."""
-    small = folder / f"{profile}.yaml"
-    small.write_text((ROOT / "profiles" / f"{profile}.yaml").read_text() + SMALL)
-    if not (families := folder / "families").exists():
-        families.symlink_to(ROOT / "profiles" / "families")
+    small = changed(profile, SMALL, folder)
 
     def build(architecture: str, shapes: str) -> list[str]:
         if problem := programs.write_graph(architecture, shapes, folder):

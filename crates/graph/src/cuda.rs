@@ -1,6 +1,6 @@
 //! Graphs in a form that ONNX Runtime's CUDA provider runs whole.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::path::Path;
 
 use prost::Message;
@@ -10,6 +10,7 @@ use crate::message::decode_message;
 use crate::proto::attribute_proto::AttributeType;
 use crate::proto::tensor_proto::DataType;
 use crate::proto::{AttributeProto, GraphProto, NodeProto, TensorProto};
+use crate::rewrite::Names;
 use crate::{Error, Result};
 
 /// The first opset whose InstanceNormalization and MaxPool the CUDA provider of ONNX Runtime 1.31 has no kernels for.
@@ -38,7 +39,10 @@ const EPSILON: f32 = 1e-5;
 pub fn for_cuda(bytes: &[u8], path: &Path) -> Result<Vec<u8>> {
     let mut model = decode_message(bytes, path)?;
     let opset = model.opset_import.iter().find(|opset| is_standard(opset.domain())).map_or(0, |opset| opset.version());
-    let ranks = ranks(&model, path);
+    // Ranks are inferred from the whole graph, and seldom needed.
+    let names_axes = |node: &NodeProto| is(node, "Pad") && node.input.len() > 3;
+    let ranks = model.graph.iter().flat_map(|graph| &graph.node).any(names_axes).then(|| ranks(&model, path));
+    let ranks = ranks.unwrap_or_default();
     let Some(graph) = &mut model.graph else { return Err(Error::format(path, "it has no graph")) };
     graph.node.iter_mut().filter(|node| is(node, "ConvTranspose")).for_each(pad_both_sides);
     let constants: HashMap<String, Vec<i64>> = graph
@@ -46,11 +50,11 @@ pub fn for_cuda(bytes: &[u8], path: &Path) -> Result<Vec<u8>> {
         .iter()
         .filter_map(|tensor| Some((tensor.name().to_owned(), known::integers(tensor)?)))
         .collect();
-    let (mut names, mut number) = (names(graph), 0);
+    let mut names = names(graph);
     let mut added = Vec::new();
     for node in std::mem::take(&mut graph.node) {
         let (nodes, weights) = (&mut graph.node, &mut added);
-        let mut parts = Parts { node: &node, names: &mut names, number: &mut number, nodes, weights };
+        let mut parts = Parts { node: &node, names: &mut names, nodes, weights };
         let is_replaced = match node.op_type() {
             _ if !is_standard(node.domain()) => false,
             "InstanceNormalization" if opset >= WITHOUT_KERNELS => parts.normalise(),
@@ -75,12 +79,12 @@ fn is(node: &NodeProto, operator: &str) -> bool {
 }
 
 /// Every name of a node, a value or a weight.
-fn names(graph: &GraphProto) -> HashSet<String> {
+fn names(graph: &GraphProto) -> Names {
     let nodes =
         graph.node.iter().flat_map(|node| node.input.iter().chain(&node.output).cloned().chain([node.name().into()]));
     let weights = graph.initializer.iter().map(|tensor| tensor.name().to_owned());
     let inputs = graph.input.iter().map(|input| input.name().to_owned());
-    nodes.chain(weights).chain(inputs).collect()
+    Names::of(nodes.chain(weights).chain(inputs))
 }
 
 fn integers(name: &str, values: &[i64]) -> AttributeProto {
@@ -117,9 +121,7 @@ fn pad_both_sides(node: &mut NodeProto) {
 /// What replaces one node.
 struct Parts<'p> {
     node: &'p NodeProto,
-    names: &'p mut HashSet<String>,
-    /// Of the last new name.
-    number: &'p mut u64,
+    names: &'p mut Names,
     nodes: &'p mut Vec<NodeProto>,
     weights: &'p mut Vec<TensorProto>,
 }
@@ -236,13 +238,7 @@ impl Parts<'_> {
     fn take(&mut self, part: &str) -> String {
         let output = self.node.output.first().map_or("", String::as_str);
         let base = if self.node.name().is_empty() { output } else { self.node.name() };
-        loop {
-            *self.number += 1;
-            let name = format!("{base}/{part}.{}", self.number);
-            if self.names.insert(name.clone()) {
-                return name;
-            }
-        }
+        self.names.take(&format!("{base}/{part}"))
     }
 
     fn push(&mut self, operator: &str, inputs: &[&str], attribute: Vec<AttributeProto>) -> String {
@@ -279,6 +275,8 @@ impl Parts<'_> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)] // a test's way to fail
+
+    use std::collections::HashSet;
 
     use super::*;
     use crate::proto::{ModelProto, OperatorSetIdProto};
@@ -334,7 +332,8 @@ mod tests {
 
     #[test]
     fn names_that_are_taken_are_not_given_again() {
-        let taken: Vec<String> = (1..40).map(|number| format!("y/Shape.{number}")).collect();
+        let taken: Vec<String> =
+            (1..40).map(|number| format!("y/Shape.{number}")).chain(["y/Shape".to_owned()]).collect();
         let weights = taken.iter().map(|name| TensorProto { name: Some(name.clone()), ..TensorProto::default() });
         let found = changed(node("InstanceNormalization", &["x", "s", "b"], &["y"], Vec::new()), weights.collect());
         let made: HashSet<&String> = found.iter().flat_map(|node| &node.output).collect();

@@ -4,8 +4,8 @@
 //! calls unsafe, such as an allocation or the wait for another stream, fails, and the recording with it. So the run that
 //! records is alone, and everything else that uses a GPU is shared work.
 //!
-//! A library may compile for minutes while a session is opened. Nobody waits for that: the run is not recorded then, and
-//! the next one tries again.
+//! Opening a session can take minutes, because a library compiles. A run does not wait for that: it goes on without
+//! recording, and the next run tries to record.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;

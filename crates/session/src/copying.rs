@@ -15,6 +15,7 @@ use libloading::Library;
 use ort::value::DynTensor;
 
 use crate::capture;
+use crate::native::{symbol, told};
 use crate::system::libraries::CUDA_RUNTIME;
 
 /// `cudaMemcpyDefault`: the addresses say which way.
@@ -65,14 +66,13 @@ fn runtime() -> Result<&'static Runtime, String> {
 
 fn load() -> Result<Runtime, String> {
     // SAFETY: the library's initialisers have no preconditions; the provider has loaded it already.
-    let library = unsafe { Library::new(CUDA_RUNTIME) }.map_err(|error| error.to_string())?;
-    let lacks = |error: libloading::Error| error.to_string();
+    let library = unsafe { Library::new(CUDA_RUNTIME) }.map_err(told)?;
     // SAFETY: the signatures are those of the reference, stable since CUDA 7.
     let runtime = unsafe {
         Runtime {
-            set_device: *library.get::<SetDevice>(b"cudaSetDevice\0").map_err(lacks)?,
-            copy: *library.get::<CopyAsync>(b"cudaMemcpyAsync\0").map_err(lacks)?,
-            synchronise: *library.get::<Synchronise>(b"cudaStreamSynchronize\0").map_err(lacks)?,
+            set_device: *symbol::<SetDevice>(&library, "cudaSetDevice")?,
+            copy: *symbol::<CopyAsync>(&library, "cudaMemcpyAsync")?,
+            synchronise: *symbol::<Synchronise>(&library, "cudaStreamSynchronize")?,
         }
     };
     // The functions live as long as the library.

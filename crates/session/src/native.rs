@@ -63,7 +63,7 @@ pub(crate) fn tensorrt_rtx_version(path: &Path) -> Result<String, String> {
 }
 
 /// The loader's error with its cause, which names the file and the problem.
-fn told(error: libloading::Error) -> String {
+pub(crate) fn told(error: libloading::Error) -> String {
     std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string)
 }
 
@@ -448,7 +448,7 @@ fn nvml_check(call: &str, status: c_int) -> Result<(), String> {
 
 /// # Safety
 /// `T` must be the function's signature.
-unsafe fn symbol<'l, T>(library: &'l Library, name: &str) -> Result<Symbol<'l, T>, String> {
+pub(crate) unsafe fn symbol<'l, T>(library: &'l Library, name: &str) -> Result<Symbol<'l, T>, String> {
     // SAFETY: the caller guarantees the signature.
     unsafe { library.get(name) }.map_err(|_| format!("the library lacks {name}"))
 }

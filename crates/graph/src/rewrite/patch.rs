@@ -1,26 +1,34 @@
 //! The replacement of one node.
 
 use crate::{Attribute, Model, Node, Weight};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 /// The names that a graph uses, for nodes and for values.
 #[derive(Debug)]
-pub struct Names(HashSet<String>);
+pub struct Names {
+    used: HashSet<String>,
+    /// The last number behind each base.
+    numbers: HashMap<String, u64>,
+}
 
 impl Names {
     /// The names of a model.
     pub fn new(model: &Model) -> Self {
         let nodes = model.nodes.iter().flat_map(|node| node.outputs.iter().chain([&node.name]));
         let inputs = model.inputs.iter().map(|port| &port.name);
-        Names(nodes.chain(inputs).chain(model.weights.keys()).cloned().collect())
+        Self::of(nodes.chain(inputs).chain(model.weights.keys()).cloned())
+    }
+
+    pub(crate) fn of(used: impl Iterator<Item = String>) -> Self {
+        Self { used: used.collect(), numbers: HashMap::new() }
     }
 
     /// Reserves a name that nothing uses yet: `base`, or `base.1`, `base.2`, …
     pub fn take(&mut self, base: &str) -> String {
         let mut name = base.to_owned();
-        let mut number = 0_u64;
-        while !self.0.insert(name.clone()) {
-            number += 1;
+        while !self.used.insert(name.clone()) {
+            let number = self.numbers.entry(base.to_owned()).or_default();
+            *number += 1;
             name = format!("{base}.{number}");
         }
         name

@@ -4,9 +4,7 @@
 //! other columns wait in a small carry. In a row of tiles, the rows that no later row of tiles adds to are converted to
 //! output samples. The other rows wait in a second carry. Only the carries hold float32.
 
-use std::num::NonZero;
 use std::ops::Range;
-use std::sync::OnceLock;
 use std::{mem, thread};
 
 use super::encoding::SampleEncoding;
@@ -107,7 +105,7 @@ pub struct Blender {
     bands: Vec<RowBand>,
     band_rows: usize,
     spare: Vec<Vec<u8>>,
-    /// Working memory, one for each thread.
+    /// One for each thread that may be used.
     scratch: Vec<Scratch>,
 }
 
@@ -196,18 +194,10 @@ const SAMPLES_OF_A_THREAD: usize = 1 << 20;
 /// More threads would wait for the machine's memory.
 const THREADS_MAXIMUM: usize = 8;
 
-fn processors() -> usize {
-    static COUNT: OnceLock<usize> = OnceLock::new();
-    *COUNT.get_or_init(|| thread::available_parallelism().map_or(1, NonZero::get))
-}
-
-/// Adds all rows, on several threads if there is enough to add.
-fn add_rows(across: &Across<'_>, mut rows: Vec<Row<'_>>, scratch: &mut Vec<Scratch>) {
+/// Adds all rows, on as many threads as there are `scratch` if there is enough to add.
+fn add_rows(across: &Across<'_>, mut rows: Vec<Row<'_>>, scratch: &mut [Scratch]) {
     let samples = rows.len() * across.used.len() * across.planes.len();
-    let threads = (samples / SAMPLES_OF_A_THREAD).min(processors()).clamp(1, THREADS_MAXIMUM);
-    if scratch.len() < threads {
-        scratch.resize_with(threads, Scratch::default);
-    }
+    let threads = (samples / SAMPLES_OF_A_THREAD).clamp(1, scratch.len());
     let of_a_thread = rows.len().div_ceil(threads).max(1);
     thread::scope(|scope| {
         let mut own = None;
@@ -232,6 +222,7 @@ impl Blender {
     /// # Errors
     /// [`Error::Tiling`] for an image so wide that its rows do not fit in memory.
     pub fn new(plan: &TilePlan, blend: Blend, channels: usize, encoding: SampleEncoding) -> Result<Self> {
+        let threads = thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAXIMUM);
         let scale = plan.scale();
         let (columns, rows) = (*plan.columns(), *plan.rows());
         let width = columns.length() as usize * scale as usize;
@@ -268,7 +259,7 @@ impl Blender {
             bands: Vec::new(),
             band_rows: (BAND_BYTES / (width * channels * encoding.depth.bytes())).max(1),
             spare: Vec::new(),
-            scratch: Vec::new(),
+            scratch: (0..threads).map(|_| Scratch::default()).collect(),
         })
     }
 

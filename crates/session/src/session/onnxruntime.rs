@@ -38,9 +38,8 @@ pub(super) struct OnnxRuntime {
     on_gpu: bool,
     /// The GPU of its buffers.
     device: Option<u32>,
-    replays: bool,
-    /// Whether the CUDA graph is recorded that `replays` speaks of.
-    recorded: Arc<AtomicBool>,
+    /// Whether the session's CUDA graph is recorded; `None` if it records none.
+    recorded: Option<Arc<AtomicBool>>,
 }
 
 /// A session, whose end is a use of the GPU: its memory goes back.
@@ -111,8 +110,7 @@ impl OnnxRuntime {
             on_gpu,
             // Device buffers of a plugin would need the plugin's own allocator, which is not yet tested on a GPU.
             device: matches!(options.provider, Provider::TensorRt | Provider::Cuda).then_some(options.device),
-            replays: on(RECORDS) || on("trt_cuda_graph_enable"),
-            recorded: Arc::default(),
+            recorded: (on(RECORDS) || on("trt_cuda_graph_enable")).then(Arc::default),
         })
     }
 
@@ -188,7 +186,7 @@ impl Backend for OnnxRuntime {
     }
 
     fn replays(&self) -> bool {
-        self.replays
+        self.recorded.is_some()
     }
 
     fn peak_bytes(&self) -> Option<u64> {
@@ -206,7 +204,7 @@ impl Backend for OnnxRuntime {
         });
         let values = values.collect::<ort::Result<Vec<(Cow<'_, str>, SessionInputValue<'_>)>>>().map_err(failed)?;
         let mut held = self.session.lock();
-        cancellable(&self.path, cancel, !self.replays, |options| {
+        cancellable(&self.path, cancel, !self.replays(), |options| {
             let _running = self.on_gpu.then(capture::shared);
             let outputs = held.session().and_then(|session| session.run_with_options(values, options));
             let outputs = outputs.map_err(failed)?;
@@ -217,7 +215,7 @@ impl Backend for OnnxRuntime {
     fn binding(&self) -> Result<Box<dyn Binding>> {
         let binding = self.session.lock().session().and_then(|session| session.create_binding());
         let binding = binding.map_err(|error| run_error(&self.path, error))?;
-        let (on_gpu, recorded) = (self.on_gpu, self.replays.then(|| self.recorded.clone()));
+        let (on_gpu, recorded) = (self.on_gpu, self.recorded.clone());
         Ok(Box::new(OnnxRuntimeBinding {
             binding,
             session: self.session.clone(),
