@@ -1,6 +1,6 @@
 //! Diffusion pipelines in diffusers' layout: networks, tokenizers and a scheduler.
 
-use crate::pipeline::{Beside, BesideFile};
+use crate::pipeline::{PipelineExtras, PipelineFile};
 use crate::{Error, ModelFile, Result, Source, SourceOptions, WeightFolders};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -58,7 +58,7 @@ pub struct DiffusionSource {
     /// The networks, by the names of the engine's parts.
     pub parts: BTreeMap<String, Source>,
     /// The files and facts beside the parts.
-    pub beside: Beside,
+    pub extras: PipelineExtras,
     /// For each file of adaptations, the number of tensors that belong to no network of the pipeline.
     pub left_over: Vec<usize>,
 }
@@ -168,8 +168,12 @@ impl DiffusionSource {
             Ok((name, source))
         };
         let parts = parts.into_iter().map(with_runs).collect::<Result<_>>()?;
-        let files = files.into_iter().map(|(name, path)| (name, BesideFile::Copy(path))).collect();
-        Ok(Self { parts, beside: Beside { diffusion, files, ..Beside::default() }, left_over: Vec::new() })
+        let files = files.into_iter().map(|(name, path)| (name, PipelineFile::Copy(path))).collect();
+        Ok(Self {
+            parts,
+            extras: PipelineExtras { diffusion, files, ..PipelineExtras::default() },
+            left_over: Vec::new(),
+        })
     }
 }
 

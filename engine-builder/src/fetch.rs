@@ -7,7 +7,7 @@ use std::time::Duration;
 use tileforge_engine::digest::sha256_file;
 use tileforge_files::{Kept, NotKept, Transfer};
 use tileforge_registry::Error as HttpError;
-use tileforge_registry::download::{Asked, DownloadSource, Expected, Problem, download, forget};
+use tileforge_registry::download::{DownloadSource, Expected, Problem, Response, download, forget};
 use tileforge_registry::http::{self, Address, Client};
 use ureq::http::header::{IF_RANGE, RANGE};
 
@@ -163,7 +163,7 @@ impl DownloadSource for Weights<'_> {
     type Error = Error;
     const IS_IMMUTABLE: bool = false;
 
-    fn ask(&self, start: u64, version: Option<&str>) -> Result<Asked> {
+    fn ask(&self, start: u64, version: Option<&str>) -> Result<Response> {
         let mut headers = Vec::new();
         if start > 0 {
             headers.push((RANGE, format!("bytes={start}-")));
@@ -173,17 +173,17 @@ impl DownloadSource for Weights<'_> {
         let token = self.download.token.map(|token| format!("Bearer {token}"));
         let answer = match self.download.client.get(&self.download.address, &headers, token.as_deref()) {
             Ok(answer) => answer,
-            Err(HttpError::Unreachable { reason, .. }) => return Ok(Asked::Cut(reason)),
+            Err(HttpError::Unreachable { reason, .. }) => return Ok(Response::Cut(reason)),
             Err(HttpError::NoCertificates { url }) => return Err(Error::NoCertificates { url }),
             Err(error) => return Err(Error::Download(Box::new(error))),
         };
         match answer.status() {
-            200 | 206 | 416 => Ok(Asked::Answer(Box::new(answer))),
+            200 | 206 | 416 => Ok(Response::Answer(Box::new(answer))),
             status @ (401 | 403) if answer.is_from_origin => {
                 Err(Error::Refused { url: self.url(), status, has_token: self.download.token.is_some() })
             }
             404 => Err(self.answered("there is no such file (404)".into())),
-            status @ (429 | 500..=599) => Ok(Asked::Cut(format!("the server answered {status}"))),
+            status @ (429 | 500..=599) => Ok(Response::Cut(format!("the server answered {status}"))),
             status if !answer.is_from_origin => {
                 Err(self.answered(format!("it sent us to {}, which answered {status}", answer.address)))
             }

@@ -54,7 +54,7 @@ pub use origin::Origin;
 pub use parallel::map_parallel;
 pub use part_order::PartOrder;
 pub use picture::Picture;
-pub use pipeline::{Beside, BesideFile, BuiltPipeline, build_pipeline};
+pub use pipeline::{BuiltPipeline, PipelineExtras, PipelineFile, build_pipeline};
 pub use precision::{PrecisionOption, PrecisionOptions, RangeMethod, Sensitivity, convert_graph};
 pub use profile::{Device, Floors, Profile, Tile};
 pub use progress::{Progress, Silent};

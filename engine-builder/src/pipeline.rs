@@ -17,16 +17,16 @@ use tileforge_session::Environment;
 
 /// The files and facts beside the parts of an engine.
 #[derive(Clone, Debug, Default)]
-pub struct Beside {
+pub struct PipelineExtras {
     /// The facts about a diffusion pipeline beside its networks.
     pub diffusion: Option<Diffusion>,
     /// The facts about a film-restoring pipeline beside its networks.
     pub restoration: Option<Restoration>,
     /// The files, by their names in the engine: `NAME` or `FOLDER/NAME`.
-    pub files: BTreeMap<String, BesideFile>,
+    pub files: BTreeMap<String, PipelineFile>,
 }
 
-impl Beside {
+impl PipelineExtras {
     /// Whether the parts make pictures together.
     fn makes_pictures(&self) -> bool {
         self.diffusion.is_some() || self.restoration.is_some()
@@ -35,7 +35,7 @@ impl Beside {
 
 /// A file beside the parts of an engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum BesideFile {
+pub enum PipelineFile {
     /// A copy of a file.
     Copy(PathBuf),
     /// A file with new content, derived from another file.
@@ -47,7 +47,7 @@ pub enum BesideFile {
     },
 }
 
-impl BesideFile {
+impl PipelineFile {
     /// The source file.
     pub fn path(&self) -> &Path {
         match self {
@@ -87,7 +87,7 @@ pub fn build_pipeline(
     environment: &Environment,
     progress: &dyn Progress,
     parts: &BTreeMap<String, PartOrder<'_>>,
-    beside: &Beside,
+    extras: &PipelineExtras,
     recipe: Option<Box<Recipe>>,
     plans: &Plans,
     directory: &Path,
@@ -103,7 +103,7 @@ pub fn build_pipeline(
             options,
         })
         .collect();
-    let read: Vec<PathBuf> = beside.files.values().map(|file| file.path().to_owned()).collect();
+    let read: Vec<PathBuf> = extras.files.values().map(|file| file.path().to_owned()).collect();
     check_output(&orders.iter().collect::<Vec<_>>(), &read, directory)?;
     let mut prepared = Vec::new();
     for order in orders {
@@ -117,7 +117,7 @@ pub fn build_pipeline(
     let (mut built, mut digests, mut shared) = (BTreeMap::new(), BTreeMap::new(), 0);
     let mut exported = BTreeMap::new();
     for (name, prepared) in prepared {
-        if beside.makes_pictures() {
+        if extras.makes_pictures() {
             exported.insert(name.clone(), prepared.exported());
         }
         let folder = staging.path().join(&name);
@@ -132,20 +132,20 @@ pub fn build_pipeline(
         built.insert(name, part);
     }
     let place = |error: Error| error.relocated(staging.path(), directory);
-    let written = |(name, file): (&String, &BesideFile)| Ok((name.clone(), write(file, &staging.path().join(name))?));
-    let files = beside.files.iter().map(written).collect::<Result<BTreeMap<_, _>>>().map_err(place)?;
+    let written = |(name, file): (&String, &PipelineFile)| Ok((name.clone(), write(file, &staging.path().join(name))?));
+    let files = extras.files.iter().map(written).collect::<Result<BTreeMap<_, _>>>().map_err(place)?;
     let mut manifest = PipelineManifest {
         schema: SCHEMA,
         name,
         producer: producer(),
         parts: digests,
         recipe,
-        diffusion: beside.diffusion.clone(),
-        restoration: beside.restoration.clone(),
+        diffusion: extras.diffusion.clone(),
+        restoration: extras.restoration.clone(),
         gates: Vec::new(),
         files,
     };
-    let picture = if beside.makes_pictures() {
+    let picture = if extras.makes_pictures() {
         let scratch = exchange::temporary(parent)?;
         // All three are in the order of the parts' names.
         let each = built.iter().zip(exported.into_values()).zip(parts.values());
@@ -171,10 +171,10 @@ pub fn build_pipeline(
 }
 
 /// Writes a small file, and returns its digest.
-fn write(file: &BesideFile, to: &Path) -> Result<FileDigest> {
+fn write(file: &PipelineFile, to: &Path) -> Result<FileDigest> {
     let bytes = match file {
-        BesideFile::Made { bytes, .. } => Cow::Borrowed(bytes),
-        BesideFile::Copy(from) => {
+        PipelineFile::Made { bytes, .. } => Cow::Borrowed(bytes),
+        PipelineFile::Copy(from) => {
             Cow::Owned(tileforge_files::read(from, TEXT_MAXIMUM_BYTES).map_err(|e| Error::file(from, "read", e))?)
         }
     };

@@ -1,7 +1,7 @@
 //! The inputs of an engine: recorded for a rebuild, and later compared with the present files.
 
 use crate::digests::digest_of;
-use crate::{Beside, Error, Result, Source};
+use crate::{Error, PipelineExtras, Result, Source};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
 use tileforge_engine::digest::{FileDigest, sha256, sha256_file};
@@ -22,7 +22,7 @@ pub(crate) fn input_digests<'k>(
     known: impl IntoIterator<Item = &'k str>,
     folders: &[&Path],
     sources: &[&Source],
-    beside: &Beside,
+    extras: &PipelineExtras,
     digests: &Digests,
 ) -> Result<BTreeMap<String, FileDigest>> {
     let mut known: Vec<&str> = known.into_iter().collect();
@@ -32,7 +32,7 @@ pub(crate) fn input_digests<'k>(
     for source in sources {
         files.extend(source.input_digests()?);
     }
-    for file in beside.files.values() {
+    for file in extras.files.values() {
         files.push((file.path().to_owned(), digest_of(digests, file.path())?));
     }
     let (mut named, mut done) = (BTreeMap::new(), BTreeSet::new());

@@ -1,7 +1,7 @@
 //! Models that restore films: an autoencoder of clips, a transformer of their latents, and the fixed text of the
 //! transformer.
 
-use crate::pipeline::{Beside, BesideFile};
+use crate::pipeline::{PipelineExtras, PipelineFile};
 use crate::{Error, ModelFile, RestorationFile, Result, Source, WeightFolders};
 use safetensors::tensor::TensorView;
 use std::collections::BTreeMap;
@@ -26,7 +26,7 @@ pub(crate) fn of_model(
     restoration: &RestorationFile,
     parts: BTreeMap<String, Source>,
     weights: &WeightFolders,
-) -> Result<(BTreeMap<String, Source>, Beside)> {
+) -> Result<(BTreeMap<String, Source>, PipelineExtras)> {
     let place = &model.path;
     let contracts = || parts.iter().map(|(name, source)| (name, source.contract()));
     let mut transformers = contracts().filter_map(|(name, contract)| Some((name.clone(), Widths::of(contract)?)));
@@ -52,12 +52,12 @@ pub(crate) fn of_model(
         };
         (part, source)
     };
-    let beside = Beside {
+    let extras = PipelineExtras {
         restoration: Some(Restoration { text: TEXT.into() }),
-        files: BTreeMap::from([(TEXT.to_owned(), BesideFile::Made { of: text, bytes })]),
-        ..Beside::default()
+        files: BTreeMap::from([(TEXT.to_owned(), PipelineFile::Made { of: text, bytes })]),
+        ..PipelineExtras::default()
     };
-    Ok((parts.into_iter().map(of_part).collect(), beside))
+    Ok((parts.into_iter().map(of_part).collect(), extras))
 }
 
 /// The decoder of a clip's first chunk, and how frames follow from latent frames; `None` for other networks, and for

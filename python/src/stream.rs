@@ -32,7 +32,7 @@ impl Stream {
 }
 
 /// The interval at which the stream checks whether it is cancelled, while no frame comes.
-const PATIENCE: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The frames, until no more come or the stream is cancelled: its thread must not wait for the frames of a caller that
 /// has dropped the stream.
@@ -46,7 +46,7 @@ impl Iterator for Frames {
 
     fn next(&mut self) -> Option<Picture> {
         while !self.cancel.is_cancelled() {
-            match self.frames.recv_timeout(PATIENCE) {
+            match self.frames.recv_timeout(POLL_INTERVAL) {
                 Ok(frame) => return Some(frame),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return None,

@@ -13,7 +13,7 @@ use tileforge_runtime::upscale::{UpscaleOptions, UpscaleRequest, UpscaleStatisti
 use tileforge_session::Environment;
 use tileforge_session::onnxruntime::{self, Search};
 
-/// The engine's best tiles on the best provider that fits this box, by rows: a picture of any height takes as much
+/// The engine's best tiles on the best provider that fits this machine, by rows: a picture of any height takes as much
 /// memory.
 pub(crate) fn upscale(
     engine: &Path,

@@ -41,13 +41,13 @@ const TOO_MANY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\n
     Content-Length: 0\r\n\r\n";
 
 /// A listening socket.
-pub(crate) struct Door {
+pub(crate) struct Listener {
     listener: TcpListener,
-    inside: Inside,
+    accepting: Accepting,
 }
 
 /// The shared state of accepted connections.
-struct Inside {
+struct Accepting {
     protocol: Protocol,
     router: Router,
     app: Arc<App>,
@@ -64,14 +64,14 @@ pub(crate) enum Stage {
     Ended,
 }
 
-impl Door {
+impl Listener {
     pub(crate) async fn open(
         address: SocketAddr,
         protocol: Protocol,
         router: Router,
         app: Arc<App>,
     ) -> io::Result<Self> {
-        Ok(Self { listener: TcpListener::bind(address).await?, inside: Inside { protocol, router, app } })
+        Ok(Self { listener: TcpListener::bind(address).await?, accepting: Accepting { protocol, router, app } })
     }
 
     pub(crate) fn address(&self) -> io::Result<SocketAddr> {
@@ -80,12 +80,12 @@ impl Door {
 
     /// Serves connections until the server ends.
     pub(crate) async fn serve(self, mut stage: watch::Receiver<Stage>) {
-        let Self { listener, inside } = self;
-        let room = Arc::new(Semaphore::new(inside.app.limits.connections.clamp(1, Semaphore::MAX_PERMITS)));
+        let Self { listener, accepting } = self;
+        let room = Arc::new(Semaphore::new(accepting.app.limits.connections.clamp(1, Semaphore::MAX_PERMITS)));
         let mut connections = JoinSet::new();
         loop {
             tokio::select! {
-                accepted = listener.accept() => inside.accepted(accepted, &room, &stage, &mut connections).await,
+                accepted = listener.accept() => accepting.accepted(accepted, &room, &stage, &mut connections).await,
                 () = reached(&mut stage, Stage::Closing) => break,
                 Some(_) = connections.join_next() => {}
             }
@@ -96,7 +96,7 @@ impl Door {
             while let Ok((socket, address)) = listener.accept() {
                 let socket = socket.set_nonblocking(true).and_then(|()| TcpStream::from_std(socket));
                 let accepted = socket.map(|socket| (socket, address));
-                inside.accepted(accepted, &room, &stage, &mut connections).await;
+                accepting.accepted(accepted, &room, &stage, &mut connections).await;
             }
         }
         tokio::select! {
@@ -106,7 +106,7 @@ impl Door {
     }
 }
 
-impl Inside {
+impl Accepting {
     /// Serves a connection on its own task.
     async fn accepted(
         &self,

@@ -25,7 +25,7 @@
 //! | `connections`, `protocol`, `watched` | sockets with their limits and protocols |
 //! | `admission`, `body`, `budget` | which requests are accepted, and how much memory their bodies get |
 //! | `context` | the handling that all requests share: id, log line, metrics |
-//! | `few` | JSON that stays small in memory |
+//! | `bounded_json` | JSON that stays small in memory |
 //! | `failure` | why a request failed, as a status of each protocol |
 //! | `metrics`, `traces` | metrics, and spans that show where the time of a request goes |
 
@@ -37,6 +37,7 @@ struct Readme;
 mod admission;
 mod app;
 mod body;
+mod bounded_json;
 mod budget;
 mod caller;
 mod coding;
@@ -45,7 +46,6 @@ mod context;
 mod datatype;
 mod events;
 mod failure;
-mod few;
 mod fingerprint;
 mod generate;
 mod grpc;

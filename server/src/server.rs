@@ -16,7 +16,7 @@ use crate::admission::Admission;
 use crate::app::App;
 use crate::budget::Budget;
 use crate::coding::Coding;
-use crate::connections::{Door, Stage};
+use crate::connections::{Listener, Stage};
 use crate::grpc::Health;
 use crate::jobs::{Jobs, Keep};
 use crate::keys::Keys;
@@ -95,7 +95,7 @@ const LAST: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub struct Server {
     app: Arc<App>,
-    doors: Vec<Door>,
+    listeners: Vec<Listener>,
     lane: Option<Lane>,
     addresses: Vec<(Protocol, SocketAddr)>,
     health: Health,
@@ -103,9 +103,9 @@ pub struct Server {
     keys: Option<PathBuf>,
 }
 
-impl std::fmt::Debug for Door {
+impl std::fmt::Debug for Listener {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_tuple("Door").field(&self.address()).finish()
+        formatter.debug_tuple("Listener").field(&self.address()).finish()
     }
 }
 
@@ -173,15 +173,16 @@ impl Server {
         let lane = work.map(|work| Lane::open(app.clone(), work)).transpose()?;
         let http_router = if lane.is_some() { routes::watching(&app) } else { routes::http(&app) };
         let (health, grpc_router) = grpc::router(&app);
-        let mut doors = Vec::new();
+        let mut listeners = Vec::new();
         for (address, protocol, router) in [(http, Protocol::Http, http_router), (grpc, Protocol::Grpc, grpc_router)] {
             let Some(address) = address else { continue };
-            let door = Door::open(address, protocol, router, app.clone()).await;
-            doors.push((protocol, door.map_err(|source| Error::Address { address, source })?));
+            let listener = Listener::open(address, protocol, router, app.clone()).await;
+            listeners.push((protocol, listener.map_err(|source| Error::Address { address, source })?));
         }
-        let addresses = doors.iter().filter_map(|(protocol, door)| Some((*protocol, door.address().ok()?))).collect();
-        let doors = doors.into_iter().map(|(_, door)| door).collect();
-        Ok(Self { app, doors, lane, addresses, health, poll, keys })
+        let addresses =
+            listeners.iter().filter_map(|(protocol, listener)| Some((*protocol, listener.address().ok()?))).collect();
+        let listeners = listeners.into_iter().map(|(_, listener)| listener).collect();
+        Ok(Self { app, listeners, lane, addresses, health, poll, keys })
     }
 
     /// Where HTTP is served.
@@ -209,11 +210,11 @@ impl Server {
     ///
     /// [`Limits::grace`]: crate::Limits::grace
     pub async fn run(self, end: impl Future<Output = ()>, ready: impl FnOnce(), ending: impl FnOnce()) -> bool {
-        let Self { app, doors, lane, health, poll, .. } = self;
+        let Self { app, listeners, lane, health, poll, .. } = self;
         let (stage, stages) = watch::channel(Stage::Serving);
         let mut serving = JoinSet::new();
-        for door in doors {
-            serving.spawn(door.serve(stages.clone()));
+        for listener in listeners {
+            serving.spawn(listener.serve(stages.clone()));
         }
         let opening = async {
             scan(&app).await;

@@ -67,7 +67,7 @@ pub fn words(words: &[&dyn AsRef<OsStr>]) -> Vec<OsString> {
 
 /// Programs that a shell starts in the background ignore Ctrl-C, and child processes inherit this. A signal with a
 /// handler in this process is not ignored by its children, so tests can stop them however the tests were started.
-fn hear_signals() {
+fn install_signal_handlers() {
     static HEARD: Once = Once::new();
     HEARD.call_once(|| ctrlc::set_handler(|| std::process::exit(130)).unwrap());
 }
@@ -76,7 +76,7 @@ fn hear_signals() {
 pub fn command<A: AsRef<OsStr>>(program: &str, arguments: impl IntoIterator<Item = A>) -> Command {
     static CACHE: OnceLock<tempfile::TempDir> = OnceLock::new();
     let cache = CACHE.get_or_init(|| tempfile::tempdir().unwrap());
-    hear_signals();
+    install_signal_handlers();
     let mut command = Command::new(binaries().join(program));
     // Tests depend neither on the user's cache nor on this machine's GPU.
     command.args(arguments).env("XDG_CACHE_HOME", cache.path()).env("CUDA_VISIBLE_DEVICES", "");

@@ -45,7 +45,7 @@ impl FileMap {
         let mut digest = Sha256::new();
         for (number, chunk) in self.chunks(CHUNK).enumerate() {
             digest.update(chunk);
-            self.0.leave(number * CHUNK..number * CHUNK + chunk.len());
+            self.0.release(number * CHUNK..number * CHUNK + chunk.len());
         }
         hexadecimal(&digest.finalize())
     }

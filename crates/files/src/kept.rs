@@ -9,7 +9,7 @@ use std::fs::{self, File, TryLockError};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use crate::live::{Abandoned, Live};
+use crate::cleanup::{Abandoned, Registered};
 use crate::open::{name_of, read_opened};
 use crate::refused::not_own;
 use crate::system::NotOpened;
@@ -34,7 +34,7 @@ pub struct Kept {
     path: PathBuf,
     folder: OwnFolder,
     _held: Held,
-    _live: Live,
+    _registered: Registered,
 }
 
 /// Why there is no folder to keep files in.
@@ -76,8 +76,8 @@ impl Kept {
         // Unfinished results of a killed process may contain hard links to the kept files.
         unfinished::remove_abandoned(parent_of(&path));
         for _ in 0..ATTEMPTS {
-            let made = Live::make(Abandoned::RemovedIfEmpty, || own_folder::make(&path), |()| path.clone());
-            let ((), live) = made.map_err(failed("create"))?;
+            let made = Registered::make(Abandoned::RemovedIfEmpty, || own_folder::make(&path), |()| path.clone());
+            let ((), registered) = made.map_err(failed("create"))?;
             let folder = match OwnFolder::open(&path) {
                 Ok(folder) => folder,
                 Err(NotOpened::Missing) => continue,
@@ -93,7 +93,7 @@ impl Kept {
                 Err(TryLockError::WouldBlock) => return Err(NotKept::Busy { path }),
                 Err(TryLockError::Error(error)) => return Err(failed("lock")(error)),
             };
-            let kept = Self { path: path.clone(), folder, _held: held, _live: live };
+            let kept = Self { path: path.clone(), folder, _held: held, _registered: registered };
             // The process that had the lock may have removed the folder.
             if kept.is_there() {
                 return Ok(kept);

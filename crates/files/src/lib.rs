@@ -22,11 +22,11 @@
 struct Readme;
 
 mod bounded;
+mod cleanup;
 mod digests;
 pub mod installation;
 mod kept;
 mod link;
-mod live;
 mod mapped;
 mod name;
 mod open;

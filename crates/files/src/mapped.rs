@@ -45,9 +45,9 @@ impl Mapped {
 
     /// Releases a part of the file from this process's memory, if the system supports this. Later accesses read it
     /// again. The part begins at a multiple of every page size.
-    pub fn leave(&self, part: Range<usize>) {
+    pub fn release(&self, part: Range<usize>) {
         if let Some(map) = &self.map {
-            mapping::leave(map, part);
+            mapping::release(map, part);
         }
     }
 

@@ -14,12 +14,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use tempfile::{NamedTempFile, TempDir};
 
-use crate::live::{Abandoned, Live};
+use crate::cleanup::{Abandoned, Registered};
 use crate::open::{EntryKind, open_folder, open_own};
 use crate::system::state::Identity;
 use crate::system::{locking, making, placing};
 
-pub use crate::live::{abandon_all, create_folders, finishing};
+pub use crate::cleanup::{abandon_all, create_folders, finishing};
 
 const PREFIX: &str = ".tileforge-";
 const SUFFIX: &str = ".partial";
@@ -33,7 +33,7 @@ pub struct Folder {
     /// `None` if the file system cannot lock folders. Such folders are never removed by another program.
     _lock: Option<(fs::File, locking::Held)>,
     /// Dropped after the folder: the entry in the list goes only when the folder is gone.
-    _live: Live,
+    _registered: Registered,
 }
 
 impl Folder {
@@ -50,7 +50,7 @@ pub struct File {
     /// `None` if the file system has no locks.
     _lock: Option<locking::Held>,
     /// Dropped after the file: the entry in the list goes only when the file is gone.
-    _live: Live,
+    _registered: Registered,
 }
 
 impl File {
@@ -101,16 +101,17 @@ impl Write for File {
 pub fn folder_in(parent: &Path) -> io::Result<Folder> {
     remove_abandoned(parent);
     loop {
-        let (folder, live) = Live::make(Abandoned::Removed, || builder().tempdir_in(parent), |made| made.path().into())
-            .map_err(without_path)?;
+        let (folder, registered) =
+            Registered::make(Abandoned::Removed, || builder().tempdir_in(parent), |made| made.path().into())
+                .map_err(without_path)?;
         // Until the folder is locked, another program may take it for an abandoned one and remove it.
         match open_folder(folder.path()) {
             Ok(lock) => match locking::try_lock(&lock) {
                 Ok(held) if is_still_there(folder.path(), &lock) => {
-                    return Ok(Folder { folder, _lock: Some((lock, held)), _live: live });
+                    return Ok(Folder { folder, _lock: Some((lock, held)), _registered: registered });
                 }
                 Ok(_) | Err(TryLockError::WouldBlock) => {}
-                Err(TryLockError::Error(_)) => return Ok(Folder { folder, _lock: None, _live: live }),
+                Err(TryLockError::Error(_)) => return Ok(Folder { folder, _lock: None, _registered: registered }),
             },
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),
@@ -143,13 +144,14 @@ fn make_file(parent: &Path, make: impl Fn() -> io::Result<NamedTempFile>) -> io:
         remove_abandoned(parent);
     }
     loop {
-        let (file, live) = Live::make(Abandoned::Removed, &make, |made| made.path().into()).map_err(without_path)?;
+        let (file, registered) =
+            Registered::make(Abandoned::Removed, &make, |made| made.path().into()).map_err(without_path)?;
         match locking::try_lock(file.as_file()) {
             Ok(_) if !is_still_there(file.path(), file.as_file()) => {}
-            Ok(held) => return Ok(File { file, _lock: Some(held), _live: live }),
+            Ok(held) => return Ok(File { file, _lock: Some(held), _registered: registered }),
             Err(TryLockError::WouldBlock) => {}
             // Without locks on this file system, other programs cannot lock the file either, and so do not remove it.
-            Err(TryLockError::Error(_)) => return Ok(File { file, _lock: None, _live: live }),
+            Err(TryLockError::Error(_)) => return Ok(File { file, _lock: None, _registered: registered }),
         }
     }
 }

@@ -6,7 +6,7 @@ use tileforge_files::{Kept, NotKept, Transfer};
 
 use crate::client::{Registry, read};
 use crate::document::{Descriptor, Digest};
-use crate::download::{Asked, DownloadSource, Expected, Problem, download};
+use crate::download::{DownloadSource, Expected, Problem, Response, download};
 use crate::error::{Error, Result};
 
 /// The folder beside an engine's directory that keeps downloaded files until the engine is complete: a file `sha256-…`
@@ -135,15 +135,15 @@ impl DownloadSource for Layer<'_> {
     type Error = Error;
     const IS_IMMUTABLE: bool = true;
 
-    fn ask(&self, start: u64, _: Option<&str>) -> Result<Asked> {
+    fn ask(&self, start: u64, _: Option<&str>) -> Result<Response> {
         let refused = match self.registry.blob(&self.wanted.digest, start) {
-            Ok(answer) if matches!(answer.status(), 200 | 206 | 416) => return Ok(Asked::Answer(Box::new(answer))),
+            Ok(answer) if matches!(answer.status(), 200 | 206 | 416) => return Ok(Response::Answer(Box::new(answer))),
             Ok(answer) if answer.status() == 404 => self.wanted.missing(self.registry),
             Ok(mut answer) => self.registry.unexpected(&answer.address.clone(), &mut answer),
             Err(error) => error,
         };
         match refused {
-            Error::Unreachable { reason, .. } => Ok(Asked::Cut(reason)),
+            Error::Unreachable { reason, .. } => Ok(Response::Cut(reason)),
             error => Err(error),
         }
     }

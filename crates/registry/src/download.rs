@@ -40,7 +40,7 @@ pub trait DownloadSource {
     ///
     /// # Errors
     /// The server refuses for a reason that another attempt does not change.
-    fn ask(&self, start: u64, version: Option<&str>) -> Result<Asked, Self::Error>;
+    fn ask(&self, start: u64, version: Option<&str>) -> Result<Response, Self::Error>;
 
     /// The error for a problem of the download.
     fn failed(&self, problem: Problem) -> Self::Error;
@@ -48,7 +48,7 @@ pub trait DownloadSource {
 
 /// The outcome of a request.
 #[derive(Debug)]
-pub enum Asked {
+pub enum Response {
     /// An answer of status 200, 206 or 416.
     Answer(Box<Answer>),
     /// No answer, with the reason. Another attempt may succeed.
@@ -308,8 +308,8 @@ impl<'a> Part<'a> {
             }
             let tag = self.version.tag.as_deref().filter(|_| self.length > 0);
             let answer = match source.ask(self.length, tag)? {
-                Asked::Answer(answer) => answer,
-                Asked::Cut(reason) => return Ok(Ended::Cut(reason)),
+                Response::Answer(answer) => answer,
+                Response::Cut(reason) => return Ok(Ended::Cut(reason)),
             };
             // Each turn begins with fewer bytes than the one before, or ends here.
             match self.take(*answer, progress) {

@@ -149,7 +149,7 @@ pub enum Error {
     },
     /// The registry redirected to another server, which asks for a login.
     #[error("{url}: the registry sent us to {to}, which answers {status}; passwords are for the registry alone")]
-    Elsewhere {
+    LoginElsewhere {
         /// The registry's address.
         url: String,
         /// That of the other server.
@@ -159,7 +159,7 @@ pub enum Error {
     },
     /// The registry has nothing of this name.
     #[error("{reference}: the registry has no repository or tag of this name")]
-    NotThere {
+    NotFound {
         /// What was asked for.
         reference: String,
     },
@@ -245,7 +245,7 @@ impl Error {
     }
 
     /// Whether the next attempt can reuse the received bytes, because the failure was not caused by them.
-    pub(crate) fn may_go_on(&self) -> bool {
+    pub(crate) fn is_resumable(&self) -> bool {
         matches!(
             self,
             Self::Cut { .. }
@@ -256,7 +256,7 @@ impl Error {
                 | Self::OpenPassword { .. }
                 | Self::OpenTokenServer { .. }
                 | Self::Downgrade { .. }
-                | Self::Elsewhere { .. }
+                | Self::LoginElsewhere { .. }
                 | Self::Refused { .. }
                 | Self::Space { .. }
                 | Self::File { .. }

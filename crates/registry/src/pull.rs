@@ -104,7 +104,7 @@ fn pull_with(
         })
     });
     // The next pull cannot use refused bytes.
-    if pulled.as_ref().is_err_and(Error::may_go_on) && !parts.is_empty() {
+    if pulled.as_ref().is_err_and(Error::is_resumable) && !parts.is_empty() {
         return pulled;
     }
     let removed = parts.remove();

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tileforge_engine::digest::sha256;
 use tileforge_files::{Kept, Transfer};
 use tileforge_registry::Error;
-use tileforge_registry::download::{Asked, DownloadSource, Downloaded, Expected, Problem, download};
+use tileforge_registry::download::{DownloadSource, Downloaded, Expected, Problem, Response, download};
 use tileforge_registry::http::{Address, Client};
 use ureq::http::header::{IF_RANGE, RANGE};
 
@@ -59,16 +59,16 @@ impl DownloadSource for Server {
     type Error = Problem;
     const IS_IMMUTABLE: bool = false;
 
-    fn ask(&self, start: u64, version: Option<&str>) -> Result<Asked, Problem> {
+    fn ask(&self, start: u64, version: Option<&str>) -> Result<Response, Problem> {
         let mut headers = Vec::new();
         if start > 0 {
             headers.push((RANGE, format!("bytes={start}-")));
             headers.extend(version.map(|version| (IF_RANGE, version.to_owned())));
         }
         match self.client.get(&self.address, &headers, None) {
-            Ok(answer) if answer.status() == 500 => Ok(Asked::Cut("no more answers".into())),
-            Ok(answer) => Ok(Asked::Answer(Box::new(answer))),
-            Err(Error::Unreachable { reason, .. }) => Ok(Asked::Cut(reason)),
+            Ok(answer) if answer.status() == 500 => Ok(Response::Cut("no more answers".into())),
+            Ok(answer) => Ok(Response::Answer(Box::new(answer))),
+            Err(Error::Unreachable { reason, .. }) => Ok(Response::Cut(reason)),
             Err(error) => Err(Problem::Answer(error.to_string())),
         }
     }

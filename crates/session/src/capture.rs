@@ -16,7 +16,7 @@ static GPUS: RwLock<()> = RwLock::new(());
 static OPENING: AtomicUsize = AtomicUsize::new(0);
 
 /// Meanwhile nothing else begins on a GPU. The runs that it waits for are seldom as long.
-const PATIENCE: Duration = Duration::from_secs(1);
+const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
 /// While a session is opened on a GPU.
 pub(crate) struct Opening {
@@ -44,7 +44,7 @@ pub(crate) fn shared() -> RwLockReadGuard<'static, ()> {
 /// Held during a run that records a CUDA graph; `None` if a session is being opened or others run for long. This thread
 /// must not hold [`shared`].
 pub(crate) fn alone() -> Option<RwLockWriteGuard<'static, ()>> {
-    if OPENING.load(Ordering::Acquire) > 0 { None } else { GPUS.try_write_for(PATIENCE) }
+    if OPENING.load(Ordering::Acquire) > 0 { None } else { GPUS.try_write_for(LONGEST_WAIT) }
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use libloading::Library;
 use ort::value::DynTensor;
 
 use crate::capture;
-use crate::native::{symbol, told};
+use crate::native::{loader_message, symbol};
 use crate::system::libraries::CUDA_RUNTIME;
 
 /// `cudaMemcpyDefault`: the addresses say which way.
@@ -66,7 +66,7 @@ fn runtime() -> Result<&'static Runtime, String> {
 
 fn load() -> Result<Runtime, String> {
     // SAFETY: the library's initialisers have no preconditions; the provider has loaded it already.
-    let library = unsafe { Library::new(CUDA_RUNTIME) }.map_err(told)?;
+    let library = unsafe { Library::new(CUDA_RUNTIME) }.map_err(loader_message)?;
     // SAFETY: the signatures are those of the reference, stable since CUDA 7.
     let runtime = unsafe {
         Runtime {

@@ -104,7 +104,7 @@ pub enum Error {
         found: DataType,
     },
     /// A provider cannot be used on this machine.
-    #[error("provider {provider}: cannot be used on this box: {reason}")]
+    #[error("provider {provider}: cannot be used on this machine: {reason}")]
     ProviderUnusable {
         /// The provider.
         provider: Provider,

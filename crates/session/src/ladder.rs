@@ -37,7 +37,7 @@ pub struct Ladder {
 /// Where the sessions of a task run.
 #[derive(Clone, Copy, Debug)]
 pub struct Location<'l> {
-    /// How the engine fits this box.
+    /// How the engine fits this machine.
     pub verdict: &'l Verdict,
     /// The provider that sessions are opened on: the verdict's, or the lowest one that a graph has stepped down to.
     pub provider: Provider,
@@ -87,7 +87,7 @@ impl Ladder {
         })
     }
 
-    /// How the engine fits this box.
+    /// How the engine fits this machine.
     pub fn verdict(&self) -> &Verdict {
         &self.verdict
     }

@@ -24,13 +24,13 @@ use crate::system::heap::set_large_blocks;
 /// Opens a library and closes it again.
 pub(crate) fn opens(name: impl AsRef<OsStr>) -> Result<(), String> {
     // SAFETY: the initialisers of NVIDIA's and ONNX Runtime's libraries have no preconditions.
-    unsafe { Library::new(name.as_ref()) }.map(drop).map_err(told)
+    unsafe { Library::new(name.as_ref()) }.map(drop).map_err(loader_message)
 }
 
 /// Opens a library for the rest of the process.
 pub(crate) fn load_for_good(name: impl AsRef<OsStr>) -> Result<(), String> {
     // SAFETY: as in `opens`.
-    let library = unsafe { Library::new(name.as_ref()) }.map_err(told)?;
+    let library = unsafe { Library::new(name.as_ref()) }.map_err(loader_message)?;
     mem::forget(library);
     Ok(())
 }
@@ -38,7 +38,7 @@ pub(crate) fn load_for_good(name: impl AsRef<OsStr>) -> Result<(), String> {
 /// The version of TensorRT, such as "10.14.1".
 pub(crate) fn tensorrt_version(path: &Path) -> Result<String, String> {
     // SAFETY: as in `opens`; the library stays open while its function is called.
-    let library = unsafe { Library::new(path) }.map_err(told)?;
+    let library = unsafe { Library::new(path) }.map_err(loader_message)?;
     // SAFETY: the signature is that of NvInferRuntimeBase.h: no argument, a 32-bit integer back.
     let version = unsafe { symbol::<unsafe extern "C" fn() -> c_int>(&library, "getInferLibVersion") }?;
     // SAFETY: as above.
@@ -50,7 +50,7 @@ pub(crate) fn tensorrt_version(path: &Path) -> Result<String, String> {
 /// The release of TensorRT for RTX, such as "1.7.1.116".
 pub(crate) fn tensorrt_rtx_version(path: &Path) -> Result<String, String> {
     // SAFETY: as in `opens`; the library stays open while its functions are called.
-    let library = unsafe { Library::new(path) }.map_err(told)?;
+    let library = unsafe { Library::new(path) }.map_err(loader_message)?;
     let number = |part: &str| {
         let name = format!("getInferLib{part}Version");
         // SAFETY: the signatures are those of NvInferRuntime.h: no argument, a 32-bit integer back.
@@ -63,7 +63,7 @@ pub(crate) fn tensorrt_rtx_version(path: &Path) -> Result<String, String> {
 }
 
 /// The loader's error with its cause, which names the file and the problem.
-pub(crate) fn told(error: libloading::Error) -> String {
+pub(crate) fn loader_message(error: libloading::Error) -> String {
     std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string)
 }
 
@@ -82,7 +82,7 @@ pub(crate) enum OnnxRuntimeApi {
 /// `ort` does this too, but panics if the library is not ONNX Runtime.
 pub(crate) fn onnxruntime_api(path: &OsStr, wanted: u32) -> Result<OnnxRuntimeApi, String> {
     // SAFETY: as in `opens`; the library stays open while `base` is used.
-    let library = unsafe { Library::new(path) }.map_err(told)?;
+    let library = unsafe { Library::new(path) }.map_err(loader_message)?;
     // SAFETY: the signature of `OrtGetApiBase` has not changed since the first release.
     let entry: Result<Symbol<'_, unsafe extern "system" fn() -> *const ort::sys::OrtApiBase>, _> =
         unsafe { library.get(b"OrtGetApiBase\0") };
@@ -295,7 +295,7 @@ pub(crate) fn cuda_driver(library: &str) -> Result<CudaDriver, String> {
     type TotalMemory = unsafe extern "system" fn(*mut usize, c_int) -> c_int;
 
     // SAFETY: as in `opens`.
-    let driver = unsafe { Library::new(library) }.map_err(told)?;
+    let driver = unsafe { Library::new(library) }.map_err(loader_message)?;
     // SAFETY: for all symbols, signatures as in the CUDA driver API reference, stable since CUDA 4.
     let (init, version_of, count_of, device_at, name_of, attribute_of, memory_of) = unsafe {
         (
@@ -372,7 +372,7 @@ impl GpuMemory {
 
         let place = pci_bus_id(driver, device)?;
         // SAFETY: as in `opens`.
-        let nvml = unsafe { Library::new(nvml) }.map_err(told)?;
+        let nvml = unsafe { Library::new(nvml) }.map_err(loader_message)?;
         // SAFETY: for all symbols, signatures as in NVIDIA's nvml.h, stable since their `_v2`.
         let (init, handle_of, memory_of, shutdown) = unsafe {
             (
@@ -423,7 +423,7 @@ fn pci_bus_id(library: &str, ordinal: u32) -> Result<CString, String> {
     type GetPlace = unsafe extern "system" fn(*mut c_char, c_int, c_int) -> c_int;
 
     // SAFETY: as in `opens`.
-    let driver = unsafe { Library::new(library) }.map_err(told)?;
+    let driver = unsafe { Library::new(library) }.map_err(loader_message)?;
     // SAFETY: for all symbols, signatures as in the CUDA driver API reference, stable since CUDA 4.1.
     let (init, device_at, place_of) = unsafe {
         (

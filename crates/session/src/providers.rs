@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use tileforge_contract::Provider;
 
 /// The shortest time that a graph stays on a lower provider.
-const PATIENCE: Duration = Duration::from_secs(60);
+const LEAST_PAUSE: Duration = Duration::from_secs(60);
 /// A graph stays below for at least this many times the duration of the failed attempts, so that attempts take little
 /// of the time.
 const ATTEMPTS: u32 = 20;
@@ -58,7 +58,7 @@ impl Providers {
         if at == 0 {
             return self.below.remove(graph).is_some();
         }
-        let least = PATIENCE.max(failed.saturating_mul(ATTEMPTS));
+        let least = LEAST_PAUSE.max(failed.saturating_mul(ATTEMPTS));
         match self.below.get_mut(graph) {
             // The best provider was not tried this time.
             Some(below) if now < below.until => below.at = at,

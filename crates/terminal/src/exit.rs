@@ -31,7 +31,7 @@ impl Exit {
             Self::Done => "done",
             Self::Failed => "failed",
             Self::Usage => "wrong usage",
-            Self::DoesNotFit => "the engine does not fit this box",
+            Self::DoesNotFit => "the engine does not fit this machine",
             Self::Gate => "a gate or a self-test failed",
             Self::Stopped => "stopped by Ctrl-C or a signal; no unfinished output is left",
         }

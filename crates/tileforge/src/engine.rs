@@ -6,7 +6,7 @@ use tileforge_contract::Task;
 use tileforge_engine::digest::sha256_file;
 use tileforge_engine::{Bundle, PublicKey, archive};
 use tileforge_registry::{Authorities, Cache, Credentials, Offer, Purpose, Reference, Registry, pull_to_cache};
-use tileforge_runtime::autoencoder::{Direction, Half};
+use tileforge_runtime::autoencoder::{AutoencoderPart, Direction};
 use tileforge_runtime::host::{Host, Service, Task as HostTask};
 use tileforge_runtime::realtime::RealtimeOptions;
 use tileforge_runtime::{
@@ -181,8 +181,8 @@ impl Engine {
     /// # Errors
     /// As [`Engine::upscaler`].
     pub fn encoder(&self, options: Coding) -> Result<Encoder> {
-        let half = Half::of(&self.bundle, Direction::Encode)?;
-        let encoder = autoencoder::Encoder::new(&self.host, half.engine, half.next, options.into())?;
+        let part = AutoencoderPart::of(&self.bundle, Direction::Encode)?;
+        let encoder = autoencoder::Encoder::new(&self.host, part.engine, part.next, options.into())?;
         Ok(Encoder::new(self.serve(encoder)))
     }
 
@@ -191,8 +191,8 @@ impl Engine {
     /// # Errors
     /// As [`Engine::upscaler`].
     pub fn decoder(&self, options: Coding) -> Result<Decoder> {
-        let half = Half::of(&self.bundle, Direction::Decode)?;
-        let decoder = autoencoder::Decoder::new(&self.host, half.engine, half.next, options.into())?;
+        let part = AutoencoderPart::of(&self.bundle, Direction::Decode)?;
+        let decoder = autoencoder::Decoder::new(&self.host, part.engine, part.next, options.into())?;
         Ok(Decoder::new(self.serve(decoder)))
     }
 

@@ -76,7 +76,7 @@ impl Error {
 
 fn of_registry(error: &RegistryError) -> ErrorKind {
     match error {
-        RegistryError::Reference { .. } | RegistryError::NotThere { .. } | RegistryError::Engine(_) => {
+        RegistryError::Reference { .. } | RegistryError::NotFound { .. } | RegistryError::Engine(_) => {
             ErrorKind::InvalidInput
         }
         RegistryError::Busy { .. } => ErrorKind::Busy,

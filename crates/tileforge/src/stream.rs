@@ -17,7 +17,7 @@ use crate::request::Request;
 const AHEAD: usize = 2;
 
 /// How often the request is checked while no result comes.
-const PATIENCE: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Returns the header of a result from the header of its frame.
 pub(crate) type HeaderOf = Box<dyn Fn(&Header) -> tileforge_runtime::Result<Header> + Send>;
@@ -114,7 +114,7 @@ impl<S> Stream<S> {
                 Ok(picture) => return Some(Some(Ok(picture))),
                 // A request that is cancelled is answered before the last of its threads has ended.
                 Err(RecvTimeoutError::Timeout) => Duration::ZERO,
-                Err(RecvTimeoutError::Disconnected) => PATIENCE,
+                Err(RecvTimeoutError::Disconnected) => POLL_INTERVAL,
             };
             self.outcome = self.request.wait_for(patience);
             self.ended = self.outcome.is_some();
@@ -139,7 +139,7 @@ impl<S> Iterator for Stream<S> {
 
     fn next(&mut self) -> Option<Result<Picture>> {
         loop {
-            if let Some(next) = self.next_within(PATIENCE) {
+            if let Some(next) = self.next_within(POLL_INTERVAL) {
                 return next;
             }
         }

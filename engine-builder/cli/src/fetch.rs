@@ -7,7 +7,7 @@ use tileforge_engine_builder::{Hub, ModelFile, fetch};
 use tileforge_terminal::{Progress, report};
 
 /// How long a server may send nothing before the download counts as interrupted.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 const HELP: &str = "\
 Examples:
@@ -61,7 +61,7 @@ fn hub() -> Result<Hub, Failure> {
     let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
     let is_set = |value: String| ["1", "on", "yes", "true"].contains(&value.to_ascii_lowercase().as_str());
     let patience = match variable("HF_HUB_DOWNLOAD_TIMEOUT") {
-        None => PATIENCE,
+        None => TIMEOUT,
         Some(text) => seconds(&text)?,
     };
     Ok(Hub {

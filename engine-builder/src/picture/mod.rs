@@ -94,7 +94,7 @@ impl Picture {
             Err(error) if is_of_no_numbers(&error) => None,
             made => Some(made?),
         };
-        let measured = found.as_ref().map_or(NO_NUMBERS, |found| Measurement::of(&values(found), &values(&reference)));
+        let measured = found.as_ref().map_or(NON_FINITE, |found| Measurement::of(&values(found), &values(&reference)));
         let floor_db = staged.parts.values().map(|part| part.floor_db).fold(f64::INFINITY, f64::min) - kind.lower_db();
         let gates = measured.picture_gates(floor_db, emulated);
         Ok(Self { size: reference.size, gates, seconds: began.elapsed().as_secs_f64() })
@@ -174,7 +174,7 @@ impl Making<'_> {
 }
 
 /// The measurement for values that are not finite.
-const NO_NUMBERS: Measurement =
+const NON_FINITE: Measurement =
     Measurement { finite: false, psnr_db: f64::NAN, cosine: f64::NAN, maximum_error: f64::NAN };
 
 fn values(picture: &Pixels) -> ArrayD<f32> {

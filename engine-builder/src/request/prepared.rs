@@ -137,8 +137,8 @@ impl PreparedBuild {
         directory: &Path,
     ) -> Result<BuiltEngine> {
         let recipe = || Some(Box::new(target.recipe.clone()));
-        let (parts, beside) = match &self.sources {
-            Sources::Parts(parts, beside) => (parts, beside),
+        let (parts, extras) = match &self.sources {
+            Sources::Parts(parts, extras) => (parts, extras),
             Sources::One(graph) => {
                 let profile = target.profiles.first().unwrap_or(&target.stated);
                 let options = self.options(self.request.calibration.folder.clone(), graph);
@@ -168,7 +168,7 @@ impl PreparedBuild {
             };
             orders.insert(part.clone(), PartOrder { source: &graph.source, profile: profile.clone(), options });
         }
-        let built = build_pipeline(environment, progress, &orders, beside, recipe(), plans, directory)?;
+        let built = build_pipeline(environment, progress, &orders, extras, recipe(), plans, directory)?;
         Ok(BuiltEngine::Parts(Box::new(built)))
     }
 

@@ -4,7 +4,7 @@ use super::sources::Sources;
 use super::{BuildRequest, PrecisionChoice};
 use crate::digests::digest_of;
 use crate::recipe::{folder_digest, input_digests, plain_name};
-use crate::{Beside, ModelFile, Origin, Result};
+use crate::{ModelFile, Origin, PipelineExtras, Result};
 use std::path::Path;
 use tileforge_engine::manifest::{Adaptation, CalibrationRecipe, DiffusionRecipe, ProfileRecipe, Recipe};
 use tileforge_exporter::lora::Lora;
@@ -19,12 +19,12 @@ pub(super) fn of(request: &BuildRequest, sources: &Sources, file: Option<&ModelF
     let opened: Vec<_> = sources.all().into_iter().map(|(_, graph)| &graph.source).collect();
     let known = file.into_iter().flat_map(|file| file.files.keys().map(String::as_str));
     let parts: Vec<&str> = sources.all().into_iter().filter_map(|(part, _)| part).collect();
-    let none = Beside::default();
-    let beside = sources.beside().unwrap_or(&none);
+    let none = PipelineExtras::default();
+    let extras = sources.extras().unwrap_or(&none);
     let adaptation = |lora: &Lora| {
         Ok(Adaptation { file: plain_name(&lora.path), scale: lora.scale, digest: digest_of(digests, &lora.path)? })
     };
-    let mut inputs = input_digests(known, &folders, &opened, beside, digests)?;
+    let mut inputs = input_digests(known, &folders, &opened, extras, digests)?;
     // The model file is an input, too: it sets precisions, sizes, hyperparameters and calibration.
     if let Some(file) = file {
         inputs.insert(plain_name(&file.path), digest_of(digests, &file.path)?);

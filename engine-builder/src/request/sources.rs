@@ -3,8 +3,8 @@
 use super::BuildRequest;
 use super::problem::RequestError;
 use crate::{
-    Beside, DiffusionOptions, DiffusionSource, Error, GraphFile, ModelFile, Progress, Result, Source, SourceOptions,
-    restoration,
+    DiffusionOptions, DiffusionSource, Error, GraphFile, ModelFile, PipelineExtras, Progress, Result, Source,
+    SourceOptions, restoration,
 };
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,7 +19,7 @@ fn is_graph(path: &Path) -> bool {
 /// The sources of an engine: one graph, or one for each part with the files beside the parts.
 pub(super) enum Sources {
     One(Box<SourceGraph>),
-    Parts(BTreeMap<String, SourceGraph>, Beside),
+    Parts(BTreeMap<String, SourceGraph>, PipelineExtras),
 }
 
 /// A graph's source, with the graph's facts if it comes from a model file.
@@ -80,15 +80,15 @@ impl Sources {
     fn of_model(model: &ModelFile, component: Option<&str>, options: &SourceOptions) -> Result<Self> {
         if component.is_none() && model.graphs.len() > 1 {
             let sources = Source::parts_of_model(model, options)?;
-            let (sources, beside) = match &model.restoration {
+            let (sources, extras) = match &model.restoration {
                 Some(restoration) => restoration::of_model(model, restoration, sources, &options.weights)?,
-                None => (sources, Beside::default()),
+                None => (sources, PipelineExtras::default()),
             };
             let graph = |(name, source)| {
                 let facts = model.graphs.get(&name).cloned();
                 (name, SourceGraph { source, facts })
             };
-            return Ok(Self::Parts(sources.into_iter().map(graph).collect(), beside));
+            return Ok(Self::Parts(sources.into_iter().map(graph).collect(), extras));
         }
         let facts = model.graph(component)?;
         let source = Source::of_model(model, facts, options)?;
@@ -107,7 +107,7 @@ impl Sources {
             Some((_, source)) => Self::One(Box::new(graph(source))),
             None => {
                 let parts = parts.into_iter().map(|(name, source)| (name, graph(source)));
-                Self::Parts(parts.collect(), Beside::default())
+                Self::Parts(parts.collect(), PipelineExtras::default())
             }
         })
     }
@@ -142,7 +142,7 @@ impl Sources {
                 let facts = file.and_then(|file| file.graphs.get(&name)).cloned();
                 (name, SourceGraph { source, facts })
             };
-            return Ok(Self::Parts(source.parts.into_iter().map(graph).collect(), source.beside));
+            return Ok(Self::Parts(source.parts.into_iter().map(graph).collect(), source.extras));
         };
         match source.parts.remove(component) {
             Some(source) => Ok(Self::One(Box::new(SourceGraph { source, facts: None }))),
@@ -155,15 +155,15 @@ impl Sources {
 
     /// Whether a part stays in FP32 where the others are in 8 bits for a CPU.
     pub(super) fn keeps_fp32(&self, part: &str) -> bool {
-        let is_diffusion = self.beside().is_some_and(|beside| beside.diffusion.is_some());
+        let is_diffusion = self.extras().is_some_and(|extras| extras.diffusion.is_some());
         is_diffusion && !DiffusionSource::gains_from_8_bits(part)
     }
 
     /// The files and facts beside the parts of an engine with several parts.
-    pub(super) fn beside(&self) -> Option<&Beside> {
+    pub(super) fn extras(&self) -> Option<&PipelineExtras> {
         match self {
             Self::One(_) => None,
-            Self::Parts(_, beside) => Some(beside),
+            Self::Parts(_, extras) => Some(extras),
         }
     }
 

@@ -144,11 +144,11 @@ fn of_session(error: &SessionError) -> Option<String> {
         }
         SessionError::ProviderUnusable { .. } | SessionError::ProviderOptions { .. } => "use --provider cpu",
         SessionError::DoesNotFit { .. } => {
-            "choose another --provider or other --devices, or make the engine for this box: `engine-builder build` for \
+            "choose another --provider or other --devices, or make the engine for this machine: `engine-builder build` for \
              its profile, or `engine-builder rebuild` for the releases that are here"
         }
         SessionError::NoStepDown { .. } | SessionError::NodesElsewhere { .. } => "leave out --strict to allow that",
-        SessionError::NoneFits { .. } => "push an engine for this box, or one for the CPU",
+        SessionError::NoneFits { .. } => "push an engine for this machine, or one for the CPU",
         SessionError::NotExact { .. } => "leave out --exact to allow a fall back",
         SessionError::NoCache => "set HOME or XDG_CACHE_HOME",
         SessionError::SelfTest { .. } => REBUILD,

@@ -17,7 +17,7 @@ use super::failure::Failure;
 #[command(next_help_heading = "Engine")]
 pub(crate) struct Chosen {
     /// The engine's directory; or its name, or PROFILE/NAME, in `engines/` or the user's data folder: of several profiles
-    /// the one that fits this box; or oci://HOST/NAME:TAG for the one in a registry that fits this box, which is kept
+    /// the one that fits this machine; or oci://HOST/NAME:TAG for the one in a registry that fits this machine, which is kept
     /// in the user's cache.
     #[arg(long = "engine", value_name = "ENGINE")]
     pub(crate) directory: PathBuf,
@@ -45,7 +45,7 @@ impl Chosen {
 /// The same for a command that finds an engine where none is named.
 #[derive(clap::Args)]
 pub(crate) struct ChosenOrFound {
-    /// The engine's directory; or oci://HOST/NAME:TAG for the one in a registry that fits this box, which is kept in
+    /// The engine's directory; or oci://HOST/NAME:TAG for the one in a registry that fits this machine, which is kept in
     /// the user's cache [default: the one for this machine, see below].
     #[arg(long = "engine", value_name = "DIR")]
     directory: Option<PathBuf>,

@@ -11,8 +11,8 @@ use tileforge_film::{Colours, Container, Encoding, Film, Plan, Programs, Reading
 use tileforge_image::frames::{FrameReader, FrameWriter, Matrix, RawFrames};
 use tileforge_image::{Depth, Format, ImageReader, ImageWriter, Limits, Size};
 use tileforge_runtime::autoencoder::{
-    CodingOptions, CodingStatistics, DecodeRequest, Decoder, Direction, EncodeRequest, Encoder, Frames, Half, Latent,
-    Posterior,
+    AutoencoderPart, CodingOptions, CodingStatistics, DecodeRequest, Decoder, Direction, EncodeRequest, Encoder,
+    Frames, Latent, Posterior,
 };
 use tileforge_runtime::host::{Host, HostOptions, Service};
 use tileforge_runtime::pixels::Pixels;
@@ -241,10 +241,10 @@ pub(crate) fn encode(arguments: &EncodeArguments, environment: impl Fn() -> Resu
     }
     check_output(output, &arguments.source.input, &arguments.engine.directory)?;
     let bundle = arguments.engine.open_bundle()?;
-    let half = Half::of(&bundle, Direction::Encode)?;
+    let part = AutoencoderPart::of(&bundle, Direction::Encode)?;
     let opener = arguments.source.opener()?;
     let host = Host::new(&environment()?, HostOptions::default());
-    let encoder = Encoder::new(&host, half.engine, half.next, coding.options())?;
+    let encoder = Encoder::new(&host, part.engine, part.next, coding.options())?;
     check_source(&arguments.source, encoder.is_clip())?;
     let service = Service::new(&host, encoder, 1);
     let posterior = arguments.sample.map_or(Posterior::Mean, Posterior::Sample);
@@ -261,9 +261,9 @@ pub(crate) fn decode(arguments: &DecodeArguments, environment: impl Fn() -> Resu
     TensorFormat::of_name(&arguments.input)?;
     check_output(output, &arguments.input, &arguments.engine.directory)?;
     let bundle = arguments.engine.open_bundle()?;
-    let half = Half::of(&bundle, Direction::Decode)?;
+    let part = AutoencoderPart::of(&bundle, Direction::Decode)?;
     let host = Host::new(&environment()?, HostOptions::default());
-    let decoder = Decoder::new(&host, half.engine, half.next, coding.options())?;
+    let decoder = Decoder::new(&host, part.engine, part.next, coding.options())?;
     let to_stream = has_frames(output, None);
     if to_stream && !decoder.is_clip() {
         let text = format!("{}: expected a picture's name for an engine that gives pictures", output.display());
@@ -378,8 +378,8 @@ pub(crate) fn roundtrip(
     }
     let bundle = arguments.signed.open_bundle(&arguments.directory)?;
     let opener = arguments.source.opener()?;
-    let half = |direction| Half::of(&bundle, direction);
-    let (encoder, decoder) = (half(Direction::Encode)?, half(Direction::Decode)?);
+    let part = |direction| AutoencoderPart::of(&bundle, direction);
+    let (encoder, decoder) = (part(Direction::Encode)?, part(Direction::Decode)?);
     let environment = environment()?;
     let host = Host::new(&environment, HostOptions::default());
     let encoding = Encoder::new(&host, encoder.engine, encoder.next, coding.options())?;

@@ -24,7 +24,7 @@ Examples:
   runtime doctor --engine engines/compact-x4 --json
   runtime doctor --engine engines/compact-x4 --devices 0,1";
 
-/// Show ONNX Runtime, providers, GPU and CPU of this box. No GPU is no failure.
+/// Show ONNX Runtime, providers, GPU and CPU of this machine. No GPU is no failure.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {

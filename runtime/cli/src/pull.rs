@@ -29,7 +29,7 @@ The password comes from TILEFORGE_REGISTRY_USERNAME and TILEFORGE_REGISTRY_PASSW
 encryption, unless a certificate is named for it. A registry with a certificate of an own authority needs that
 authority's: in certs.d/HOST:PORT/ca.crt of Podman or Docker, in the system's store, or in SSL_CERT_FILE.";
 
-/// Pull the engine that fits this box best from an OCI registry.
+/// Pull the engine that fits this machine best from an OCI registry.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
@@ -39,14 +39,14 @@ pub(crate) struct Arguments {
     /// Where the engine's directory goes.
     #[arg(short, long, value_name = "DIR", required_unless_present = "list")]
     output: Option<PathBuf>,
-    /// Pull nothing, and show every variant with its verdict, the best for this box first.
+    /// Pull nothing, and show every variant with its verdict, the best for this machine first.
     #[arg(long, conflicts_with_all = ["output", "exact", "share"])]
     list: bool,
     /// Take no fall back: exit with code 3 unless a variant runs here at once on the provider that it was built for,
     /// and on the GPU where there is one.
     #[arg(long)]
     exact: bool,
-    /// Only variants for this profile, whether they fit this box or not.
+    /// Only variants for this profile, whether they fit this machine or not.
     #[arg(long, value_name = "NAME")]
     profile: Option<String>,
     #[command(flatten)]

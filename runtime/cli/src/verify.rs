@@ -80,7 +80,7 @@ impl Verified {
         (!report.passed).then(|| {
             format!(
                 "{}: self-test of {}: expected a largest error of {:.2e}, found {}{releases}; build the engine for \
-                 this box",
+                 this machine",
                 place.display(),
                 report.graph,
                 report.tolerance,

@@ -3,7 +3,7 @@
 //! | module | holds |
 //! |---|---|
 //! | `encoder`, `decoder` | [`Encoder`] and [`Decoder`], the tasks of a [`Service`](crate::host::Service) |
-//! | `half` | [`Half`]: which parts of an engine are an encoder or a decoder |
+//! | `part` | [`AutoencoderPart`]: which parts of an engine are an encoder or a decoder |
 //! | `coder` | what both share: sessions, tiles in space, chunks in time |
 //! | `chunks` | how a clip is cut in time; exact, because the network keeps what it needs of the frames before |
 //! | `latent` | [`Latent`] and its files |
@@ -13,15 +13,15 @@ mod chunks;
 mod coder;
 mod decoder;
 mod encoder;
-mod half;
 mod interface;
 mod latent;
+mod part;
 
 pub use coder::{CodingOptions, CodingStatistics};
 pub(crate) use coder::{Watch, pixels_of};
 pub use decoder::{DecodeRequest, Decoder};
 pub use encoder::{EncodeRequest, Encoder, Frames, Posterior};
-pub use half::Half;
 pub(crate) use interface::factor_of;
 pub use interface::{Clips, Direction, direction_of, is_clip};
 pub use latent::Latent;
+pub use part::AutoencoderPart;

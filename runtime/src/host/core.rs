@@ -133,7 +133,7 @@ impl Core {
     }
 
     /// Records how long a run of so many samples took.
-    pub(super) fn took(&self, samples: usize, took: Duration) {
+    pub(super) fn record_run(&self, samples: usize, took: Duration) {
         let mut limits = self.limits.lock();
         let each = took.as_secs_f64() / samples.max(1) as f64;
         let average = limits.seconds.map_or(each, |seconds| 0.9 * seconds + 0.1 * each);

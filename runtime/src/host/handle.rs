@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use tileforge_session::{Cancel, Notice};
 
-use super::aside::{Aside, Long};
 use super::deadlines::Deadline;
+use super::long::{LongTurn, OpenLong};
 use super::sync::{Condvar, Mutex, thread};
 use super::ticket::Ticket;
 use crate::error::{Error, Result};
@@ -204,7 +204,7 @@ impl<O> Drop for Promise<O> {
 pub struct Reply<O> {
     pub(super) promise: Promise<O>,
     pub(super) ticket: Ticket,
-    pub(super) aside: Aside,
+    pub(super) long_turn: LongTurn,
     pub(super) _deadline: Option<Deadline>,
 }
 
@@ -245,7 +245,7 @@ impl<O> Reply<O> {
 
     /// Declares the request a long one, and waits while the allowed number of earlier long requests is open. The
     /// request counts as long until the returned guard is dropped.
-    pub(crate) fn step_aside(&self) -> Result<Long> {
-        self.aside.begin(|| self.is_over())
+    pub(crate) fn step_aside(&self) -> Result<OpenLong> {
+        self.long_turn.begin(|| self.is_over())
     }
 }

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `host` | [`Host`]: devices with budgets of memory |
 //! | `service` | [`Service`]: a [`Task`] with its queue of requests, each under [`Terms`] |
-//! | `handle`, `aside` | [`Handle`] and [`Reply`], the two ends of a request; few long ones are open at once |
+//! | `handle`, `long` | [`Handle`] and [`Reply`], the two ends of a request; few long ones are open at once |
 //! | `network` | an engine on the host, as tasks use it: runs of samples, exclusive sessions, leases |
 //! | `group` | graphs that differ only in the number of samples: which samples run together |
 //! | `core` | an engine as its streams see it, and how much of it runs at the same time |
@@ -16,7 +16,6 @@
 //! | `deadlines` | functions that are called at their times |
 //! | `counted`, `metrics` | counts requests and runs |
 
-mod aside;
 mod core;
 mod counted;
 mod deadlines;
@@ -27,6 +26,7 @@ mod host;
 #[cfg(test)]
 #[cfg(feature = "interleavings")]
 mod interleavings;
+mod long;
 mod metrics;
 mod network;
 mod pool;

@@ -158,7 +158,7 @@ impl Network {
 
     /// Opens the session with the group's largest batch that memory holds, and allocates its tensors.
     pub(crate) fn ready(&self, ticket: &Ticket, group: &Arc<Group>) -> Result<()> {
-        self.turn(ticket, Some(Wanted::Most(group.clone()))).map(drop)
+        self.turn(ticket, Some(Wanted::LargestOf(group.clone()))).map(drop)
     }
 
     /// Calls `work` with a session of a graph when its turn comes. Calls it again after it ran out of memory, if other

@@ -1,7 +1,7 @@
 //! How much runs at the same time: less after a run did not fit into memory, more again after enough good runs.
 
 /// The initial number of good runs before more is tried again.
-const PATIENCE: u64 = 100;
+const GOOD_RUNS: u64 = 100;
 
 /// A number that shrinks and recovers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -9,12 +9,12 @@ pub(crate) struct Limit {
     most: usize,
     now: usize,
     good: u64,
-    patience: u64,
+    needed: u64,
 }
 
 impl Limit {
     pub(crate) fn new(most: usize) -> Self {
-        Self { most, now: most, good: 0, patience: PATIENCE }
+        Self { most, now: most, good: 0, needed: GOOD_RUNS }
     }
 
     /// As much as is allowed now.
@@ -25,8 +25,8 @@ impl Limit {
     /// Lowers the limit to `to` after memory did not suffice. Each time, more good runs are needed before more is
     /// tried.
     pub(crate) fn shrink(&mut self, to: usize) {
-        if to < self.now && (self.now < self.most || self.patience > PATIENCE) {
-            self.patience = self.patience.saturating_mul(2);
+        if to < self.now && (self.now < self.most || self.needed > GOOD_RUNS) {
+            self.needed = self.needed.saturating_mul(2);
         }
         if to <= self.now {
             (self.now, self.good) = (to.max(1), 0);
@@ -39,11 +39,11 @@ impl Limit {
             return None;
         }
         self.good += 1;
-        if self.good < self.patience {
+        if self.good < self.needed {
             return None;
         }
         // Doubled already now: the next failure will come from this larger limit.
-        self.patience = self.patience.saturating_mul(2);
+        self.needed = self.needed.saturating_mul(2);
         (self.good, self.now) = (0, self.now.saturating_mul(2).min(self.most));
         Some(self.now)
     }

@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 
 use tileforge_session::Cancel;
 
-use super::aside::{Aside, LongOnes};
 use super::counted::Counted;
 use super::deadlines::Deadline;
 use super::handle::{Handle, Promise, Reply, pair};
 use super::host::Host;
+use super::long::{LongRequests, LongTurn};
 use super::queue::Priority;
 use super::sync::thread::{self, JoinHandle};
 use super::sync::{Condvar, Mutex, MutexGuard};
@@ -20,7 +20,7 @@ use super::ticket::Ticket;
 use crate::error::{Error, Result};
 
 /// How long a caller waits for room before it checks again whether to stop.
-const PATIENCE: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// What a service serves: independent requests.
 ///
@@ -89,7 +89,7 @@ struct Inner<T: Task> {
     news: Condvar,
     /// A request's turn came, or a thread became idle.
     room: Condvar,
-    long: Arc<LongOnes>,
+    long: Arc<LongRequests>,
 }
 
 struct State<T: Task> {
@@ -233,7 +233,7 @@ impl<T: Task> Service<T> {
             if terms.deadline.is_some_and(|deadline| deadline <= Instant::now()) {
                 return Err(Error::Deadline);
             }
-            inner.room.wait_for(&mut state, PATIENCE);
+            inner.room.wait_for(&mut state, POLL_INTERVAL);
         }
         if state.closed {
             return Err(Error::Closed);
@@ -348,8 +348,8 @@ impl<T: Task> Inner<T> {
         }
         let Terms { priority, caller, allows_rounding, .. } = terms;
         let ticket = Ticket::new(self.host.shared(), priority, caller, allows_rounding, promise.cancel());
-        let aside = Aside::new(&self.long, number, priority);
-        let reply = Reply { promise, ticket, aside, _deadline: deadline };
+        let long_turn = LongTurn::new(&self.long, number, priority);
+        let reply = Reply { promise, ticket, long_turn, _deadline: deadline };
         // Declared after `reply`, so that it is dropped first if the task panics.
         let counted = counted.begin();
         let result = self.task.serve(request, &reply);

@@ -14,7 +14,7 @@ use super::sync::{Condvar, Mutex, thread};
 use crate::error::{Error, Result};
 
 /// How long a stream waits for a session before it checks again.
-const PATIENCE: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Free bytes of a memory, if the system reports them.
 fn free(memory: Memory) -> Option<u64> {
@@ -90,7 +90,7 @@ impl OpenSessions {
                         closing.extend(keys.iter().filter_map(|key| state.idle.remove(key)));
                         break;
                     }
-                    Found::InUse => drop(self.returned.wait_for(&mut state, PATIENCE)),
+                    Found::InUse => drop(self.returned.wait_for(&mut state, POLL_INTERVAL)),
                     Found::NeverFits { budget } => {
                         let engine = core.ladder.verdict().engine.clone();
                         return Err(Error::OverBudget { engine, needed: bytes, budget });

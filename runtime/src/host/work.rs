@@ -61,7 +61,7 @@ pub(super) enum Wanted {
     /// The session of a graph.
     Graph(usize),
     /// The session with the group's largest batch that memory holds.
-    Most(Arc<Group>),
+    LargestOf(Arc<Group>),
 }
 
 /// Exclusive use of a stream, until it is dropped.

@@ -17,7 +17,7 @@ use super::work::{Grant, Made, Sample, Turn, Wanted, Work};
 use crate::error::{Error, Result};
 
 /// How long a stream waits before it checks again whether an engine lets it run.
-const PATIENCE: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Runs the work of a place until the host closes.
 pub(super) fn work(shared: &Arc<Shared>, place: usize, stream: usize) {
@@ -55,7 +55,7 @@ fn next(shared: &Shared, place: usize, stream: usize) -> Option<Taken<Work>> {
             }
             Next::NotBefore(until) => drop(news.wait_until(&mut state, until)),
             // The work may become runnable when an engine allows more streams again.
-            Next::Nothing if !own.queue.is_empty() => drop(news.wait_for(&mut state, PATIENCE)),
+            Next::Nothing if !own.queue.is_empty() => drop(news.wait_for(&mut state, POLL_INTERVAL)),
             Next::Nothing => news.wait(&mut state),
         }
     }
@@ -203,7 +203,7 @@ impl Worker<'_> {
         let made = (0..samples.len()).map(read).collect::<Result<Vec<_>>>()?;
         lent.tensors = Some(tensors);
         drop(lending);
-        self.core.took(samples.len(), ended - began);
+        self.core.record_run(samples.len(), ended - began);
         let mut state = self.shared.lock();
         *state.counters.runs.entry(samples.len()).or_default() += 1;
         state.counters.ran += ended - began;
@@ -232,13 +232,13 @@ impl Worker<'_> {
         loop {
             let (graph, batch) = match wanted {
                 Wanted::Graph(graph) => (*graph, 1),
-                Wanted::Most(group) => {
+                Wanted::LargestOf(group) => {
                     let variant = group.largest(self.core.batch());
                     (variant.graph, variant.batch)
                 }
             };
             let opened = self.shared.sessions.lend(self.core, graph, self.stream).and_then(|mut lending| {
-                if let Wanted::Most(group) = wanted {
+                if let Wanted::LargestOf(group) = wanted {
                     let lent = lending.lent()?;
                     let tensors = group.tensors(&lent.session, batch, lent.tensors.take());
                     lent.tensors = Some(tensors?);
@@ -254,7 +254,7 @@ impl Worker<'_> {
                 continue;
             }
             match wanted {
-                Wanted::Most(group) => match group.smaller_than(batch) {
+                Wanted::LargestOf(group) => match group.smaller_than(batch) {
                     Some(smaller) => self.core.shrink_batch(smaller),
                     None => return Err(error),
                 },

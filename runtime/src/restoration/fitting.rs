@@ -7,7 +7,7 @@ use tileforge_engine::Pipeline;
 use tileforge_image::Size;
 
 use super::interface::transformer_of;
-use crate::autoencoder::{Direction, Half, factor_of, pixels_of};
+use crate::autoencoder::{AutoencoderPart, Direction, factor_of, pixels_of};
 use crate::error::{Error, Result};
 
 /// Results have an even number of rows and columns, as in the reference.
@@ -65,7 +65,7 @@ impl Fitting {
     /// [`Error::NoPart`]: the engine lacks a part.
     pub fn new(pipeline: &Pipeline, wanted: Wanted) -> Result<Self> {
         let (transformer, interface) = transformer_of(pipeline)?;
-        let encoder = Half::of_parts(pipeline, Direction::Encode)?;
+        let encoder = AutoencoderPart::of_parts(pipeline, Direction::Encode)?;
         let factor = factor_of(&encoder.engine.manifest().contract)?;
         let shapes = transformer.manifest().graphs.iter().filter_map(|graph| interface.shape_of(graph));
         let graphs = shapes.map(|(shape, _)| pixels_of(shape.size, factor)).collect();

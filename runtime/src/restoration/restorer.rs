@@ -14,7 +14,7 @@ use super::fitting::{Fit, Fitting, Wanted};
 use super::interface::transformer_of;
 use super::request::{NoiseOf, RestoreRequest, RestoreStatistics, Seconds, Settings};
 use super::transformer::Transformer;
-use crate::autoencoder::{Clips, CodingOptions, Decoder, Direction, Encoder, Half, Latent, Watch};
+use crate::autoencoder::{AutoencoderPart, Clips, CodingOptions, Decoder, Direction, Encoder, Latent, Watch};
 use crate::error::{Error, Result};
 use crate::frames::FrameStream;
 use crate::host::{Host, Reply, Task};
@@ -51,16 +51,16 @@ impl Restorer {
         let (engine, interface) = transformer_of(pipeline)?;
         let fitting = Fitting::new(pipeline, Wanted::Largest)?;
         let transformer = Transformer::new(host, pipeline, engine, interface, &options.placement)?;
-        let half = Half::of_parts(pipeline, Direction::Encode)?;
-        let encoder = Encoder::new(host, half.engine, half.next, options.clone())?;
-        let half = Half::of_parts(pipeline, Direction::Decode)?;
-        let decoder = Decoder::new(host, half.engine, half.next, options)?;
+        let part = AutoencoderPart::of_parts(pipeline, Direction::Encode)?;
+        let encoder = Encoder::new(host, part.engine, part.next, options.clone())?;
+        let part = AutoencoderPart::of_parts(pipeline, Direction::Decode)?;
+        let decoder = Decoder::new(host, part.engine, part.next, options)?;
         let (encoded, decoded) = (encoder.clips(), decoder.clips());
         let expected = Clips { latent_channels: transformer.channels(), channels: CHANNELS, ..encoded };
-        for (half, found) in [("the encoder", encoded), ("the decoder", decoded)] {
+        for (name, found) in [("the encoder", encoded), ("the decoder", decoded)] {
             if found != expected {
                 let (expected, found) = (expected.to_string(), found.to_string());
-                return Err(Error::Tensor { tensor: half.into(), expected, found });
+                return Err(Error::Tensor { tensor: name.into(), expected, found });
             }
         }
         let frames = encoded.frames.ok_or_else(|| Error::Tensor {

@@ -12,7 +12,7 @@ use crate::arguments::{Common, Engines, Watching};
 use crate::configuration;
 use crate::failure::{CommandResult, Error};
 use crate::log;
-use crate::system::{Heard, Signals, Told, tell};
+use crate::system::{Command, Signals, State, tell};
 use crate::traces::Traces;
 
 /// Threads for connections. The host has its own for everything else.
@@ -57,21 +57,21 @@ pub(crate) fn run(start: Start<'_>) -> CommandResult {
         let end = async {
             loop {
                 match signals.next().await {
-                    Heard::End => break,
-                    Heard::Reload => {
-                        tell(Told::Reloading);
+                    Command::End => break,
+                    Command::Reload => {
+                        tell(State::Reloading);
                         reload(engines, &handle).await;
-                        tell(Told::Ready);
+                        tell(State::Ready);
                     }
                 }
             }
             // A second signal ends the program at once.
             tokio::spawn(async move {
-                while signals.next().await == Heard::Reload {}
+                while signals.next().await == Command::Reload {}
                 terminal::end_at_once(Exit::Stopped);
             });
         };
-        Ok::<_, Error>(server.run(end, || tell(Told::Ready), || tell(Told::Stopping)).await)
+        Ok::<_, Error>(server.run(end, || tell(State::Ready), || tell(State::Stopping)).await)
     });
     // Does not wait for blocking tasks: reading files may take a while.
     runtime.shutdown_background();

@@ -2,14 +2,14 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | `asked` | the body of a request, as JSON or as a form |
+//! | `body` | the body of a request, as JSON or as a form |
 //! | `order` | a validated request, and the pictures that it becomes |
 //! | `images` | the answers, whole or as events |
 //! | `listed` | the models |
 //! | `routes` | the paths |
 //! | `failure` | errors in OpenAI's form |
 
-mod asked;
+mod body;
 mod failure;
 mod images;
 mod listed;

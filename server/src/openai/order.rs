@@ -9,7 +9,7 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 use tileforge::{Format, Picture};
 
-use super::asked::{Received, Sent};
+use super::body::{Received, Sent};
 use crate::app::App;
 use crate::budget::Held;
 use crate::caller::Caller;
@@ -67,18 +67,18 @@ impl Order {
     }
 
     async fn check(app: &App, product: Product, received: Received, held: Arc<Held>, caller: Caller) -> Result<Self> {
-        let Received { asked, mut pictures, mask } = received;
-        let format = format_named(asked.output_format.as_deref())?;
-        if asked.response_format.as_deref().is_some_and(|format| format != "b64_json") {
+        let Received { body, mut pictures, mask } = received;
+        let format = format_named(body.output_format.as_deref())?;
+        if body.response_format.as_deref().is_some_and(|format| format != "b64_json") {
             return Err(Failure::invalid("response_format: expected b64_json; there are no addresses of pictures"));
         }
-        if asked.output_compression.is_some_and(|number| number != 100) {
+        if body.output_compression.is_some_and(|number| number != 100) {
             return Err(Failure::invalid("output_compression: expected 100; pictures are written in full quality"));
         }
-        if asked.background.is_some_and(|background| !["auto", "opaque"].contains(&&*background)) {
+        if body.background.is_some_and(|background| !["auto", "opaque"].contains(&&*background)) {
             return Err(Failure::invalid("background: expected opaque or auto; pictures are not transparent"));
         }
-        if asked.partial_images.is_some_and(|number| number > PARTIAL_MAXIMUM) {
+        if body.partial_images.is_some_and(|number| number > PARTIAL_MAXIMUM) {
             return Err(Failure::invalid(format!("partial_images: expected a number up to {PARTIAL_MAXIMUM}")));
         }
         match (product, pictures.len()) {
@@ -88,17 +88,17 @@ impl Order {
             }
             (Product::Edit, _) => return Err(Failure::invalid("image: expected one picture")),
         }
-        let prompt = asked.prompt.ok_or_else(|| Failure::invalid("prompt: expected a text"))?;
-        let size = asked.size.as_deref().filter(|size| *size != "auto").map(size_of).transpose()?;
+        let prompt = body.prompt.ok_or_else(|| Failure::invalid("prompt: expected a text"))?;
+        let size = body.size.as_deref().filter(|size| *size != "auto").map(size_of).transpose()?;
         let model = app.repository.choose(
-            asked.model.as_deref(),
+            body.model.as_deref(),
             |purpose| purpose == Purpose::Generate,
             "texts to pictures",
         )?;
         let options = RequestOptions {
             caller,
-            timeout: asked.timeout.map(RequestOptions::timeout_of).transpose()?.flatten(),
-            priority: RequestOptions::priority_of(asked.priority.unwrap_or(0)),
+            timeout: body.timeout.map(RequestOptions::timeout_of).transpose()?.flatten(),
+            priority: RequestOptions::priority_of(body.priority.unwrap_or(0)),
         };
         let picture = match pictures.pop() {
             Some(sent) => Some(decoded(app, "image", sent, &held).await?),
@@ -122,21 +122,21 @@ impl Order {
             }
             (None, None) => None,
         };
-        let streams = asked.stream.unwrap_or(false);
+        let streams = body.stream.unwrap_or(false);
         let wanted = Wanted {
             prompt,
-            negative_prompt: asked.negative_prompt,
-            count: asked.n,
+            negative_prompt: body.negative_prompt,
+            count: body.n,
             size,
-            seed: asked.seed,
-            steps: asked.steps,
-            guidance: asked.guidance_scale,
-            strength: asked.strength,
-            scheduler: asked.scheduler,
+            seed: body.seed,
+            steps: body.steps,
+            guidance: body.guidance_scale,
+            strength: body.strength,
+            scheduler: body.scheduler,
             fit: None,
             picture,
             mask,
-            previews: asked.partial_images.unwrap_or(0),
+            previews: body.partial_images.unwrap_or(0),
         };
         Ok(Self { format, streams, model, wanted, options, held })
     }

@@ -20,10 +20,10 @@ use super::models::{Named, NamedPath};
 use super::request::{Input as TextInput, Numbers, Parameter, Parameters, Request};
 use crate::app::{self, App};
 use crate::body;
+use crate::bounded_json::Object;
 use crate::caller::Caller;
 use crate::datatype::{self, Elements};
 use crate::failure::{Failure, FailureKind, Result, WORD_MAXIMUM, shown};
-use crate::few::Object;
 use crate::inference::{self, InferRequest, Input, Output, RequestOptions, beside};
 
 /// The header with the length of the JSON in a body.

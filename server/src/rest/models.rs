@@ -14,9 +14,9 @@ use tileforge::TensorInfo;
 use super::answer::json as answer;
 use crate::app::{self, App};
 use crate::body;
+use crate::bounded_json::{self, HasEntries, Object};
 use crate::datatype;
 use crate::failure::{Failure, FailureKind, RETRY_AFTER, Result, WORD_MAXIMUM, shown};
-use crate::few::{self, HasEntries, Object};
 
 /// A model that a path names.
 #[derive(Deserialize)]
@@ -123,15 +123,15 @@ fn readiness(ready: bool, content: &serde_json::Value) -> Response {
 
 /// The body of a request for the index.
 #[derive(Default, Deserialize)]
-struct Asked {
+struct IndexRequest {
     #[serde(default)]
     ready: bool,
 }
 
 pub(super) async fn index(State(app): State<Arc<App>>, body: Body) -> Result<Response> {
     let bytes = body::read(body).await?;
-    let asked: Asked = few::object_or_nothing(&bytes)?;
-    let listed = app.repository.index().into_iter().filter(|model| model.ready || !asked.ready);
+    let body: IndexRequest = bounded_json::object_or_nothing(&bytes)?;
+    let listed = app.repository.index().into_iter().filter(|model| model.ready || !body.ready);
     let entry = |model: crate::repository::Listed| {
         let state = if model.ready { "READY" } else { "UNAVAILABLE" };
         json!({ "name": model.name, "version": app::MODEL_VERSION, "state": state, "reason": model.reason })
@@ -149,7 +149,7 @@ struct Change {
 pub(super) async fn load(State(app): State<Arc<App>>, path: NamedPath, body: Body) -> Result<Response> {
     let name = Named::of(path)?.name;
     let bytes = body::read(body).await?;
-    let Change { parameters } = few::object_or_nothing(&bytes)?;
+    let Change { parameters } = bounded_json::object_or_nothing(&bytes)?;
     check_no_parameters(!parameters.0.0)?;
     change(&app, name, true).await?;
     Ok(answer(StatusCode::OK, &json!({})))
@@ -167,7 +167,7 @@ pub(crate) fn check_no_parameters(are_none: bool) -> Result<()> {
 pub(super) async fn unload(State(app): State<Arc<App>>, path: NamedPath, body: Body) -> Result<Response> {
     let name = Named::of(path)?.name;
     // Clients can state what happens to models that depend on this one. Here no model depends on another.
-    let _: Change = few::object_or_nothing(&body::read(body).await?)?;
+    let _: Change = bounded_json::object_or_nothing(&body::read(body).await?)?;
     change(&app, name, false).await?;
     Ok(answer(StatusCode::OK, &json!({})))
 }

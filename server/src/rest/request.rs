@@ -8,8 +8,8 @@ use std::fmt;
 use serde::Deserialize;
 use serde::de::{self, DeserializeSeed, Deserializer, SeqAccess, Visitor};
 
+use crate::bounded_json::Object;
 use crate::datatype::Elements;
-use crate::few::Object;
 
 /// How deep arrays of elements may be nested: as deep as a tensor may have axes.
 const DEPTH_MAXIMUM: usize = 8;

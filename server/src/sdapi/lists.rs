@@ -14,9 +14,9 @@ use tileforge::diffusion::schedulers::{sampler_names, spread_names};
 
 use crate::app::App;
 use crate::body;
+use crate::bounded_json;
 use crate::caller::Caller;
 use crate::failure::Result;
-use crate::few;
 use crate::model::{Model, Purpose};
 use crate::rest::json as answer;
 
@@ -89,7 +89,7 @@ pub(super) async fn set_options(
     body: Body,
 ) -> Result<Response> {
     let bytes = body::read(body).await?;
-    let set: Set = few::object(&bytes)?;
+    let set: Set = bounded_json::object(&bytes)?;
     if let Some(name) = set.sd_model_checkpoint.filter(|name| !name.is_empty()) {
         let model = pipeline(&app, caller.0, Some(&name))?;
         model.generator()?;

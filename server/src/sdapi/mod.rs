@@ -3,13 +3,13 @@
 //! | module | holds |
 //! |---|---|
 //! | `routes` | the paths |
-//! | `asked` | what a client asks, and what of it is not served |
+//! | `body` | what a client asks, and what of it is not served |
 //! | `pictures` | pictures from texts and pictures, and larger pictures |
 //! | `lists` | engines, samplers, schedulers, upscalers, options |
 //! | `state` | what is kept between the requests of a caller |
 //! | `running` | progress and interruption of a caller's requests |
 
-mod asked;
+mod body;
 mod lists;
 mod pictures;
 mod routes;

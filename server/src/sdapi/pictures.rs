@@ -12,14 +12,14 @@ use serde_json::{Value, json};
 use tileforge::diffusion::Fit;
 use tileforge::{Colour, Format, Picture, PixelData, Pixels, Size, Task};
 
-use super::asked::{Asked, Extra};
+use super::body::{Body, Extra};
 use super::{lists, running};
 use crate::app::App;
 use crate::body;
+use crate::bounded_json;
 use crate::budget::Held;
 use crate::caller::Caller;
 use crate::failure::{Failure, Result};
-use crate::few;
 use crate::generate::{self, MaskOf, Wanted, decode_text};
 use crate::inference::RequestOptions;
 use crate::model::Purpose;
@@ -37,29 +37,29 @@ async fn read<T: DeserializeOwned>(app: &App, request: Request) -> Result<(T, Ca
     let caller = request.extensions().get::<Caller>().copied().unwrap_or_default();
     let held = request.extensions().get::<Arc<Held>>().cloned().unwrap_or_else(|| app.budget.open());
     let bytes = body::read(request.into_body()).await?;
-    Ok((few::object(&bytes)?, caller, held))
+    Ok((bounded_json::object(&bytes)?, caller, held))
 }
 
 pub(super) async fn text_to_image(State(app): State<Arc<App>>, request: Request) -> Result<Response> {
-    let (asked, caller, held): (Asked, _, _) = read(&app, request).await?;
-    if asked.init_images.is_some() || asked.mask.is_some() {
+    let (body, caller, held): (Body, _, _) = read(&app, request).await?;
+    if body.init_images.is_some() || body.mask.is_some() {
         return Err(Failure::invalid("init_images: expected none; img2img takes a picture"));
     }
-    let wanted = wanted(&asked, None, None)?;
-    made(&app, caller, asked, wanted, held, "txt2img").await
+    let wanted = wanted(&body, None, None)?;
+    made(&app, caller, body, wanted, held, "txt2img").await
 }
 
 pub(super) async fn image_to_image(State(app): State<Arc<App>>, request: Request) -> Result<Response> {
-    let (mut asked, caller, held): (Asked, _, _) = read(&app, request).await?;
-    let mut pictures = asked.init_images.take().map(|few| few.0).unwrap_or_default();
+    let (mut body, caller, held): (Body, _, _) = read(&app, request).await?;
+    let mut pictures = body.init_images.take().map(|few| few.0).unwrap_or_default();
     let (Some(text), 0) = (pictures.pop(), pictures.len()) else {
         return Err(Failure::invalid("init_images: expected one picture"));
     };
     let picture = decode_text(&app, "init_images", &text, &held).await?;
-    let mask = match &asked.mask {
+    let mask = match &body.mask {
         None => None,
         Some(text) => {
-            let inverted = asked.inpainting_mask_invert.is_some_and(|number| number.0 != 0);
+            let inverted = body.inpainting_mask_invert.is_some_and(|number| number.0 != 0);
             let mask = decode_text(&app, "mask", text, &held).await?;
             let grey = move || {
                 let grey = generate::mask(&mask, MaskOf::White)?;
@@ -68,8 +68,8 @@ pub(super) async fn image_to_image(State(app): State<Arc<App>>, request: Request
             Some(app.coding.work(grey).await??)
         }
     };
-    let wanted = wanted(&asked, Some(picture), mask)?;
-    made(&app, caller, asked, wanted, held, "img2img").await
+    let wanted = wanted(&body, Some(picture), mask)?;
+    made(&app, caller, body, wanted, held, "img2img").await
 }
 
 /// The inverse of a mask.
@@ -79,30 +79,30 @@ fn without(mask: &Picture) -> Result<Picture> {
     Ok(Picture::from_pixels(Pixels { size: mask.size(), colour: Colour::Grey, data, stride: None })?)
 }
 
-fn wanted(asked: &Asked, picture: Option<Picture>, mask: Option<Picture>) -> Result<Wanted> {
-    asked.check()?;
-    let size = match (asked.width, asked.height) {
+fn wanted(body: &Body, picture: Option<Picture>, mask: Option<Picture>) -> Result<Wanted> {
+    body.check()?;
+    let size = match (body.width, body.height) {
         (None, None) => None,
         (Some(width), Some(height)) => Some(Size { width, height }),
         _ => return Err(Failure::invalid("width: expected width and height, or none of both")),
     };
-    let fit = match asked.resize_mode {
+    let fit = match body.resize_mode {
         None | Some(0) => Fit::Stretch,
         Some(1) => Fit::Crop,
         Some(_) => return Err(Failure::invalid("resize_mode: expected 0 (stretch) or 1 (crop)")),
     };
-    let count = asked.batch_size.unwrap_or(1).checked_mul(asked.n_iter.unwrap_or(1));
+    let count = body.batch_size.unwrap_or(1).checked_mul(body.n_iter.unwrap_or(1));
     Ok(Wanted {
-        prompt: asked.prompt.clone().unwrap_or_default(),
-        negative_prompt: asked.negative_prompt.clone().filter(|text| !text.is_empty()),
+        prompt: body.prompt.clone().unwrap_or_default(),
+        negative_prompt: body.negative_prompt.clone().filter(|text| !text.is_empty()),
         count: Some(count.unwrap_or(usize::MAX)),
         size,
         // Negative numbers mean any seed.
-        seed: asked.seed.and_then(|seed| seed.0.try_into().ok()),
-        steps: asked.steps,
-        guidance: asked.cfg_scale,
-        strength: picture.is_some().then(|| asked.denoising_strength.unwrap_or(STRENGTH)),
-        scheduler: asked.scheduler()?,
+        seed: body.seed.and_then(|seed| seed.0.try_into().ok()),
+        steps: body.steps,
+        guidance: body.cfg_scale,
+        strength: picture.is_some().then(|| body.denoising_strength.unwrap_or(STRENGTH)),
+        scheduler: body.scheduler()?,
         fit: Some(fit),
         picture,
         mask,
@@ -113,12 +113,12 @@ fn wanted(asked: &Asked, picture: Option<Picture>, mask: Option<Picture>) -> Res
 async fn made(
     app: &Arc<App>,
     caller: Caller,
-    asked: Asked,
+    body: Body,
     wanted: Wanted,
     held: Arc<Held>,
     kind: &'static str,
 ) -> Result<Response> {
-    let named = asked.overrides().and_then(|all| all.sd_model_checkpoint.as_deref());
+    let named = body.overrides().and_then(|all| all.sd_model_checkpoint.as_deref());
     let model = lists::pipeline(app, caller, named)?;
     let [prompt, negative] = [wanted.prompt.clone(), wanted.negative_prompt.clone().unwrap_or_default()];
     let (guidance, sampler, count) = (wanted.guidance, wanted.scheduler.clone(), wanted.count.unwrap_or(1));
@@ -140,19 +140,19 @@ async fn made(
         "width": made.size.width, "height": made.size.height, "steps": made.steps, "cfg_scale": guidance,
         "sampler_name": sampler, "batch_size": images.len(), "sd_model_name": model.name,
     });
-    if asked.send_images == Some(false) {
+    if body.send_images == Some(false) {
         images.clear();
     }
     Ok(answer(StatusCode::OK, &json!({ "images": images, "parameters": info, "info": info.to_string() })))
 }
 
 pub(super) async fn extra(State(app): State<Arc<App>>, request: Request) -> Result<Response> {
-    let (asked, caller, held): (Extra, _, _) = read(&app, request).await?;
-    asked.check()?;
-    let name = asked.upscaler_1.as_deref().filter(|name| !["", "None"].contains(name));
+    let (body, caller, held): (Extra, _, _) = read(&app, request).await?;
+    body.check()?;
+    let name = body.upscaler_1.as_deref().filter(|name| !["", "None"].contains(name));
     let model =
         app.repository.choose(name, |purpose| purpose == Purpose::Network(Task::Upscale), "pictures to pictures")?;
-    let text = asked.image.as_deref().ok_or_else(|| Failure::invalid("image: expected a picture in base64"))?;
+    let text = body.image.as_deref().ok_or_else(|| Failure::invalid("image: expected a picture in base64"))?;
     let picture = decode_text(&app, "image", text, &held).await?;
     let width = picture.size().width;
     let options = RequestOptions { caller, ..RequestOptions::default() };
@@ -162,7 +162,7 @@ pub(super) async fn extra(State(app): State<Arc<App>>, request: Request) -> Resu
     });
     let large = app.metrics.counted(&model.name, 1, enlarging).await?;
     let scale = f64::from(large.size().width) / f64::from(width);
-    if asked.upscaling_resize.is_some_and(|wanted| (wanted - scale).abs() > 1e-6) {
+    if body.upscaling_resize.is_some_and(|wanted| (wanted - scale).abs() > 1e-6) {
         return Err(Failure::invalid(format!("upscaling_resize: expected {scale}, which this engine makes")));
     }
     let file = STANDARD.encode(app.coding.encode(large, Format::Png).await?);

@@ -60,7 +60,7 @@ where
 }
 
 #[derive(Deserialize)]
-pub(super) struct Asked {
+pub(super) struct ProgressQuery {
     #[serde(default)]
     skip_current_image: bool,
 }
@@ -69,9 +69,9 @@ pub(super) struct Asked {
 pub(super) async fn progress(
     State(app): State<Arc<App>>,
     caller: Extension<Caller>,
-    query: Result<Query<Asked>, axum::extract::rejection::QueryRejection>,
+    query: Result<Query<ProgressQuery>, axum::extract::rejection::QueryRejection>,
 ) -> Result<Response> {
-    let asked = query.map_err(|error| Failure::invalid(format!("the query: {}", error.body_text())))?;
+    let query = query.map_err(|error| Failure::invalid(format!("the query: {}", error.body_text())))?;
     let (count, first) = {
         let running = app.sdapi.running.lock();
         let mine = || running.iter().filter(|running| running.caller == caller.0);
@@ -80,7 +80,7 @@ pub(super) async fn progress(
     let seen = first.as_ref().map(|running| running.seen.borrow().clone()).unwrap_or_default();
     let total = seen.total.unwrap_or(0);
     let progress = if total == 0 { 0.0 } else { seen.done as f64 / total as f64 };
-    let picture = match seen.preview.filter(|_| !asked.skip_current_image) {
+    let picture = match seen.preview.filter(|_| !query.skip_current_image) {
         Some(preview) => Some(STANDARD.encode(preview.encoded(&app.coding, Format::Png).await?)),
         None => None,
     };

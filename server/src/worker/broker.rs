@@ -38,7 +38,7 @@ pub(super) trait Broker: Debug + Send + Sync {
     async fn give_back(&self, lease: &Lease, after: Duration) -> Result<()>;
 
     /// The message is moved to the dead letters, with the reason.
-    async fn set_aside(&self, delivery: &Delivery, reason: &str) -> Result<()>;
+    async fn dead_letter(&self, delivery: &Delivery, reason: &str) -> Result<()>;
 
     /// How many messages there are.
     async fn depth(&self) -> Result<Depth>;

@@ -9,8 +9,8 @@ use bytes::Bytes;
 use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer};
 
+use crate::bounded_json;
 use crate::failure::{Failure, Result};
-use crate::few;
 use crate::jobs::KINDS;
 use crate::repository::is_name;
 
@@ -106,7 +106,7 @@ impl Job {
         if message.len() > BYTES_MAXIMUM {
             return Err(Failure::invalid(format!("expected a message of at most {BYTES_MAXIMUM} bytes, found more")));
         }
-        let mut fields: Fields = few::object(message)?;
+        let mut fields: Fields = bounded_json::object(message)?;
         let id = fields.id.take().ok_or_else(|| Failure::invalid("id: expected a text"))?;
         let kind = fields.kind.take().ok_or_else(|| Failure::invalid("kind: expected a text"))?;
         Self::of(&id, &kind, fields)

@@ -62,7 +62,7 @@ pub(crate) enum OpenError {
 enum Outcome {
     Done(Done),
     GiveBack(Duration, String),
-    SetAside(String),
+    DeadLetter(String),
 }
 
 impl Outcome {
@@ -70,7 +70,7 @@ impl Outcome {
         match self {
             Self::Done(_) => "done",
             Self::GiveBack(..) => "given_back",
-            Self::SetAside(_) => "set_aside",
+            Self::DeadLetter(_) => "dead_letter",
         }
     }
 }
@@ -155,7 +155,7 @@ impl Lane {
             Outcome::Done(_) => {
                 tracing::info!(target: "request", job = id, kind, tries, milliseconds, trace_id, outcome = name);
             }
-            Outcome::GiveBack(_, reason) | Outcome::SetAside(reason) => {
+            Outcome::GiveBack(_, reason) | Outcome::DeadLetter(reason) => {
                 traces::failed(&span, name);
                 tracing::warn!(
                     target: "request", job = id, kind, tries, milliseconds, trace_id, outcome = name, reason
@@ -170,7 +170,7 @@ impl Lane {
     async fn outcome(&self, delivery: &Delivery, stages: &watch::Receiver<Stage>) -> Outcome {
         let job = match &delivery.job {
             Ok(job) => job,
-            Err(failure) => return Outcome::SetAside(failure.message.clone()),
+            Err(failure) => return Outcome::DeadLetter(failure.message.clone()),
         };
         let (tries, most) = (delivery.lease.tries, self.settings.tries);
         if *stages.borrow() != Stage::Serving {
@@ -195,7 +195,7 @@ impl Lane {
         if let Err(failure) = attempt::give_up(&self.stores, job).await {
             tracing::warn!(job = job.id, reason = failure.message, "the output is not given up");
         }
-        Outcome::SetAside(failure.message)
+        Outcome::DeadLetter(failure.message)
     }
 
     /// Waits for the outcome of a delivery, and renews its lease meanwhile.
@@ -238,7 +238,7 @@ impl Lane {
             let told = match outcome {
                 Outcome::Done(done) => self.broker.done(&delivery.lease, done).await,
                 Outcome::GiveBack(after, _) => self.broker.give_back(&delivery.lease, *after).await,
-                Outcome::SetAside(reason) => self.broker.set_aside(delivery, reason).await,
+                Outcome::DeadLetter(reason) => self.broker.dead_letter(delivery, reason).await,
             };
             let Err(Error(error)) = told else { return true };
             tracing::warn!(outcome = outcome.name(), error, "the broker cannot be told of a job");

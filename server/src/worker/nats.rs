@@ -158,7 +158,7 @@ impl Broker for Nats {
         self.acknowledge(lease, AckKind::Nak(Some(after).filter(|after| !after.is_zero()))).await
     }
 
-    async fn set_aside(&self, delivery: &Delivery, reason: &str) -> Result<()> {
+    async fn dead_letter(&self, delivery: &Delivery, reason: &str) -> Result<()> {
         let most = self.client().await?.server_info().max_payload.saturating_sub(HEADERS);
         let letter = delivery.dead_letter(reason, most);
         // The message id makes the server keep a repeated letter only once.

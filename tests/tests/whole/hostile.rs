@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// The longest time that any of these commands may take. Unoptimised test builds are slow.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIME_LIMIT: Duration = Duration::from_secs(120);
 
 /// The exit code, or the signal as a negative number, and the output.
 fn ended(mut child: Child) -> (i32, String) {
@@ -28,9 +28,9 @@ fn ended(mut child: Child) -> (i32, String) {
         if let Some(status) = child.try_wait().unwrap() {
             break status;
         }
-        if begun.elapsed() > PATIENCE {
+        if begun.elapsed() > TIME_LIMIT {
             child.kill().unwrap();
-            panic!("still running after {PATIENCE:?}: {}", reader.join().unwrap());
+            panic!("still running after {TIME_LIMIT:?}: {}", reader.join().unwrap());
         }
         std::thread::sleep(Duration::from_millis(20));
     };

@@ -20,7 +20,7 @@ use crate::reason::quoted;
 use crate::reference::{Reference, Version};
 
 /// The longest time without data from a registry.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// The header by which a registry confirms that it lists the referrers of a manifest.
 const OCI_SUBJECT: HeaderName = HeaderName::from_static("oci-subject");
 /// For a file of more bytes, the client asks the registry for consent before it sends them. The registry may want
@@ -102,7 +102,7 @@ impl Registry {
             certificates.extend(http::system_certificates());
         }
         Ok(Self {
-            client: Client::new(PATIENCE, certificates),
+            client: Client::new(TIMEOUT, certificates),
             login: OnceLock::new(),
             authorization: Mutex::default(),
             reference: reference.clone(),
@@ -143,7 +143,7 @@ impl Registry {
                 }
                 Version::Digest(digest) => self.reference_of(digest),
             };
-            Error::NotThere { reference }
+            Error::NotFound { reference }
         })
     }
 
@@ -299,7 +299,7 @@ impl Registry {
         }
         let (status, url) = (answer.status(), url.to_string());
         if matches!(status, 401 | 403) && !answer.is_from_origin {
-            return Error::Elsewhere { url, to: answer.address.to_string(), status };
+            return Error::LoginElsewhere { url, to: answer.address.to_string(), status };
         }
         if matches!(status, 401 | 403) {
             let has_login = self.login.get().is_some_and(|login| *login != Login::Anonymous);

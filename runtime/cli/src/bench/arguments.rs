@@ -22,7 +22,7 @@ An upscaler gets a picture that is made in memory, and what becomes of it goes n
 --steps, the engine of a diffusion pipeline makes whole pictures. Other engines run a whole graph, with inputs and
 outputs that stay on the device. Compare on a quiet machine, and only figures of one machine.";
 
-/// Measure an engine on this box. Exits with code 4 where --compare finds it slower than the threshold.
+/// Measure an engine on this machine. Exits with code 4 where --compare finds it slower than the threshold.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {

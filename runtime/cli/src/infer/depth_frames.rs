@@ -23,7 +23,7 @@ use super::depth::service;
 use super::films::Films;
 use super::frames::ClipOpening;
 use super::plan::Assignment;
-use super::told::say;
+use super::reporter::say;
 
 /// The default colours of films.
 const GREY: &str = "gray";

@@ -16,7 +16,7 @@ use super::arguments::Arguments;
 use super::made_of::made_of;
 use super::plan::Assignment;
 use super::record::Record;
-use super::told::say;
+use super::reporter::say;
 
 /// What a command does with its pictures.
 pub(super) struct Each<'e> {
@@ -80,7 +80,7 @@ impl Each<'_> {
                         let text = format!("{} → {}: {}", input.display(), output.display(), line(&made));
                         progress.suspend(|| print(&text))?;
                     }
-                    heard.files.push(assignment.told(object(&made)));
+                    heard.files.push(assignment.to_json(object(&made)));
                 }
                 Err(error) if matches!(error.root(), Error::Cancelled) && self.cancel.is_cancelled() => {
                     return Err(error.into());
@@ -90,7 +90,7 @@ impl Each<'_> {
                     if self.all > 1 {
                         progress.suspend(|| report_error(&format!("{}: {text}", input.display())));
                     }
-                    heard.files.push(assignment.told(json!({ "error": text })));
+                    heard.files.push(assignment.to_json(json!({ "error": text })));
                     heard.failures.push(error);
                 }
             }

@@ -18,7 +18,7 @@ use super::kind::is_standard_stream;
 use super::plan::Assignment;
 
 /// How long the feeder waits for a frame before it checks whether to stop.
-const PATIENCE: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The next item of a stream.
 pub(super) enum NextFrame {
@@ -210,9 +210,9 @@ impl<T: Send + 'static> Awaited<T> {
         Self(done)
     }
 
-    /// The result of the work; `None` if it is not there within `PATIENCE`.
+    /// The result of the work; `None` if it is not there within `POLL_INTERVAL`.
     fn wait(&self) -> Result<Option<T>> {
-        match self.0.recv_timeout(PATIENCE) {
+        match self.0.recv_timeout(POLL_INTERVAL) {
             Ok(done) => Ok(Some(done)),
             Err(RecvTimeoutError::Timeout) => Ok(None),
             Err(RecvTimeoutError::Disconnected) => Err(Error::Internal("read".into())),

@@ -22,12 +22,12 @@ mod purpose;
 mod realtime;
 mod realtime_arguments;
 mod record;
+mod reporter;
 mod restoration;
 mod restoration_arguments;
 mod shard;
 mod standard;
 mod streams;
-mod told;
 
 use std::cell::RefCell;
 use std::fs;
@@ -51,7 +51,7 @@ use tileforge_terminal::report;
 pub(crate) use arguments::Arguments;
 pub(crate) use frames::open as open_frames;
 pub(crate) use kind::{has_frames, is_film, is_standard_stream};
-pub(crate) use told::say;
+pub(crate) use reporter::say;
 
 use super::failure::{CommandResult, Failure};
 use super::signals::stopped_by_signals;
@@ -64,8 +64,8 @@ use names::Naming;
 use plan::{Assignment, Plan, assign, check_outputs, ending_for};
 use purpose::Purpose;
 use record::{Made, Record, With};
+use reporter::Reporter;
 use standard::{Piped, STANDARD_INPUT, frames_on_standard_input};
-use told::Told;
 
 /// The most requests that wait. Pictures are opened at their turn and take no memory before it; frames do.
 const WAITING: usize = 1;
@@ -157,18 +157,18 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
     let host = Host::new(&environment, HostOptions::default());
     let upscaler = Service::new(&host, Upscaler::new(&host, engine, arguments.running.options())?, WAITING);
 
-    let mut told = Told::new(arguments, &assignments, all, &cancel, record);
+    let mut reporter = Reporter::new(arguments, &assignments, all, &cancel, record);
     let fed = thread::scope(|scope| {
         let (items, submitted) = unbounded();
         let (assignments, piped) = (&assignments, &piped);
         let (upscaler, cancel, films) = (&upscaler, &cancel, &films);
         let feeder = Feeder { upscaler, assignments, arguments, piped, films, cancel, items };
         let feeding = scope.spawn(move || feeder.run());
-        submitted.iter().for_each(|item| told.hear(item));
+        submitted.iter().for_each(|item| reporter.hear(item));
         feeding.join().unwrap_or_else(|_| Err(Error::Internal("feed".into())))
     });
-    let (stopped, cancelled, unheard) = (told.stopped, told.cancelled, told.unheard.take());
-    let (files, mut failures) = told.finish();
+    let (stopped, cancelled, unheard) = (reporter.stopped, reporter.cancelled, reporter.unheard.take());
+    let (files, mut failures) = reporter.finish();
     if let Some(error) = unheard {
         return Err(error.into());
     }

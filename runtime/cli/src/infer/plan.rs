@@ -27,13 +27,13 @@ pub(super) struct Assignment {
 
 impl Assignment {
     /// Its JSON object: the files, and the members of `more`.
-    pub(super) fn told(&self, more: Value) -> Value {
+    pub(super) fn to_json(&self, more: Value) -> Value {
         let Self { input, output } = self;
-        let mut told = json!({ "input": input, "output": output });
-        if let (Value::Object(told), Value::Object(more)) = (&mut told, more) {
-            told.extend(more);
+        let mut members = json!({ "input": input, "output": output });
+        if let (Value::Object(members), Value::Object(more)) = (&mut members, more) {
+            members.extend(more);
         }
-        told
+        members
     }
 }
 

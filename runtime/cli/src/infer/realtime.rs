@@ -19,8 +19,8 @@ use super::films::Known;
 use super::frames::ClipOpening;
 use super::kind::has_frames;
 use super::plan::Assignment;
+use super::reporter::say;
 use super::streams::{Pictures, of_clip};
-use super::told::say;
 
 /// Refuses options and names that do not fit such an engine.
 pub(super) fn check(assignments: &[Assignment], arguments: &Arguments) -> CommandResult {

@@ -20,8 +20,8 @@ use super::films::Known;
 use super::frames::ClipOpening;
 use super::kind::has_frames;
 use super::plan::Assignment;
+use super::reporter::say;
 use super::streams::{Pictures, of_clip};
-use super::told::say;
 
 /// Refuses options that do not fit such an engine.
 pub(super) fn check(assignments: &[Assignment], arguments: &Arguments) -> CommandResult {
@@ -69,7 +69,7 @@ pub(super) fn run(
             let text = format!("{} → {}: {}", input.display(), output.display(), line(&made));
             say(Some(output), &text)?;
         }
-        (vec![assignment.told(json!(made))], 0, Ok(()))
+        (vec![assignment.to_json(json!(made))], 0, Ok(()))
     } else {
         let one = |owner: usize| of_picture(&work.assignments[owner], arguments, known, settings.clone());
         let heard = work.run(&service, 1, one, line, |made| json!(made))?;

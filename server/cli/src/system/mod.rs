@@ -13,4 +13,4 @@ pub(crate) use unix::*;
 #[cfg(windows)]
 pub(crate) use windows::*;
 
-pub(crate) use states::{Heard, Told};
+pub(crate) use states::{Command, State};

@@ -2,14 +2,14 @@
 
 /// A request of the system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Heard {
+pub(crate) enum Command {
     End,
     Reload,
 }
 
 /// A state of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Told {
+pub(crate) enum State {
     Ready,
     Reloading,
     Stopping,

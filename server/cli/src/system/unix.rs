@@ -8,7 +8,7 @@ use std::path::Path;
 use sd_notify::NotifyState;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::states::{Heard, Told};
+use super::states::{Command, State};
 
 /// Opens a file to append to it. A new file is readable only for its user.
 pub(crate) fn append_private(path: &Path) -> io::Result<File> {
@@ -16,14 +16,14 @@ pub(crate) fn append_private(path: &Path) -> io::Result<File> {
 }
 
 /// Notifies systemd, if it has started this program.
-pub(crate) fn tell(told: Told) {
-    let states = match told {
-        Told::Ready => vec![NotifyState::Ready],
+pub(crate) fn tell(state: State) {
+    let states = match state {
+        State::Ready => vec![NotifyState::Ready],
         // systemd also requires the time at which a reload began.
-        Told::Reloading => {
+        State::Reloading => {
             [Ok(NotifyState::Reloading), NotifyState::monotonic_usec_now()].into_iter().flatten().collect()
         }
-        Told::Stopping => vec![NotifyState::Stopping],
+        State::Stopping => vec![NotifyState::Stopping],
     };
     if let Err(error) = sd_notify::notify(false, &states) {
         tracing::warn!(error = error.to_string(), "systemd cannot be told");
@@ -46,11 +46,11 @@ impl Signals {
         })
     }
 
-    pub(crate) async fn next(&mut self) -> Heard {
+    pub(crate) async fn next(&mut self) -> Command {
         tokio::select! {
-            _ = self.terminate.recv() => Heard::End,
-            _ = self.interrupt.recv() => Heard::End,
-            _ = self.hang_up.recv() => Heard::Reload,
+            _ = self.terminate.recv() => Command::End,
+            _ = self.interrupt.recv() => Command::End,
+            _ = self.hang_up.recv() => Command::Reload,
         }
     }
 }

@@ -8,14 +8,14 @@ use tokio::signal::windows::{
     CtrlBreak, CtrlC, CtrlClose, CtrlShutdown, ctrl_break, ctrl_c, ctrl_close, ctrl_shutdown,
 };
 
-use super::states::{Heard, Told};
+use super::states::{Command, State};
 
 /// Opens a file to append to it. A new file inherits the rights of its folder.
 pub(crate) fn append_private(path: &Path) -> io::Result<File> {
     OpenOptions::new().create(true).append(true).open(path)
 }
 
-pub(crate) fn tell(_told: Told) {}
+pub(crate) fn tell(_state: State) {}
 
 /// The events that a server handles.
 pub(crate) struct Signals {
@@ -30,12 +30,12 @@ impl Signals {
         Ok(Self { interrupt: ctrl_c()?, stop: ctrl_break()?, close: ctrl_close()?, shutdown: ctrl_shutdown()? })
     }
 
-    pub(crate) async fn next(&mut self) -> Heard {
+    pub(crate) async fn next(&mut self) -> Command {
         tokio::select! {
-            _ = self.interrupt.recv() => Heard::End,
-            _ = self.stop.recv() => Heard::End,
-            _ = self.close.recv() => Heard::End,
-            _ = self.shutdown.recv() => Heard::End,
+            _ = self.interrupt.recv() => Command::End,
+            _ = self.stop.recv() => Command::End,
+            _ = self.close.recv() => Command::End,
+            _ = self.shutdown.recv() => Command::End,
         }
     }
 }

@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 use super::super::broker::{TRACE_HEADERS, TraceHeaders};
 use super::super::job::{BYTES_MAXIMUM, Fields, Job};
 use super::super::marker::Done;
+use crate::bounded_json::{self, HasEntries};
 use crate::failure::{Failure, Result};
-use crate::few::{self, HasEntries};
 use crate::repository::is_name;
 
 /// The prefix of a task's name, before the kind of the job.
@@ -89,7 +89,7 @@ impl Task {
             let failure = Failure::invalid(format!("expected a message of at most {BYTES_MAXIMUM} bytes, found more"));
             return Self::refused(failure);
         }
-        match few::object::<Envelope>(message) {
+        match bounded_json::object::<Envelope>(message) {
             Ok(envelope) => {
                 let id = envelope.headers.id.clone().filter(|id| is_name(id));
                 let Headers { traceparent, tracestate, .. } = &envelope.headers;

@@ -211,7 +211,7 @@ impl Broker for Celery {
         self.extended(lease, after).await
     }
 
-    async fn set_aside(&self, delivery: &Delivery, reason: &str) -> Result<()> {
+    async fn dead_letter(&self, delivery: &Delivery, reason: &str) -> Result<()> {
         let lease = &delivery.lease;
         let answer = lease.reply.as_ref().map(|id| failure(id, reason, Utc::now()).to_string());
         let letter = delivery.dead_letter(reason, LETTER_MAXIMUM);

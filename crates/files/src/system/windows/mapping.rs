@@ -5,4 +5,4 @@ use std::ops::Range;
 use memmap2::Mmap;
 
 /// Does nothing: Windows itself releases pages when memory is short.
-pub(crate) fn leave(_map: &Mmap, _range: Range<usize>) {}
+pub(crate) fn release(_map: &Mmap, _range: Range<usize>) {}

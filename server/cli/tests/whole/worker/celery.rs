@@ -53,7 +53,7 @@ fn tasks_of_celery_are_jobs() {
     }
     // Entries that are not messages at all.
     broker.run(&["raw"], &format!("{{\nno JSON\n[]\n{}\n", "x".repeat(2 << 20)));
-    worker.wait_until("they are dead letters", |worker| ended(worker, "set_aside") == 7.0);
+    worker.wait_until("they are dead letters", |worker| ended(worker, "dead_letter") == 7.0);
     assert_eq!((broker.dead().len(), broker.left()), (7, 0));
     broker.send(&[task(&pictures, "last", "in.png")]);
     assert_eq!(got(&broker, "last").0, "SUCCESS");

@@ -70,7 +70,7 @@ fn a_job_that_kills_its_workers_becomes_a_dead_letter() {
         worker.signal("KILL");
     }
     let last = start();
-    last.wait_until("it is a dead letter", |worker| ended(worker, "set_aside") == 1.0);
+    last.wait_until("it is a dead letter", |worker| ended(worker, "dead_letter") == 1.0);
     let [letter] = <[Value; 1]>::try_from(broker.dead()).unwrap();
     assert!(
         letter["reason"].as_str().unwrap().contains("delivered 2 times, and no worker came to its end"),
@@ -128,7 +128,7 @@ fn an_engine_is_exchanged_between_jobs() {
         worker.wait_until("the new engine", |_| loads() > before);
     }
     worker.wait_until("all are done", |worker| ended(worker, "done") == 60.0);
-    assert_eq!([ended(&worker, "given_back"), ended(&worker, "set_aside")], [0.0, 0.0], "{}", worker.log());
+    assert_eq!([ended(&worker, "given_back"), ended(&worker, "dead_letter")], [0.0, 0.0], "{}", worker.log());
     assert_eq!((pictures.names("out"), broker.left()), (outputs(60), 0));
 }
 

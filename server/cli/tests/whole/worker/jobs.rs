@@ -80,7 +80,7 @@ fn a_job_may_have_two_pictures() {
     worker.wait_until("one is done", |worker| ended(worker, "done") == 1.0);
     let expected = form(&server, "/v1/inpaint", &pictures.path("in.png"), &[&field(&hole)]);
     assert!(pixels(&fs::read(pictures.path("out.png")).unwrap()) == pixels(&expected));
-    worker.wait_until("the other is none", |worker| ended(worker, "set_aside") == 1.0);
+    worker.wait_until("the other is none", |worker| ended(worker, "dead_letter") == 1.0);
     let [letter] = <[Value; 1]>::try_from(broker.dead()).unwrap();
     assert!(letter["reason"].as_str().unwrap().contains("expected a picture as the field mask"), "{letter}");
 }
@@ -103,7 +103,7 @@ fn a_result_is_made_once() {
         // An object that is no result, such as the input itself.
         pictures.job("over", "in.png", "in.png"),
     ]);
-    worker.wait_until("both are refused", |worker| ended(worker, "set_aside") == 2.0);
+    worker.wait_until("both are refused", |worker| ended(worker, "dead_letter") == 2.0);
     let mut reasons: Vec<String> =
         broker.dead().iter().map(|letter| letter["reason"].as_str().unwrap().into()).collect();
     reasons.sort_unstable();
@@ -237,7 +237,7 @@ fn what_is_no_job_becomes_a_dead_letter() {
     ];
     let lines: Vec<&str> = cases.iter().map(|(message, _)| message.as_str()).collect();
     broker.run(&["send"], &format!("{}\n", lines.join("\n")));
-    worker.wait_until("all are dead letters", |worker| ended(worker, "set_aside") == cases.len() as f64);
+    worker.wait_until("all are dead letters", |worker| ended(worker, "dead_letter") == cases.len() as f64);
     let (letters, mut wrong) = (broker.dead(), Vec::new());
     for (message, expected) in &cases {
         let is_its = |letter: &&Value| match message.strip_prefix("base64:") {

@@ -54,7 +54,7 @@ fn jobs_wait_for_a_store_that_refuses() {
     let strict = worker_with(engines.path(), &broker, "s3://bucket/jobs", &more, |command| s3.environment(command));
     s3.shut(true);
     broker.send(&[job("f")]);
-    strict.wait_until("it is a dead letter", |worker| ended(worker, "set_aside") == 1.0);
+    strict.wait_until("it is a dead letter", |worker| ended(worker, "dead_letter") == 1.0);
     let [letter] = <[Value; 1]>::try_from(broker.dead()).unwrap();
     assert!(
         letter["tries"] == 2 && letter["reason"].as_str().unwrap().contains("s3://bucket/jobs/out/f.png"),

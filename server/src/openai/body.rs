@@ -9,14 +9,14 @@ use serde::de::{self, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use crate::body;
+use crate::bounded_json::{self, Few};
 use crate::failure::{Failure, Result};
-use crate::few::{self, Few};
 use crate::pictures::Upload;
 
 /// The fields of a request. Fields of OpenAI's own models that change no picture here (`quality`, `style`,
 /// `moderation`, `user`, `input_fidelity`) are ignored.
 #[derive(Debug, Default, Deserialize)]
-pub(super) struct Asked {
+pub(super) struct Body {
     #[serde(default)]
     pub(super) model: Option<String>,
     #[serde(default)]
@@ -105,7 +105,7 @@ pub(super) enum Sent {
 /// A request with its pictures.
 #[derive(Debug)]
 pub(super) struct Received {
-    pub(super) asked: Asked,
+    pub(super) body: Body,
     pub(super) pictures: Vec<Sent>,
     pub(super) mask: Option<Sent>,
 }
@@ -116,17 +116,17 @@ impl Received {
         let kind = request.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
         if kind.to_ascii_lowercase().starts_with("application/json") {
             let bytes = body::read(request.into_body()).await?;
-            return Ok(Self::of_json(few::object(&bytes)?));
+            return Ok(Self::of_json(bounded_json::object(&bytes)?));
         }
         Self::of_upload(Upload::read(request).await?)
     }
 
-    fn of_json(asked: Asked) -> Self {
-        let mut asked = asked;
-        let (image, images, mask) = (asked.image.take(), asked.images.take(), asked.mask.take());
+    fn of_json(body: Body) -> Self {
+        let mut body = body;
+        let (image, images, mask) = (body.image.take(), body.images.take(), body.mask.take());
         let all = image.into_iter().chain(images).flat_map(|few| few.0);
         let pictures = all.map(|picture| Sent::Text(picture.0)).collect();
-        Self { asked, pictures, mask: mask.map(|mask| Sent::Text(mask.0)) }
+        Self { body, pictures, mask: mask.map(|mask| Sent::Text(mask.0)) }
     }
 
     /// The request in a form.
@@ -136,7 +136,7 @@ impl Received {
             upload.text(name).map(|text| text.parse().map_err(wrong)).transpose()
         }
         let text = |name: &str| upload.text(name).map(str::to_owned);
-        let asked = Asked {
+        let body = Body {
             model: text("model").or_else(|| text("engine")),
             prompt: text("prompt"),
             negative_prompt: text("negative_prompt"),
@@ -155,9 +155,9 @@ impl Received {
             partial_images: number(&upload, "partial_images")?,
             timeout: number(&upload, "timeout")?,
             priority: number(&upload, "priority")?,
-            ..Asked::default()
+            ..Body::default()
         };
-        let mut received = Self { asked, pictures: Vec::new(), mask: None };
+        let mut received = Self { body, pictures: Vec::new(), mask: None };
         for (name, bytes) in upload.files {
             match name.as_str() {
                 // A request without a body.

@@ -7,19 +7,19 @@ use crate::error::{Error, Result};
 
 /// The encoder or the decoder of an autoencoder.
 #[derive(Clone, Copy, Debug)]
-pub struct Half<'b> {
+pub struct AutoencoderPart<'b> {
     /// The engine for pictures, or for the first chunk of a clip.
     pub engine: &'b Engine,
     /// The engine for later chunks of a clip.
     pub next: Option<&'b Engine>,
 }
 
-impl<'b> Half<'b> {
-    /// Finds the half among the parts of an engine by their contracts. An engine of one network counts as the half
-    /// without a check.
+impl<'b> AutoencoderPart<'b> {
+    /// Finds the encoder or the decoder among the parts of an engine by their contracts. An engine of one network is
+    /// taken without a check.
     ///
     /// # Errors
-    /// [`Error::NoPart`]: no part is such a half, or several are.
+    /// [`Error::NoPart`]: no part of the engine is one, or several are.
     pub fn of(bundle: &'b Bundle, direction: Direction) -> Result<Self> {
         match bundle {
             Bundle::Engine(engine) => Ok(Self { engine, next: None }),
@@ -27,10 +27,10 @@ impl<'b> Half<'b> {
         }
     }
 
-    /// Finds the half in an engine that has several parts.
+    /// As [`AutoencoderPart::of`], in an engine that has several parts.
     ///
     /// # Errors
-    /// As [`Half::of`].
+    /// As [`AutoencoderPart::of`].
     pub fn of_parts(pipeline: &'b Pipeline, direction: Direction) -> Result<Self> {
         let fitting = pipeline.parts().filter(|(_, part)| direction_of(&part.manifest().contract) == Some(direction));
         let (next, first): (Vec<_>, Vec<_>) =

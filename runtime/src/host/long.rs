@@ -9,36 +9,36 @@ use super::sync::{Condvar, Mutex};
 use crate::error::{Error, Result};
 
 /// How long a request waits before it checks again whether to stop.
-const PATIENCE: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// How many long requests are served at the same time: one that runs, and one that is prepared meanwhile.
 const LONG_MAXIMUM: usize = 2;
 
 /// The long requests that are open or wait to be, by the order of their turns.
 #[derive(Default)]
-pub(super) struct LongOnes {
+pub(super) struct LongRequests {
     open: Mutex<BTreeMap<u64, Priority>>,
     ended: Condvar,
 }
 
 /// A request's place among long ones.
-pub(super) struct Aside {
-    long: Arc<LongOnes>,
+pub(super) struct LongTurn {
+    long: Arc<LongRequests>,
     number: u64,
     priority: Priority,
 }
 
-impl Aside {
-    pub(super) fn new(long: &Arc<LongOnes>, number: u64, priority: Priority) -> Self {
+impl LongTurn {
+    pub(super) fn new(long: &Arc<LongRequests>, number: u64, priority: Priority) -> Self {
         Self { long: long.clone(), number, priority }
     }
 
     /// Waits while too many long requests of the same or higher priority with earlier turns are open. It never waits
     /// for later requests: they may need the result of this one.
-    pub(super) fn begin(&self, is_over: impl Fn() -> bool) -> Result<Long> {
+    pub(super) fn begin(&self, is_over: impl Fn() -> bool) -> Result<OpenLong> {
         let mut open = self.long.open.lock();
         open.insert(self.number, self.priority);
-        let long = Long { long: self.long.clone(), number: self.number };
+        let long = OpenLong { long: self.long.clone(), number: self.number };
         let before = |open: &BTreeMap<u64, Priority>| {
             open.range(..self.number).filter(|(_, priority)| **priority >= self.priority).count()
         };
@@ -48,19 +48,19 @@ impl Aside {
                 drop(long);
                 return Err(Error::Cancelled);
             }
-            self.long.ended.wait_for(&mut open, PATIENCE);
+            self.long.ended.wait_for(&mut open, POLL_INTERVAL);
         }
         Ok(long)
     }
 }
 
 /// A long request that is open.
-pub(crate) struct Long {
-    long: Arc<LongOnes>,
+pub(crate) struct OpenLong {
+    long: Arc<LongRequests>,
     number: u64,
 }
 
-impl Drop for Long {
+impl Drop for OpenLong {
     fn drop(&mut self) {
         self.long.open.lock().remove(&self.number);
         self.long.ended.notify_all();

@@ -11,7 +11,7 @@ use parking_lot::{ReentrantMutex, ReentrantMutexGuard};
 
 /// The paths of all unfinished files and folders of this process, in the order in which they were made. Two threads
 /// may have the same path.
-static LIVE: Mutex<BTreeMap<u64, (PathBuf, Abandoned)>> = Mutex::new(BTreeMap::new());
+static REGISTERED: Mutex<BTreeMap<u64, (PathBuf, Abandoned)>> = Mutex::new(BTreeMap::new());
 /// Held while a file or folder gets its final name. Several files may get their names together, so a thread may hold
 /// it twice.
 static FINISHING: ReentrantMutex<()> = ReentrantMutex::new(());
@@ -30,27 +30,27 @@ pub(crate) enum Abandoned {
 
 /// An entry in the list of unfinished files and folders, removed on drop.
 #[derive(Debug)]
-pub(crate) struct Live(u64);
+pub(crate) struct Registered(u64);
 
-impl Live {
+impl Registered {
     /// Makes a file or folder and lists its path. After [`abandon_all`], nothing more is made: the thread waits.
     pub(crate) fn make<T>(
         abandoned: Abandoned,
         make: impl FnOnce() -> io::Result<T>,
         path: impl Fn(&T) -> PathBuf,
     ) -> io::Result<(T, Self)> {
-        let mut live = LIVE.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut registered = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner);
         let made = make()?;
         let path = path(&made);
-        let number = live.last_key_value().map_or(0, |(number, _)| number + 1);
-        live.insert(number, (path, abandoned));
+        let number = registered.last_key_value().map_or(0, |(number, _)| number + 1);
+        registered.insert(number, (path, abandoned));
         Ok((made, Self(number)))
     }
 }
 
-impl Drop for Live {
+impl Drop for Registered {
     fn drop(&mut self) {
-        LIVE.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.0);
+        REGISTERED.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.0);
     }
 }
 
@@ -60,7 +60,7 @@ impl Drop for Live {
 /// # Errors
 /// The system's reason.
 pub fn create_folders(path: &Path) -> io::Result<()> {
-    let _live = LIVE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _registered = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner);
     fs::create_dir_all(path)
 }
 
@@ -74,15 +74,15 @@ pub fn finishing() -> ReentrantMutexGuard<'static, ()> {
 /// made and nothing gets its final name: a thread that tries waits until the process ends.
 pub fn abandon_all() {
     mem::forget(FINISHING.lock());
-    let live = LIVE.lock().unwrap_or_else(PoisonError::into_inner);
-    for (path, abandoned) in live.values() {
+    let registered = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner);
+    for (path, abandoned) in registered.values() {
         match abandoned {
             Abandoned::Removed => remove(path),
             // Fails if the folder is not empty, so that its content stays.
             Abandoned::RemovedIfEmpty => drop(fs::remove_dir(path)),
         }
     }
-    mem::forget(live);
+    mem::forget(registered);
 }
 
 fn remove(path: &Path) {

@@ -27,7 +27,7 @@ use super::record::Record;
 const TICK: Duration = Duration::from_millis(100);
 
 /// Reports progress and results to the user.
-pub(super) struct Told<'t> {
+pub(super) struct Reporter<'t> {
     arguments: &'t Arguments,
     assignments: &'t [Assignment],
     /// How many pictures were requested, including those that are left out.
@@ -51,7 +51,7 @@ pub(super) struct Told<'t> {
     pub(super) unheard: Option<PrintError>,
 }
 
-impl<'t> Told<'t> {
+impl<'t> Reporter<'t> {
     pub(super) fn new(
         arguments: &'t Arguments,
         assignments: &'t [Assignment],

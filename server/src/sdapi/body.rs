@@ -2,13 +2,13 @@
 
 use serde::Deserialize;
 
+use crate::bounded_json::{Few, HasEntries, Object, Whole};
 use crate::failure::{Failure, Result};
-use crate::few::{Few, HasEntries, Object, Whole};
 
 /// The body of `txt2img` and `img2img`. Fields that change no picture here are ignored.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Asked {
+pub(super) struct Body {
     pub(super) prompt: Option<String>,
     pub(super) negative_prompt: Option<String>,
     pub(super) seed: Option<Whole>,
@@ -50,7 +50,7 @@ pub(super) struct Overrides {
     clip_stop_at_last_layers: Option<f64>,
 }
 
-impl Asked {
+impl Body {
     /// Refuses what would change the picture and is not served.
     pub(super) fn check(&self) -> Result<()> {
         let text = |text: &Option<String>| text.as_deref().is_some_and(|text| !text.is_empty());
