@@ -1,12 +1,18 @@
 //! Tests the service under many orders of its threads: `scripts/interleavings.sh`.
 //!
-//! A test's scheduler controls the locks, waits and threads of the host. A flag ([`Cancel`]) changes in one step.
+//! A test's scheduler controls the locks, waits, channels and threads of the host. A flag ([`Cancel`]) changes in one
+//! step, and so does what a session of ONNX Runtime does.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use tileforge_session::Environment;
+use tempfile::TempDir;
+use tileforge_engine::digest::sha256_file;
+use tileforge_engine::{Engine, MANIFEST_FILE, testing};
+use tileforge_graph::{DataType, Model, Node, Opset, Port, TensorType, WeightStorage};
 use tileforge_session::onnxruntime::{self, Search};
+use tileforge_session::{Environment, Placement, Tensor, selftest};
 
 use super::sync::atomic::{AtomicUsize, Ordering};
 use super::sync::thread;
@@ -48,10 +54,14 @@ impl Task for Doubling {
 }
 
 fn host() -> Host {
+    host_with(HostOptions::default())
+}
+
+fn host_with(options: HostOptions) -> Host {
     // ONNX Runtime is loaded once, with the system's threads.
     static ENVIRONMENT: OnceLock<Environment> = OnceLock::new();
     let load = || Environment::new(onnxruntime::load(&Search::AroundExecutable).unwrap());
-    Host::new(ENVIRONMENT.get_or_init(load), HostOptions::default())
+    Host::new(ENVIRONMENT.get_or_init(load), options)
 }
 
 fn service(capacity: usize) -> Arc<Service<Doubling>> {
@@ -184,5 +194,159 @@ fn long_requests_all_come_to_their_ends() {
         cancel.cancel();
         assert!(matches!(cancelled.wait(), Ok(_) | Err(Error::Cancelled)));
         assert!(handles.into_iter().all(|handle| handle.wait().is_ok()));
+    });
+}
+
+/// Engines that negate three numbers, alone or two of these at once.
+fn engine() -> &'static Engine {
+    static ENGINE: OnceLock<(TempDir, Engine)> = OnceLock::new();
+    let make = || {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let (mut graphs, mut files) = (Vec::new(), BTreeMap::new());
+        for batch in [1, 2] {
+            let shape = [batch, 3, 1, 1];
+            let port = |name: &str| Port { name: name.into(), ty: TensorType::new(DataType::F32, shape) };
+            let negate = Node {
+                name: "negate".into(),
+                operator: "Neg".into(),
+                domain: String::new(),
+                inputs: vec!["input".into()],
+                outputs: vec!["output".into()],
+                attributes: BTreeMap::new(),
+            };
+            let model = Model {
+                ir_version: 9,
+                opsets: vec![Opset { domain: String::new(), version: 20 }],
+                inputs: vec![port("input")],
+                outputs: vec![port("output")],
+                nodes: vec![negate],
+                ..Model::default()
+            };
+            let name = format!("model-{batch}.onnx");
+            tileforge_graph::save(&model, &at(&name), WeightStorage::Inline).unwrap();
+            files.insert(name.clone(), sha256_file(&at(&name)).unwrap());
+            graphs.push(testing::graph(&name, &shape, &shape));
+        }
+        let zeros = Tensor::from(ndarray::ArrayD::<f32>::zeros(ndarray::IxDyn(&[1, 3, 1, 1])));
+        selftest::write(&at("selftest.safetensors"), &[("input", &zeros)], &[("output", &zeros)]).unwrap();
+        files.insert("selftest.safetensors".into(), sha256_file(&at("selftest.safetensors")).unwrap());
+        let manifest = testing::manifest("negate", &testing::upscale(1, 3).contract(), graphs, files);
+        std::fs::write(at(MANIFEST_FILE), manifest.to_string()).unwrap();
+        let engine = Engine::open(folder.path()).unwrap();
+        (folder, engine)
+    };
+    &ENGINE.get_or_init(make).1
+}
+
+/// Negates numbers, each as a sample of an engine. Before, it takes the stream for itself where it is told to.
+struct Negating {
+    network: Network,
+    group: Arc<Group>,
+    takes_turns: bool,
+}
+
+impl Negating {
+    fn new(host: &Host, takes_turns: bool) -> Self {
+        let placement = Placement { streams: Some(2), ..Placement::default() };
+        let network = Network::new(host, engine(), placement).unwrap();
+        let group = network.group(0, |_| true).unwrap();
+        Self { network, group, takes_turns }
+    }
+
+    fn service(host: &Host, takes_turns: bool) -> Arc<Service<Self>> {
+        Arc::new(Service::new(host, Self::new(host, takes_turns), 2))
+    }
+}
+
+impl Task for Negating {
+    const NAME: &'static str = "negating";
+    type Request = Vec<f32>;
+    type Output = Vec<f32>;
+
+    fn places(&self) -> usize {
+        2
+    }
+
+    fn serve(&self, request: Vec<f32>, reply: &Reply<Vec<f32>>) -> Result<Vec<f32>> {
+        if self.takes_turns {
+            self.network.ready(reply.ticket(), &self.group)?;
+        }
+        let samples = request.iter().map(|value| vec![Values::F32(vec![*value; 3])]).collect();
+        let made = self.network.run(reply.ticket(), &self.group, samples)?;
+        let values = |made: Made| made.outputs.into_iter().next().ok_or_else(|| Error::internal("outputs"))?.into_f32();
+        made.into_iter().map(|made| Ok(values(made)?[0])).collect()
+    }
+}
+
+/// Submits numbers from a thread of its own, and checks the result.
+fn negate(service: &Arc<Service<Negating>>, values: &[f32]) -> thread::JoinHandle<()> {
+    let (service, values) = (service.clone(), values.to_vec());
+    thread::spawn(move || {
+        let found = service.submit(values.clone(), Terms::default()).unwrap().wait().unwrap();
+        assert_eq!(found, values.iter().map(|value| -value).collect::<Vec<_>>());
+    })
+}
+
+fn join(threads: impl IntoIterator<Item = thread::JoinHandle<()>>) {
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+}
+
+#[test]
+fn samples_of_several_callers_run_on_several_streams() {
+    in_many_orders(|| {
+        let service = Negating::service(&host(), false);
+        join([&[1.0, 2.0, 3.0][..], &[4.0], &[5.0, 6.0]].map(|values| negate(&service, values)));
+    });
+}
+
+#[test]
+fn who_takes_a_stream_gives_it_back() {
+    in_many_orders(|| {
+        let host = host();
+        let (taking, other) = (Negating::service(&host, true), Negating::service(&host, false));
+        join([negate(&taking, &[1.0]), negate(&other, &[2.0, 3.0]), negate(&taking, &[4.0, 5.0])]);
+    });
+}
+
+#[test]
+fn engines_close_sessions_for_one_another_within_the_budget() {
+    in_many_orders(|| {
+        let manifest = engine().manifest();
+        let largest = manifest.graphs.iter().map(|graph| session_bytes(manifest, graph).unwrap()).max().unwrap();
+        let budget = largest + largest / 2;
+        let host = host_with(HostOptions { memory: Some(budget), ..HostOptions::default() });
+        let services = [false, true].map(|takes_turns| Negating::service(&host, takes_turns));
+        let [first, second] = &services;
+        join([negate(first, &[1.0, 2.0]), negate(second, &[3.0]), negate(first, &[4.0]), negate(second, &[5.0, 6.0])]);
+        let used: u64 = host.metrics().sessions.iter().map(|sessions| sessions.bytes).sum();
+        assert!(used <= budget, "{used} of {budget}");
+    });
+}
+
+#[test]
+fn cancelled_samples_leave_the_queue_alone() {
+    in_many_orders(|| {
+        let service = Negating::service(&host(), false);
+        let cancel = Cancel::new();
+        let cancelled = service.submit(vec![1.0, 2.0, 3.0], &cancel).unwrap();
+        let other = negate(&service, &[4.0, 5.0]);
+        cancel.cancel();
+        let result = cancelled.wait();
+        assert!(matches!(result, Ok(_) | Err(Error::Cancelled)), "{result:?}");
+        join([other, negate(&service, &[6.0])]);
+    });
+}
+
+#[test]
+fn an_engine_closes_while_another_runs() {
+    in_many_orders(|| {
+        let host = host();
+        let [closing, other] = [(); 2].map(|()| Negating::service(&host, false));
+        let last = closing.submit(vec![1.0], Terms::default()).unwrap();
+        let running = negate(&other, &[2.0, 3.0]);
+        drop(closing);
+        assert_eq!(last.wait().unwrap(), [-1.0]);
+        join([running]);
     });
 }

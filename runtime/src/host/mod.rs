@@ -12,7 +12,7 @@
 //! | `queue`, `pool`, `recovery` | the next work, the open sessions, and limits that shrink: all pure |
 //! | `sessions` | the sessions that are open |
 //! | `shared`, `worker` | what the threads share, and the thread of a stream |
-//! | `sync` | locks and threads, of the system or of a test |
+//! | `sync` | locks, threads and channels, of the system or of a test |
 //! | `deadlines` | functions that are called at their times |
 //! | `counted`, `metrics` | counts requests and runs |
 
@@ -58,4 +58,4 @@ pub use service::{Service, Task, Terms};
 pub(crate) use ticket::Ticket;
 pub use tileforge_session::Cancel;
 pub(crate) use values::Values;
-pub(crate) use work::{Answer, Made};
+pub(crate) use work::{Answer, AnswerSender, Answers, Made, answers};

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossbeam_channel::{Sender, bounded, unbounded};
 use tileforge_contract::{Contract, Meaning, Shapes, Sizes, TensorSpec};
 use tileforge_engine::{Engine, Graph};
 use tileforge_session::{Assigned, Bound, Buffer, Location, Placement, Session};
@@ -15,9 +14,10 @@ use super::pool::SessionKey;
 use super::queue::Key;
 use super::sessions::OpenSessions;
 use super::shared::Shared;
+use super::sync::channel::unbounded;
 use super::ticket::Ticket;
 use super::values::Values;
-use super::work::{Answer, Grant, Made, Turn, Wanted, Work};
+use super::work::{Answer, AnswerSender, Grant, Made, Turn, Wanted, Work, answers};
 use super::worker;
 use crate::error::{Error, Result};
 
@@ -129,7 +129,7 @@ impl Network {
         group: &Arc<Group>,
         number: u64,
         inputs: Vec<Values>,
-        answer: &Sender<Answer>,
+        answer: &AnswerSender,
     ) -> Result<()> {
         ticket.submit(self.place, group, vec![(number, inputs)], answer)
     }
@@ -144,7 +144,7 @@ impl Network {
 
     /// Runs samples, waits for all of them, and returns their results in order.
     pub(crate) fn run(&self, ticket: &Ticket, group: &Arc<Group>, samples: Vec<Vec<Values>>) -> Result<Vec<Made>> {
-        let (answer, answers) = unbounded();
+        let (answer, answers) = answers();
         let count = samples.len();
         ticket.submit(self.place, group, (0..).zip(samples).collect(), &answer)?;
         drop(answer);
@@ -229,7 +229,7 @@ impl Drop for Announced<'_> {
 
 /// Waits for exclusive use of a stream.
 fn turn(ticket: &Ticket, place: usize, core: &Arc<Core>, session: Option<Wanted>, id: u64) -> Result<Grant> {
-    let (granted, grants) = bounded(1);
+    let (granted, grants) = unbounded();
     let key = Key { group: id, shared: Vec::new() };
     ticket.push(place, vec![(key, false, Work::Turn(Turn { core: core.clone(), session, granted }))])?;
     grants.recv().unwrap_or_else(|_| Err(Error::internal("stream")))

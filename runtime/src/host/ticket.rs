@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crossbeam_channel::Sender;
 use tileforge_session::{Cancel, Notice};
 
 use super::group::Group;
@@ -12,7 +11,7 @@ use super::queue::{FlowId, Item, Key, Priority};
 use super::shared::Shared;
 use super::sync::Mutex;
 use super::values::Values;
-use super::work::{Answer, Sample, Work};
+use super::work::{AnswerSender, Sample, Work};
 use crate::error::{Error, Result};
 
 /// A request in the queues of a host. Its waiting work leaves the queues when the request is cancelled or the ticket
@@ -61,7 +60,7 @@ impl Ticket {
         place: usize,
         group: &Arc<Group>,
         samples: Vec<(u64, Vec<Values>)>,
-        answer: &Sender<Answer>,
+        answer: &AnswerSender,
     ) -> Result<()> {
         let joins = group.core.is_exact() || self.allows_rounding;
         let item = |(number, inputs): (u64, Vec<Values>)| {

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use crossbeam_channel::Sender;
 use tileforge_session::Cancel;
 
 use super::core::Core;
 use super::group::Group;
 use super::sessions::Lending;
+use super::sync::channel::{Receiver, Sender, unbounded};
 use super::values::Values;
 use crate::error::{Error, Result};
 
@@ -19,6 +19,17 @@ pub(crate) struct Answer {
     /// The sample's inputs.
     pub(crate) inputs: Vec<Values>,
     pub(crate) made: Result<Made>,
+}
+
+/// Where the answers of a request's samples come from.
+pub(crate) type Answers = Receiver<Answer>;
+
+/// Where the answers of a request's samples go.
+pub(crate) type AnswerSender = Sender<Answer>;
+
+/// A channel for the answers of a request's samples.
+pub(crate) fn answers() -> (AnswerSender, Answers) {
+    unbounded()
 }
 
 /// What a network made of a sample.
@@ -38,7 +49,7 @@ pub(super) struct Sample {
     pub(super) inputs: Vec<Values>,
     /// The request's flag. A run ends once the flags of all its samples are set.
     pub(super) cancel: Cancel,
-    pub(super) answer: Sender<Answer>,
+    pub(super) answer: AnswerSender,
 }
 
 impl Sample {

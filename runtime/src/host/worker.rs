@@ -4,7 +4,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::bounded;
 use tileforge_session::{Cancel, Notice};
 
 use super::core::Core;
@@ -13,6 +12,7 @@ use super::pool::SessionKey;
 use super::queue::{FlowId, Item, Next, Taken};
 use super::sessions::Lending;
 use super::shared::Shared;
+use super::sync::channel::unbounded;
 use super::work::{Grant, Made, Sample, Turn, Wanted, Work};
 use crate::error::{Error, Result};
 
@@ -221,7 +221,7 @@ impl Worker<'_> {
             },
             None => None,
         };
-        let (until, done) = bounded::<()>(0);
+        let (until, done) = unbounded::<()>();
         // The caller may have dropped the receiver. Then the grant is dropped here, which closes `done`.
         let _ = granted.send(Ok(Grant { lending, _until: until }));
         let _ = done.recv();

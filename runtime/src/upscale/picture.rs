@@ -17,7 +17,7 @@ use super::request::{OpenedPicture, UpscaleStatistics};
 use super::routing::{Routing, Run};
 use super::tiled::{TileMade, Tiled};
 use crate::error::{Error, Result};
-use crate::host::{Answer, Reply, Values};
+use crate::host::{Answer, AnswerSender, Answers, Reply, Values, answers};
 
 /// Runs in flight for each place in the streams' largest runs: one that runs, and one that waits.
 const AHEAD: usize = 2;
@@ -49,7 +49,7 @@ struct Slot {
 /// The channels from the decoding thread to the blending thread, in the tiles' order.
 struct Cut {
     slots: Sender<Slot>,
-    answers: Sender<Answer>,
+    answers: AnswerSender,
     /// Unused input buffers, one for each run that may be in flight.
     permits: Receiver<Vec<f32>>,
 }
@@ -57,7 +57,7 @@ struct Cut {
 /// The channels of the blending thread.
 struct Blended {
     slots: Receiver<Slot>,
-    answers: Receiver<Answer>,
+    answers: Answers,
     permits: Sender<Vec<f32>>,
     bands: Sender<RowBand>,
     /// Written bands, for reuse.
@@ -97,7 +97,7 @@ impl<'p> Picture<'p> {
             // The channel has room for all of them.
             let _ = given.send(Vec::new());
         }
-        let ((slots, cut), (answer, answers)) = (unbounded(), unbounded());
+        let ((slots, cut), (answer, answers)) = (unbounded(), answers());
         // One row of tiles may finish while the one before it is still being encoded.
         let ((bands, to_write), (written, spare)) = (bounded(blender.bands_of_a_row()), unbounded());
         self.reply.progress(0, self.plan.count());
@@ -295,7 +295,7 @@ impl<'p> Picture<'p> {
 }
 
 /// The answer of this number; earlier arrivals of other numbers are kept in `early`.
-fn next(number: u64, early: &mut BTreeMap<u64, Answer>, answers: &Receiver<Answer>) -> Result<Answer> {
+fn next(number: u64, early: &mut BTreeMap<u64, Answer>, answers: &Answers) -> Result<Answer> {
     loop {
         if let Some(answer) = early.remove(&number) {
             return Ok(answer);

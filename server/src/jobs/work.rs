@@ -7,7 +7,7 @@ use axum::extract::Request;
 use super::store::File;
 use crate::app::App;
 use crate::failure::{Failure, Result};
-use crate::openai::{Order, Product};
+use crate::openai::{ImageRequest, Product};
 use crate::pictures::{DepthWork, InpaintWork, Upload, UpscaleWork, format_named};
 use crate::watcher::Watcher;
 
@@ -17,7 +17,7 @@ pub(crate) enum Work {
     Upscale(UpscaleWork),
     Depth(DepthWork),
     Inpaint(InpaintWork),
-    Images(Box<Order>),
+    Images(Box<ImageRequest>),
 }
 
 /// The kinds of jobs, as paths name them.
@@ -35,8 +35,8 @@ impl Work {
             "upscale" => Self::Upscale(UpscaleWork::read(app, request).await?),
             "depth" => Self::Depth(DepthWork::read(app, request).await?),
             "inpaint" => Self::Inpaint(InpaintWork::read(app, request).await?),
-            "generations" => Self::Images(Box::new(Order::read(app, Product::Generation, request).await?)),
-            _ => Self::Images(Box::new(Order::read(app, Product::Edit, request).await?)),
+            "generations" => Self::Images(Box::new(ImageRequest::read(app, Product::Generation, request).await?)),
+            _ => Self::Images(Box::new(ImageRequest::read(app, Product::Edit, request).await?)),
         })
     }
 
@@ -58,7 +58,7 @@ impl Work {
         if upload.text("n").is_some_and(|n| n != "1") {
             return Err(Failure::invalid("n: expected 1; each picture is a job of its own"));
         }
-        Ok(Self::Images(Box::new(Order::of(app, product, upload).await?)))
+        Ok(Self::Images(Box::new(ImageRequest::of(app, product, upload).await?)))
     }
 
     /// The answer of the path without a job.

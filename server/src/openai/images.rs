@@ -10,7 +10,7 @@ use http::StatusCode;
 use tileforge::Format;
 use tokio::sync::watch;
 
-use super::order::{Images, Order, Product, picture_event};
+use super::image_request::{ImageRequest, Images, Product, picture_event};
 use super::respond;
 use crate::app::App;
 use crate::events::{self, Events, Gone};
@@ -29,7 +29,7 @@ pub(super) async fn edits(State(app): State<Arc<App>>, request: Request) -> Resu
 type Working = Pin<Box<dyn Future<Output = Result<Images>> + Send>>;
 
 async fn serve(app: Arc<App>, product: Product, request: Request) -> Result<Response> {
-    let order = Order::read(&app, product, request).await?;
+    let order = ImageRequest::read(&app, product, request).await?;
     let watcher = Watcher::default();
     if !order.streams {
         let images = order.made(&app, &watcher).await?;

@@ -3,7 +3,7 @@
 //! | module | holds |
 //! |---|---|
 //! | `body` | the body of a request, as JSON or as a form |
-//! | `order` | a validated request, and the pictures that it becomes |
+//! | `image_request` | a validated request, and the pictures that it becomes |
 //! | `images` | the answers, whole or as events |
 //! | `listed` | the models |
 //! | `routes` | the paths |
@@ -11,11 +11,11 @@
 
 mod body;
 mod failure;
+mod image_request;
 mod images;
 mod listed;
-mod order;
 mod routes;
 
 pub(crate) use failure::respond;
-pub(crate) use order::{Order, Product};
+pub(crate) use image_request::{ImageRequest, Product};
 pub(crate) use routes::routes;

@@ -1,4 +1,4 @@
-//! Locks and threads whose order a test's scheduler chooses, with the interface of the system's.
+//! Locks, threads and channels whose order a test's scheduler chooses, with the interface of the system's.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::PoisonError;
@@ -6,6 +6,11 @@ use std::time::{Duration, Instant};
 
 pub(in super::super) use shuttle::sync::atomic;
 pub(in super::super) use shuttle::thread;
+
+/// Channels of any number of messages.
+pub(in super::super) mod channel {
+    pub(crate) use shuttle::sync::mpsc::{Receiver, Sender, channel as unbounded};
+}
 
 /// A lock.
 #[derive(Debug, Default)]

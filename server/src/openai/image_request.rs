@@ -43,7 +43,7 @@ impl Product {
 
 /// A validated request.
 #[derive(Debug)]
-pub(crate) struct Order {
+pub(crate) struct ImageRequest {
     pub(super) format: Format,
     pub(super) streams: bool,
     model: Arc<Model>,
@@ -52,7 +52,7 @@ pub(crate) struct Order {
     held: Arc<Held>,
 }
 
-impl Order {
+impl ImageRequest {
     /// Reads a whole request.
     pub(crate) async fn read(app: &App, product: Product, request: Request) -> Result<Self> {
         let held = request.extensions().get::<Arc<Held>>().cloned().unwrap_or_else(|| app.budget.open());
