@@ -7,13 +7,10 @@ use tileforge_engine::{Engine, Graph, Manifest};
 use tileforge_session::{Assigned, Environment, Ladder, OptimisationLevel, Placement};
 
 use super::pool::Memory;
-use super::recovery::Limit;
+use super::recovery::Limits;
 use super::sync::Mutex;
 use super::sync::atomic::{AtomicBool, Ordering};
 use crate::error::Result;
-
-/// Seconds that a sample is charged before its engine has run. Low, because a flow that is charged too much waits.
-const COST_BEFORE: f64 = 1e-3;
 
 /// An engine's graphs, what opens their sessions, and how much of it runs at the same time.
 pub(super) struct Core {
@@ -31,16 +28,6 @@ pub(super) struct Core {
     pub(super) retired: AtomicBool,
 }
 
-struct Limits {
-    /// Samples in a run.
-    batch: Limit,
-    streams: Limit,
-    /// Streams that run the engine now.
-    running: usize,
-    /// Average seconds of one sample; `None` before the first run.
-    seconds: Option<f64>,
-}
-
 impl Core {
     /// Judges whether the engine fits this machine; opens nothing yet.
     pub(super) fn new(id: u64, environment: &Environment, engine: &Engine, placement: Placement) -> Result<Self> {
@@ -52,8 +39,7 @@ impl Core {
         let is_usual = placement.session.optimisation == OptimisationLevel::All;
         let ladder = Ladder::new(environment, engine, placement)?;
         let most = graphs.iter().map(|(_, sizes)| sizes.batch).max().unwrap_or(1);
-        let limits =
-            Limits { batch: Limit::new(most), streams: Limit::new(ladder.streams()), running: 0, seconds: None };
+        let limits = Limits::new(most, ladder.streams());
         Ok(Self {
             id,
             ladder,
@@ -106,58 +92,50 @@ impl Core {
 
     /// Most samples in a run.
     pub(super) fn batch(&self) -> usize {
-        self.limits.lock().batch.now()
+        self.limits.lock().batch()
     }
 
     /// Streams that may run it.
     pub(super) fn streams(&self) -> usize {
-        self.limits.lock().streams.now()
+        self.limits.lock().streams()
     }
 
     /// Whether a stream may run it now.
     pub(super) fn may_run(&self, stream: usize) -> bool {
-        let limits = self.limits.lock();
-        stream < limits.streams.now() && limits.running < limits.streams.now()
+        self.limits.lock().may_run(stream)
     }
 
     /// Counts a stream as running the engine until the guard is dropped.
     pub(super) fn running(&self) -> Running<'_> {
         let mut limits = self.limits.lock();
-        limits.running += 1;
-        Running { core: self, streams: limits.streams.now() }
+        limits.begin();
+        Running { core: self, streams: limits.streams() }
     }
 
     /// Seconds that one sample is charged: the average of the engine's runs so far.
     pub(super) fn cost(&self) -> f64 {
-        self.limits.lock().seconds.unwrap_or(COST_BEFORE)
+        self.limits.lock().cost()
     }
 
     /// Records how long a run of so many samples took.
     pub(super) fn record_run(&self, samples: usize, took: Duration) {
-        let mut limits = self.limits.lock();
-        let each = took.as_secs_f64() / samples.max(1) as f64;
-        let average = limits.seconds.map_or(each, |seconds| 0.9 * seconds + 0.1 * each);
-        limits.seconds = Some(average.max(1e-6));
+        self.limits.lock().record_run(samples, took);
     }
 
     /// Records a successful run. Counts towards the batch limit only if the run had as many samples as allowed.
     pub(super) fn succeeded(&self, samples: usize) {
-        let mut limits = self.limits.lock();
-        if samples >= limits.batch.now()
-            && let Some(more) = limits.batch.succeed()
-        {
-            tracing::info!("memory sufficed for a while: tries batches of {more} again");
+        let (batch, streams) = self.limits.lock().succeed(samples);
+        if let Some(batch) = batch {
+            tracing::info!("memory sufficed for a while: tries batches of {batch} again");
         }
-        if let Some(more) = limits.streams.succeed() {
-            tracing::info!("memory sufficed for a while: tries {more} streams again");
+        if let Some(streams) = streams {
+            tracing::info!("memory sufficed for a while: tries {streams} streams again");
         }
     }
 
     /// Memory did not hold a run. Later runs have at most `to` samples.
     pub(super) fn shrink_batch(&self, to: usize) {
-        let mut limits = self.limits.lock();
-        if to < limits.batch.now() {
-            limits.batch.shrink(to);
+        if self.limits.lock().shrink_batch(to) {
             tracing::warn!("out of memory: goes on with batches of {to}");
         }
     }
@@ -165,12 +143,11 @@ impl Core {
     /// Memory did not hold a run while `of` streams were allowed. False if the number of streams cannot shrink.
     pub(super) fn halve_streams(&self, of: usize) -> bool {
         let mut limits = self.limits.lock();
-        // Another stream may have halved it meanwhile.
-        if limits.streams.now() == of && of > 1 {
-            limits.streams.shrink(of / 2);
-            tracing::warn!("out of memory: goes on with {} of {of} streams", of / 2);
+        let shrinks = limits.halve_streams(of);
+        if shrinks {
+            tracing::warn!("out of memory: goes on with {} of {of} streams", limits.streams());
         }
-        limits.streams.now() < of
+        shrinks
     }
 
     pub(super) fn retire(&self) {
@@ -215,6 +192,27 @@ pub(super) struct Running<'c> {
 
 impl Drop for Running<'_> {
     fn drop(&mut self) {
-        self.core.limits.lock().running -= 1;
+        self.core.limits.lock().end();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use tileforge_engine::testing;
+
+    use super::*;
+
+    #[test]
+    fn a_session_counts_with_its_tensors_and_a_sample_more() {
+        let mut graph = testing::graph("model.onnx", &[4, 3, 16, 16], &[4, 3, 32, 32]);
+        graph["values_bytes"] = json!(1_000_000);
+        let contract = testing::upscale(2, 3).contract();
+        let manifest = testing::manifest("four", &contract, vec![graph], json!({}));
+        let manifest: Manifest = serde_json::from_value(manifest).unwrap();
+        let tensors = 4 * 3 * (16 * 16 + 32 * 32) * 4;
+        let graph = &manifest.graphs[0];
+        let beside = session_bytes(&manifest, graph).unwrap() - manifest.memory_at_least(graph);
+        assert_eq!(beside, 2 * tensors + tensors / 4);
     }
 }

@@ -90,3 +90,33 @@ impl Drop for Deadline {
 }
 use super::sync::thread::{self, JoinHandle};
 use super::sync::{Condvar, Mutex};
+
+#[cfg(test)]
+#[cfg(not(feature = "interleavings"))]
+mod tests {
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn functions_are_called_at_their_times_unless_they_are_dropped() {
+        let deadlines = Deadlines::default();
+        let (called, calls) = mpsc::channel();
+        let now = Instant::now();
+        let add = |name: &'static str, at: Instant| {
+            let called = called.clone();
+            deadlines.add(at, move || called.send(name).unwrap()).unwrap()
+        };
+        let _late = add("in an hour", now + Duration::from_secs(3600));
+        drop(add("dropped", now + Duration::from_millis(10)));
+        let second = Instant::now() + Duration::from_millis(60);
+        let _second = add("second", second);
+        let _first = add("first", now + Duration::from_millis(30));
+        let found: Vec<&str> = calls.iter().take(2).collect();
+        assert_eq!(found, ["first", "second"]);
+        assert!(Instant::now() >= second);
+        deadlines.close();
+        assert_eq!(calls.try_recv(), Err(mpsc::TryRecvError::Empty), "nothing more was called");
+    }
+}

@@ -9,23 +9,16 @@ use tileforge_session::{Buffer, Cancel, Session};
 use super::core::Core;
 use super::queue::Key;
 use super::values::Values;
+use super::variants::{Variant, Variants};
 use crate::error::{Error, Result};
 
 /// Graphs of an engine that differ only in the number of samples. Samples of one group may run together.
 pub(crate) struct Group {
     pub(super) core: Arc<Core>,
     id: u64,
-    /// The graphs, the smallest batch first; never empty.
-    variants: Vec<Variant>,
+    pub(super) variants: Variants,
     pub(super) inputs: Vec<Row>,
     pub(super) outputs: Vec<Row>,
-}
-
-/// A graph of a group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Variant {
-    pub(super) graph: usize,
-    pub(super) batch: usize,
 }
 
 /// One sample's part of a tensor.
@@ -111,14 +104,7 @@ impl Group {
         let of = |(graph, (record, sizes)): (usize, &(Graph, tileforge_contract::Sizes))| {
             alike(record).then_some(Variant { graph, batch: sizes.batch.max(1) })
         };
-        let mut variants: Vec<Variant> = core.graphs.iter().enumerate().filter_map(of).collect();
-        variants.sort_by_key(|variant| variant.batch);
-        variants.dedup_by_key(|variant| variant.batch);
-        let fitting = variants.iter().filter(|variant| variant.batch <= most).count().max(1);
-        variants.truncate(fitting);
-        if variants.is_empty() {
-            return Err(internal());
-        }
+        let variants = Variants::new(core.graphs.iter().enumerate().filter_map(of), most).ok_or_else(internal)?;
         Ok(Self { core: core.clone(), id, variants, inputs, outputs })
     }
 
@@ -142,61 +128,23 @@ impl Group {
 
     /// The file name of the graph of the first run for so many samples.
     pub(crate) fn file_for(&self, samples: usize) -> String {
-        let graph = self.largest(samples.min(self.core.batch())).graph;
+        let graph = self.variants.largest(samples.min(self.core.batch())).graph;
         self.core.graphs.get(graph).map(|(graph, _)| graph.file.clone()).unwrap_or_default()
     }
 
     /// Samples in the group's largest run.
     pub(crate) fn batch(&self) -> usize {
-        self.variants.last().map_or(1, |variant| variant.batch)
+        self.variants.batch()
     }
 
     /// Samples in the largest run that memory allows now.
     pub(crate) fn allowed(&self) -> usize {
-        self.largest(self.core.batch()).batch
-    }
-
-    /// The graph with the largest batch that is at most `most`; if all are larger, the smallest.
-    pub(super) fn largest(&self, most: usize) -> Variant {
-        let fits = self.variants.iter().rev().find(|variant| variant.batch <= most);
-        fits.or(self.variants.first()).copied().unwrap_or(Variant { graph: 0, batch: 1 })
-    }
-
-    /// The next smaller number of samples in a run, if there is one.
-    pub(super) fn smaller_than(&self, batch: usize) -> Option<usize> {
-        self.variants.iter().rev().map(|variant| variant.batch).find(|smaller| *smaller < batch)
-    }
-
-    /// Samples in the group's smallest run.
-    pub(super) fn least(&self) -> usize {
-        self.variants.first().map_or(1, |variant| variant.batch)
-    }
-
-    /// Whether the group has this graph.
-    pub(super) fn has(&self, graph: usize) -> bool {
-        self.variants.iter().any(|variant| variant.graph == graph)
-    }
-
-    /// Whether the group has this graph, with a batch larger than `batch`.
-    pub(super) fn is_larger(&self, graph: usize, batch: usize) -> bool {
-        self.variants.iter().any(|variant| variant.graph == graph && variant.batch > batch)
+        self.variants.largest(self.core.batch()).batch
     }
 
     /// How many runs `count` samples need if no others join them.
     pub(crate) fn runs(&self, count: usize) -> usize {
-        self.runs_of(count, self.core.batch()).len()
-    }
-
-    /// Splits `count` samples into the largest possible runs, with at most `most` samples in each.
-    pub(super) fn runs_of(&self, mut count: usize, most: usize) -> Vec<(Variant, usize)> {
-        let mut runs = Vec::new();
-        while count > 0 {
-            let variant = self.largest(most.min(count));
-            let samples = variant.batch.min(count);
-            runs.push((variant, samples));
-            count -= samples;
-        }
-        runs
+        self.variants.runs_of(count, self.core.batch()).len()
     }
 
     /// The tensors of a run: `kept` if it has this group and batch, else new ones.

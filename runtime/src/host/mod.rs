@@ -6,10 +6,10 @@
 //! | `service` | [`Service`]: a [`Task`] with its queue of requests, each under [`Terms`] |
 //! | `handle`, `long` | [`Handle`] and [`Reply`], the two ends of a request; few long ones are open at once |
 //! | `network` | an engine on the host, as tasks use it: runs of samples, exclusive sessions, leases |
-//! | `group` | graphs that differ only in the number of samples: which samples run together |
+//! | `group`, `variants` | graphs that differ only in the number of samples: which samples run together |
 //! | `core` | an engine as its streams see it, and how much of it runs at the same time |
 //! | `ticket`, `work`, `values` | a request in the queues, and what waits there |
-//! | `queue`, `pool`, `recovery` | the next work, the open sessions, and limits that shrink: all pure |
+//! | `queue`, `pool`, `recovery` | the next work, the open sessions, and limits that shrink: all pure, as `variants` |
 //! | `sessions` | the sessions that are open |
 //! | `shared`, `worker` | what the threads share, and the thread of a stream |
 //! | `sync` | locks, threads and channels, of the system or of a test |
@@ -41,6 +41,7 @@ mod sync;
 mod tests;
 mod ticket;
 mod values;
+mod variants;
 mod work;
 mod worker;
 

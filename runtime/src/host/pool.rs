@@ -219,6 +219,9 @@ mod tests {
         pool.place(key(1), Memory::Machine);
         assert_eq!((pool.used(Memory::Gpu(0)), pool.used(Memory::Machine)), (0, 10));
         assert_eq!(take(&mut pool, 2, 10), Found::InUse);
+        assert_eq!(take(&mut pool, 3, 5), Found::MayOpen(vec![]));
+        assert_eq!(pool.take(key(4), Memory::Gpu(1), 7, || None), Found::MayOpen(vec![]));
+        assert_eq!(pool.summary(), BTreeMap::from([(Memory::Machine, (2, 15)), (Memory::Gpu(1), (1, 7))]));
     }
 
     #[test]

@@ -291,6 +291,19 @@ fn shutting_down_finishes_what_was_accepted() {
     assert_eq!(handles.map(|handle| handle.wait_for(Duration::ZERO).unwrap().unwrap()), [2, 4, 6]);
 }
 
+#[test]
+fn waiting_for_a_while_ends_with_the_result() {
+    let (service, gate) = held(1);
+    let handle = service.submit(21, Terms::default()).unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            thread::sleep(Duration::from_millis(50));
+            gate.wait();
+        });
+        assert_eq!(handle.wait_for(Duration::from_secs(60)).unwrap().unwrap(), 42);
+    });
+}
+
 /// What an async runtime does, for one future.
 struct Woken(Mutex<bool>, Condvar);
 

@@ -7,12 +7,13 @@ use std::time::{Duration, Instant};
 use tileforge_session::{Cancel, Notice};
 
 use super::core::Core;
-use super::group::{Group, Variant};
+use super::group::Group;
 use super::pool::SessionKey;
 use super::queue::{FlowId, Item, Next, Taken};
 use super::sessions::Lending;
 use super::shared::Shared;
 use super::sync::channel::unbounded;
+use super::variants::Variant;
 use super::work::{Grant, Made, Sample, Turn, Wanted, Work};
 use crate::error::{Error, Result};
 
@@ -116,18 +117,19 @@ impl Worker<'_> {
                 return Some(error);
             }
             let group = taken.first().and_then(|(_, item)| of(item)).map(|sample| sample.group.clone())?;
-            let own = self.core.memory(group.largest(self.core.batch()).graph, self.stream);
+            let own = self.core.memory(group.variants.largest(self.core.batch()).graph, self.stream);
             let others = |key: &SessionKey, memory| {
-                memory == own && (key.engine != self.core.id || (key.stream == self.stream && !group.has(key.graph)))
+                memory == own
+                    && (key.engine != self.core.id || (key.stream == self.stream && !group.variants.has(key.graph)))
             };
             self.shared.sessions.close_idle(others);
-            let tried = group.allowed().min(taken.len().max(group.least()));
-            if let Some(smaller) = group.smaller_than(tried) {
+            let tried = group.allowed().min(taken.len().max(group.variants.least()));
+            if let Some(smaller) = group.variants.smaller_than(tried) {
                 self.core.shrink_batch(smaller);
                 // Sessions of larger batches, which memory did not hold, must not keep memory.
                 let core = self.core;
                 self.shared.sessions.close_idle(|key, _| {
-                    key.engine == core.id && key.stream == self.stream && group.is_larger(key.graph, smaller)
+                    key.engine == core.id && key.stream == self.stream && group.variants.is_larger(key.graph, smaller)
                 });
             } else if self.core.halve_streams(streams) {
                 let core = self.core;
@@ -176,7 +178,7 @@ impl Worker<'_> {
         let Some(group) = taken.first().and_then(|(_, item)| of(item)).map(|sample| sample.group.clone()) else {
             return Ok(());
         };
-        for (variant, count) in group.runs_of(taken.len(), self.core.batch()) {
+        for (variant, count) in group.variants.runs_of(taken.len(), self.core.batch()) {
             let samples: Vec<&Sample> = taken.iter().take(count).filter_map(|(_, item)| of(item)).collect();
             let made = self.run_piece(&group, variant, &samples)?;
             self.core.succeeded(count);
@@ -233,7 +235,7 @@ impl Worker<'_> {
             let (graph, batch) = match wanted {
                 Wanted::Graph(graph) => (*graph, 1),
                 Wanted::LargestOf(group) => {
-                    let variant = group.largest(self.core.batch());
+                    let variant = group.variants.largest(self.core.batch());
                     (variant.graph, variant.batch)
                 }
             };
@@ -254,7 +256,7 @@ impl Worker<'_> {
                 continue;
             }
             match wanted {
-                Wanted::LargestOf(group) => match group.smaller_than(batch) {
+                Wanted::LargestOf(group) => match group.variants.smaller_than(batch) {
                     Some(smaller) => self.core.shrink_batch(smaller),
                     None => return Err(error),
                 },
