@@ -6,9 +6,9 @@
     scripts/plan_tables.py [--capability 8.9 ...] [--precision fp16 ...] [--only ARCHITECTURE ...] [--minutes N]
 
 Each network has random weights of a published size. It is exported with one fixed shape, converted, and built in a
-process of its own. Figures are kept in target/plan-tables/, so that a stopped run goes on, and the document has all
-that are there. A network that fails is named in the document with the reason. With --minutes, no build starts later
-than that.
+process of its own. Figures are kept in target/plan-tables/, so that a stopped run goes on. The document gets all that
+are there, and keeps its rows of other networks and precisions. A network that fails is named in the document with the
+reason. With --minutes, no build starts later than that.
 """
 
 from __future__ import annotations
@@ -121,11 +121,27 @@ def cell(values: list[float], shown: Callable[[float], str]) -> str:
     return texts[0] if len(set(texts)) == 1 else " / ".join(texts)
 
 
-def rows(network: Network) -> list[str]:
+Row = tuple[list[str], float, float]
+
+
+def written() -> dict[tuple[str, str], Row]:
+    """The rows of the document: by the network's first cell and by precision."""
+    found: dict[tuple[str, str], Row] = {}
+    for line in DOCUMENT.read_text().splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if line.startswith("| ") and cells[0] != "network":
+            name, shape, precisions, *others, took = cells
+            seconds, memory = took.removesuffix(" GB").split(" s, ") if took else ("0", "0")
+            for precision in precisions.split(", "):
+                found[name, precision.lower()] = [name, shape, *others], float(seconds), float(memory)
+    return found
+
+
+def rows(network: Network, before: dict[tuple[str, str], Row]) -> list[str]:
     """The figures of a network: one row for precisions with the same plans, but for what their builds took."""
     merged: dict[tuple[str, ...], list[tuple[str, float, float]]] = {}
     for precision in PRECISIONS:
-        if found := row(network, precision):
+        if found := row(network, precision) or before.get((title(network), precision)):
             cells, seconds, memory = found
             merged.setdefault(tuple(cells), []).append((precision.upper(), seconds, memory))
     lines = []
@@ -136,14 +152,18 @@ def rows(network: Network) -> list[str]:
     return lines
 
 
-def row(network: Network, precision: str) -> tuple[list[str], float, float] | None:
+def title(network: Network) -> str:
+    return f"{network.architecture} `{network.preset}`"
+
+
+def row(network: Network, precision: str) -> Row | None:
     """The cells of a network but for its precision; seconds and gigabytes of its builds."""
     paths = {one: kept(network, precision, one) for one in CAPABILITIES}
     figures = {one: json.loads(path.read_text()) for one, path in paths.items() if path.exists()}
     if not figures:
         return None
     shape = network.shapes.split(",")[0].partition(":")[2].replace("x", "×")
-    cells = [f"{network.architecture} `{network.preset}`", shape]
+    cells = [title(network), shape]
     failed = [f"{one}: {each['failed']}" for one, each in figures.items() if "failed" in each]
     if failed:
         return [*cells, f"not built for {'; '.join(failed)}", *[""] * 5], 0, 0
@@ -163,7 +183,8 @@ def document() -> str:
     columns = ["network", "first input", "precision", "compute", "kernels", "bytes moved", "for each pixel made",
                "products", "activations", "build"]  # fmt: skip
     lines = [f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}"]
-    lines += (line for network in NETWORKS for line in rows(network))
+    before = written()
+    lines += (line for network in NETWORKS for line in rows(network, before))
     day = time.strftime("%Y-%m-%d")
     return f"""# Plans of every architecture
 

@@ -8,7 +8,8 @@ on free ports of this machine, sends jobs, kills the worker that has done some o
 `make try-cluster` makes everything that it needs.
 
 `--azurite FOLDER/node_modules/.bin/azurite-blob` takes Microsoft's emulator of Azure's store instead (`npm install
-azurite`), and needs `pip install azure-storage-blob`.
+azurite`), and needs `pip install azure-storage-blob`. `--gcs PYTHON` takes Google's emulator of its store, in the
+environment of PYTHON ([google_store.py](google_store.py) says how to make it).
 """
 
 import argparse
@@ -22,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.parse
 import urllib.request
 
 import nats
@@ -36,6 +38,7 @@ parser.add_argument("program", type=pathlib.Path)
 parser.add_argument("engines", type=pathlib.Path)
 parser.add_argument("--jobs", type=int, default=100)
 parser.add_argument("--azurite", type=pathlib.Path, metavar="PROGRAM", help="a store of Azure instead of S3")
+parser.add_argument("--gcs", type=pathlib.Path, metavar="PYTHON", help="a store of Google's instead of S3")
 arguments = parser.parse_args()
 
 processes = []
@@ -156,12 +159,50 @@ class Azure:
         return set(self.client.list_blob_names(name_starts_with=prefix))
 
 
+class Google:
+    """Google's own emulator of its store, which has both its interfaces: workers use that of XML, this uses JSON."""
+
+    name, place = "storage-testbench", f"gs://{BUCKET}"
+
+    def __init__(self, folder):
+        self.port = free_port()
+        self.address = f"http://127.0.0.1:{self.port}"
+        start(folder, "gcs", [str(arguments.gcs), "scripts/google_store.py", str(self.port)])
+        wait_for("storage-testbench", lambda: connected(self.port))
+        account = {"private_key": "", "private_key_id": "", "client_email": "", "disable_oauth": True}
+        self.environment = {
+            "GOOGLE_SERVICE_ACCOUNT_KEY": json.dumps(account | {"gcs_base_url": self.address}),
+            "GOOGLE_ALLOW_HTTP": "true",
+        }
+        self.ask("storage/v1/b?project=project", json.dumps({"name": BUCKET}).encode(), "application/json")
+
+    def ask(self, path, content=None, kind="application/octet-stream"):
+        request = urllib.request.Request(f"{self.address}/{path}", content, {"Content-Type": kind})
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return answer.read()
+
+    def put(self, name, content):
+        self.ask(f"upload/storage/v1/b/{BUCKET}/o?uploadType=media&name={urllib.parse.quote(name, '')}", content)
+
+    def get(self, name):
+        return self.ask(f"storage/v1/b/{BUCKET}/o/{urllib.parse.quote(name, '')}?alt=media")
+
+    def names(self, prefix):
+        found, page = set(), ""
+        while page is not None:
+            asked = urllib.parse.urlencode({"prefix": prefix, "pageToken": page} if page else {"prefix": prefix})
+            listed = json.loads(self.ask(f"storage/v1/b/{BUCKET}/o?{asked}"))
+            found |= {entry["name"] for entry in listed.get("items", [])}
+            page = listed.get("nextPageToken")
+        return found
+
+
 def run(folder):
     broker_port = free_port()
     broker = f"nats://127.0.0.1:{broker_port}"
     start(folder, "nats", ["nats-server", "-a", "127.0.0.1", "-p", str(broker_port), "-js", "-sd", str(folder / "nats")])
     wait_for("nats-server", lambda: connected(broker_port))
-    store = (Azure if arguments.azurite else S3)(folder)
+    store = (Azure if arguments.azurite else Google if arguments.gcs else S3)(folder)
     picture = subprocess.run(
         [sys.executable, "tests/clients/write_png.py", str(folder / "in.png"), "64x48"], check=True
     ) and (folder / "in.png").read_bytes()
