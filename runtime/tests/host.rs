@@ -323,3 +323,33 @@ fn a_run_that_would_never_end_is_cancelled_at_once_and_the_device_is_free() {
         service.shutdown();
     }
 }
+
+#[test]
+fn pictures_of_several_requests_share_a_run() {
+    let (_endless_folder, endless) = engine_that(&[1], TILE, White::NeverEnds);
+    let (_folder, engine) = engine(&[1, 4]);
+    let host = host();
+    let [held, service] = [&endless, &engine]
+        .map(|engine| service_of(&host, engine, Placement { streams: Some(1), ..Placement::default() }, 8));
+    check(&held, &Made::new(16, 16, 1));
+    check(&service, &Made::new(16, 16, 2));
+    // While the stream is held, the others come together in the queue.
+    let (holding, _) = submit(&held, &Made { white: Some(3), ..Made::new(16, 16, 3) });
+    running(&host);
+    let before = host.metrics().runs;
+    let pictures: Vec<Made> = (0..4).map(|seed| Made::new(16, 16, seed)).collect();
+    let all: Vec<_> = pictures.iter().map(|made| submit(&service, made)).collect();
+    let started = Instant::now();
+    while host.metrics().queued < all.len() {
+        assert!(started.elapsed() < Duration::from_secs(20), "{:?}", host.metrics());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    holding.cancel();
+    for ((handle, kept), made) in all.into_iter().zip(&pictures) {
+        handle.wait().unwrap();
+        assert!(kept.0.lock().0 == made.enlarged());
+    }
+    let after = host.metrics().runs;
+    assert_eq!((before.get(&4), after.get(&4)), (None, Some(&1)), "{after:?}");
+    [held, service].into_iter().for_each(Service::shutdown);
+}

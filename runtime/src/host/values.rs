@@ -66,3 +66,15 @@ impl Values {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_many_values_fit_as_the_tensor_takes() {
+        let all = [Values::F32(vec![0.0; 3]), Values::I64(vec![0; 3]), Values::I32(vec![0; 3])];
+        assert!(all.iter().all(|values| values.fit(3) && !values.fit(2) && !values.fit(4)));
+        assert!(Values::Zeros.fit(3));
+    }
+}
