@@ -139,7 +139,8 @@ impl Measurement {
 pub(crate) fn check(gates: &[&Gate]) -> Result<()> {
     let failed: Vec<String> = gates
         .iter()
-        .filter(|gate| gate.value < gate.floor)
+        // A value that is no number misses every floor.
+        .filter(|gate| gate.value.is_nan() || gate.value < gate.floor)
         .map(|gate| {
             format!(
                 "  {}: {} is {}, expected at least {}",

@@ -1,7 +1,34 @@
 //! Cuts pictures that are held whole in memory into tiles, and blends tiles into one picture.
 
+use tileforge_contract::Upscale;
 use tileforge_image::Size;
-use tileforge_image::tile::{Axis, Blend, Tile, TilePlan};
+use tileforge_image::tile::{Axis, Blend, Overlap, Tile, TilePlan};
+
+/// The side of the reference tile, which others are compared with.
+const REFERENCE: u32 = 256;
+
+/// The tile that the tiles of a network are compared with: 256×256, or the next size that the network takes.
+pub fn reference_tile(interface: &Upscale) -> Size {
+    let multiple = u32::try_from(interface.size_multiple.max(1)).unwrap_or(1);
+    let side = REFERENCE.checked_next_multiple_of(multiple).unwrap_or(REFERENCE);
+    Size { width: side, height: side }
+}
+
+/// Whether tiles of this size join exactly: they overlap by the whole receptive field.
+pub fn joins_exactly(interface: &Upscale, tile: Size) -> bool {
+    let radius = interface.receptive_field.radius();
+    radius.is_some_and(|radius| Overlap::automatic(Some(radius), tile).margin >= radius)
+}
+
+/// Position `at` of an endless strip that mirrors `length` values without repeating those at the edges:
+/// `a b c | b a | b c`.
+pub fn mirrored(at: usize, length: usize) -> usize {
+    if length == 1 {
+        return 0;
+    }
+    let at = at % (2 * (length - 1));
+    if at < length { at } else { 2 * (length - 1) - at }
+}
 
 /// The tiles of a picture, with the weights of each column and row of tiles, computed once.
 #[derive(Debug)]
@@ -73,6 +100,14 @@ pub fn cut(planes: &[f32], size: Size, x: usize, y: usize, part: Size, into: &mu
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn mirroring_goes_on_for_ever() {
+        let strip = |length| (0..8).map(|at| mirrored(at, length)).collect::<Vec<_>>();
+        assert_eq!(strip(3), [0, 1, 2, 1, 0, 1, 2, 1]);
+        assert_eq!(strip(2), [0, 1, 0, 1, 0, 1, 0, 1]);
+        assert_eq!(strip(1), [0; 8]);
+    }
     use tileforge_image::tile::Overlap;
 
     fn tiling(picture: Size, tile: Size, overlap: u32) -> Tiling {

@@ -1,5 +1,5 @@
 //! Pictures through hosts with small engines that repeat each pixel.
-#![allow(clippy::unwrap_used)] // a test's way to fail
+#![allow(clippy::unwrap_used, clippy::expect_used)] // a test's way to fail
 
 mod repeat;
 
@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use repeat::{
-    Made, SCALE, TILE, White, check, engine, engine_that, environment, host, request, service, service_of, submit,
+    Made, SCALE, TILE, White, check, engine, engine_of, engine_that, environment, host, request, service, service_of,
+    submit,
 };
 use tileforge_contract::Provider;
 use tileforge_engine::Engine;
@@ -352,4 +353,20 @@ fn pictures_of_several_requests_share_a_run() {
     let after = host.metrics().runs;
     assert_eq!((before.get(&4), after.get(&4)), (None, Some(&1)), "{after:?}");
     [held, service].into_iter().for_each(Service::shutdown);
+}
+
+#[test]
+fn tiles_that_wait_when_others_begin_to_run_in_parts_are_run() {
+    // Runs of four white tiles lack memory: from then on tiles run in parts, while fewer than four wait in the queue.
+    let (_folder, engine) = engine_of(&[(4, TILE, White::LacksMemory), (1, TILE / 2, White::Repeats)]);
+    let placement = Placement { streams: Some(1), ..Placement::default() };
+    let service = service_of(&host(), &engine, placement, 2);
+    for rows in [1, 2, 3, 5] {
+        let made = Made { white: Some(3), ..Made::new(TILE as u32 * 7, TILE as u32 * rows, rows) };
+        let (handle, kept) = submit(&service, &made);
+        let result = handle.wait_for(Duration::from_secs(60)).expect("it waits for ever");
+        assert_eq!(result.unwrap().tile, Size { width: TILE as u32, height: TILE as u32 });
+        assert!(kept.0.lock().0 == made.enlarged());
+    }
+    service.shutdown();
 }

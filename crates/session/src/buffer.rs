@@ -1,11 +1,13 @@
 //! Tensors that ONNX Runtime owns, reads and writes in place.
 
+use std::path::{Path, PathBuf};
+
 use half::{bf16, f16};
 use ort::memory::Allocator;
 use ort::value::{DynTensor, PrimitiveTensorElementType, TensorElementType};
 use tileforge_contract::DataType;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, ONNX_RUNTIME, Result, says_out_of_memory};
 use crate::{capture, copying};
 
 /// A dense tensor that ONNX Runtime owns: in this machine's memory (pinned if a GPU copies it), or on the GPU.
@@ -74,33 +76,51 @@ impl Buffer {
 
 /// Makes buffers for one session.
 #[derive(Debug)]
-pub struct Buffers(pub(crate) Allocator);
+pub struct Buffers {
+    allocator: Allocator,
+    /// The session's graph.
+    path: PathBuf,
+}
 
 impl Buffers {
+    /// Makes buffers in the allocator's memory, for a session of the graph `path`.
+    pub(crate) fn new(allocator: Allocator, path: &Path) -> Self {
+        Self { allocator, path: path.to_owned() }
+    }
+
     /// A buffer of zeros, for any number of runs.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`] if there is no memory for it.
+    /// [`Error::OutOfMemory`] if there is no memory for it; [`Error::Session`] if it cannot be made for another reason.
     pub fn zeros(&self, data_type: DataType, shape: &[usize]) -> Result<Buffer> {
-        let failed = |error: ort::Error| Error::OutOfMemory { shape: shape.to_vec(), reason: error.to_string() };
-        let mut buffer = self.uninitialised(data_type, shape)?;
+        self.try_zeros(data_type, shape).map_err(|message| {
+            if says_out_of_memory(&message) {
+                return Error::OutOfMemory { shape: shape.to_vec(), reason: message };
+            }
+            let path = self.path.clone();
+            Error::Session { library: ONNX_RUNTIME, path, action: "make a tensor for", message }
+        })
+    }
+
+    fn try_zeros(&self, data_type: DataType, shape: &[usize]) -> std::result::Result<Buffer, String> {
+        let text = |error: ort::Error| error.to_string();
+        let mut buffer = uninitialised(&self.allocator, data_type, shape).map_err(text)?;
         if buffer.tensor.memory_info().is_cpu_accessible() {
-            clear(&mut buffer.tensor).map_err(failed)?;
+            clear(&mut buffer.tensor).map_err(text)?;
         } else {
             // The processor cannot write to GPU memory, so zeros are copied to it.
-            let mut zeros = Buffers(Allocator::default()).uninitialised(data_type, shape)?;
-            clear(&mut zeros.tensor).map_err(failed)?;
-            buffer.copy_from(&zeros).map_err(|reason| Error::OutOfMemory { shape: shape.to_vec(), reason })?;
+            let mut zeros = uninitialised(&Allocator::default(), data_type, shape).map_err(text)?;
+            clear(&mut zeros.tensor).map_err(text)?;
+            buffer.copy_from(&zeros)?;
         }
         Ok(buffer)
     }
+}
 
-    fn uninitialised(&self, data_type: DataType, shape: &[usize]) -> Result<Buffer> {
-        let failed = |error: ort::Error| Error::OutOfMemory { shape: shape.to_vec(), reason: error.to_string() };
-        let _running = (!self.0.memory_info().is_cpu_accessible()).then(capture::shared);
-        let tensor = DynTensor::new(&self.0, element_type(data_type), shape.to_vec()).map_err(failed)?;
-        Ok(Buffer { tensor, data_type, shape: shape.to_vec() })
-    }
+fn uninitialised(allocator: &Allocator, data_type: DataType, shape: &[usize]) -> ort::Result<Buffer> {
+    let _running = (!allocator.memory_info().is_cpu_accessible()).then(capture::shared);
+    let tensor = DynTensor::new(allocator, element_type(data_type), shape.to_vec())?;
+    Ok(Buffer { tensor, data_type, shape: shape.to_vec() })
 }
 
 /// Writes zeros to a tensor in this machine's memory.

@@ -205,21 +205,9 @@ impl Error {
 
     /// Whether ONNX Runtime ran out of memory, on this machine or on a GPU.
     pub fn is_out_of_memory(&self) -> bool {
-        // No library has an error code for this. These are the messages of ONNX Runtime's arenas, of CUDA, cuBLAS
-        // and cuDNN, of C++ and of OpenVINO.
-        const WORDS: [&str; 8] = [
-            "failed to allocate",
-            "resource allocation failed",
-            "alloc_failed",
-            "out of memory",
-            "cudaerrormemoryallocation",
-            "bad_alloc",
-            "could not allocate",
-            "can not allocate",
-        ];
         match self {
             Self::OutOfMemory { .. } => true,
-            Self::Session { message, .. } => WORDS.iter().any(|words| message.to_lowercase().contains(words)),
+            Self::Session { message, .. } => says_out_of_memory(message),
             _ => false,
         }
     }
@@ -279,4 +267,20 @@ fn list(places: &[PathBuf]) -> String {
 
 fn lines(verdicts: &[crate::Verdict]) -> String {
     verdicts.iter().map(|verdict| format!("\n  {verdict}")).collect()
+}
+/// Whether a library says that memory did not suffice. No library has an error code for this. These are the messages of
+/// ONNX Runtime's arenas, of CUDA, cuBLAS and cuDNN, of C++ and of OpenVINO.
+pub(crate) fn says_out_of_memory(message: &str) -> bool {
+    const WORDS: [&str; 8] = [
+        "failed to allocate",
+        "resource allocation failed",
+        "alloc_failed",
+        "out of memory",
+        "cudaerrormemoryallocation",
+        "bad_alloc",
+        "could not allocate",
+        "can not allocate",
+    ];
+    let message = message.to_lowercase();
+    WORDS.iter().any(|words| message.contains(words))
 }

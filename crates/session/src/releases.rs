@@ -81,9 +81,10 @@ impl fmt::Display for OtherRelease {
     }
 }
 
-/// The numbers of a release. A part that is not a number counts as 0.
+/// The numbers of a release, without its suffix: "1.7.1-rc1" counts as "1.7.1". A part that is not a number counts as 0.
 fn numbers(release: &str) -> Vec<u64> {
-    release.split(['.', '-', '+']).map(|part| part.parse().unwrap_or(0)).collect()
+    let numbers = release.split(['-', '+']).next().unwrap_or_default();
+    numbers.split('.').map(|part| part.parse().unwrap_or(0)).collect()
 }
 
 /// The releases that an engine was made with and that differ from this machine's. Software that is not installed here
@@ -108,7 +109,8 @@ pub(crate) fn of_compiled(engine: &Engine, here: &str) -> Option<OtherRelease> {
     if releases.contains(here) {
         return None;
     }
-    OtherRelease::of(Software::TensorRt, releases.last()?, here)
+    let newest = releases.iter().max_by_key(|release| numbers(release))?;
+    OtherRelease::of(Software::TensorRt, newest, here)
 }
 
 /// The first release of TensorRT for RTX that the plans need and that differs from this machine's.
@@ -229,5 +231,12 @@ mod tests {
         assert_eq!((found[0].software, found[0].is_newer()), (Software::TensorRtRtx, false));
         assert_eq!(found[0].to_string(), "its plans need TensorRT for RTX 1.7.1.116, and 1.8.0.3 is here");
         assert!(of("1.7.0.4")[0].is_newer());
+    }
+
+    #[test]
+    fn releases_are_compared_by_their_numbers() {
+        let is_newer = |made_with, here| OtherRelease::of(Software::TensorRt, made_with, here).unwrap().is_newer();
+        assert!(is_newer("10.14", "10.9") && !is_newer("10.9", "10.14"));
+        assert!(is_newer("1.7.1.116", "1.7.1") && !is_newer("1.7.1-rc1", "1.7.1") && !is_newer("1.7.1", "1.7.1-rc1"));
     }
 }

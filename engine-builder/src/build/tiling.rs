@@ -12,7 +12,7 @@ use tileforge_engine::manifest::{MeasuredTile, Tiling as Figures};
 use tileforge_graph::Model;
 use tileforge_image::Size;
 use tileforge_image::tile::{Blend, Overlap, TilePlan};
-use tileforge_runtime::tiling::{Tiling, cut};
+use tileforge_runtime::tiling::{Tiling, cut, joins_exactly, mirrored, reference_tile};
 use tileforge_session::{Cancel, Environment, Session, SessionOptions, Tensor};
 
 use crate::CalibrationBudget;
@@ -20,9 +20,8 @@ use crate::gate::EXACT_DB;
 use crate::precision::Job;
 use crate::{Error, Result, Source, Tile};
 
-/// The side of the tile that others are compared with, and its overlap.
-const SIDE: usize = 256;
-const OVERLAP: usize = 32;
+/// The overlap of the reference tile.
+const OVERLAP: u32 = 32;
 
 /// The overlaps to try, the largest first, in eighths of a tile's shorter side.
 const EIGHTHS: [u32; 4] = [4, 3, 2, 1];
@@ -48,18 +47,16 @@ pub(super) fn measure_tiling(
     let Ok(interface) = Upscale::of(job.contract) else { return Ok(None) };
     let multiple = side(interface.size_multiple.max(1));
     let radius = interface.receptive_field.radius();
-    let reference = side(SIDE).next_multiple_of(multiple);
-    let reference = Size { width: reference, height: reference };
-    let is_exact = radius.is_some_and(|radius| Overlap::automatic(Some(radius), reference).margin >= radius);
+    let reference = reference_tile(&interface);
     let mut tiles: Vec<Size> = graphs.iter().filter_map(|graph| tile_of(graph, &interface)).collect();
     // Without the reference tile, measuring could not improve the choice: the runtime takes the largest tile.
     let has_reference = tiles.contains(&reference);
     tiles.retain(|tile| tile.width < reference.width || tile.height < reference.height);
     tiles.dedup();
-    if is_exact || !has_reference || tiles.is_empty() {
+    if joins_exactly(&interface, reference) || !has_reference || tiles.is_empty() {
         return Ok(None);
     }
-    let shared = side(OVERLAP).next_multiple_of(multiple);
+    let shared = OVERLAP.next_multiple_of(multiple);
     let whole = Size { width: 2 * reference.width - shared, ..reference };
     let graph = |size: Size| {
         let tile = Tile { height: size.height as usize, width: size.width as usize };
@@ -85,7 +82,7 @@ pub(super) fn measure_tiling(
     let floor_db = network.psnr_db(&whole, &reference_graph, reference, Overlap { pixels: shared, margin: 0 })?;
     job.progress.step();
     let filled = |picture: Size, tile: Size, graph: &Model| network.filled_db(source, job, picture, tile, graph);
-    let nearly = Size { height: reference.height - multiple.max(LEAST_FILLED.next_multiple_of(multiple)), ..reference };
+    let nearly = Size { height: reference.height - LEAST_FILLED.next_multiple_of(multiple), ..reference };
     let filled_db = filled(nearly, reference, &reference_graph)?;
     job.progress.step();
     let mut measured = Vec::new();
@@ -199,10 +196,6 @@ impl Network<'_> {
             .map_or_else(missing, Ok)?;
         let given = picture.swap_remove(0).1.into_f32()?;
         let [_, channels, height, width] = given.shape()[..] else { return missing() };
-        let mirrored = |at: usize, length: usize| {
-            let at = at % (2 * length - 2).max(1);
-            if at < length { at } else { 2 * length - 2 - at }
-        };
         let shape = vec![1, channels, tile.height as usize, tile.width as usize];
         let filled = ndarray::ArrayD::from_shape_fn(shape, |at| {
             given[&[0, at[1], mirrored(at[2], height), mirrored(at[3], width)][..]]

@@ -122,11 +122,11 @@ impl Core {
         self.limits.lock().record_run(samples, took);
     }
 
-    /// Records a successful run. Counts towards the batch limit only if the run had as many samples as allowed.
-    pub(super) fn succeeded(&self, samples: usize) {
-        let (batch, streams) = self.limits.lock().succeed(samples);
+    /// Records a successful run. A full one has as many samples as the largest graph that is allowed.
+    pub(super) fn succeeded(&self, is_full: bool) {
+        let (batch, streams) = self.limits.lock().succeed(is_full);
         if let Some(batch) = batch {
-            tracing::info!("memory sufficed for a while: tries batches of {batch} again");
+            tracing::info!("memory sufficed for a while: tries batches of up to {batch} again");
         }
         if let Some(streams) = streams {
             tracing::info!("memory sufficed for a while: tries {streams} streams again");

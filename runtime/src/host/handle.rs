@@ -135,9 +135,16 @@ impl<O> Handle<O> {
 
     /// Waits for the result for at most `patience`; `None` if there is none by then, or if it was already taken.
     pub fn wait_for(&self, patience: Duration) -> Option<Result<O>> {
-        let until = Instant::now() + patience;
+        let until = Instant::now().checked_add(patience);
         let mut state = self.0.state.lock();
-        while !state.finished && !self.0.finished.wait_until(&mut state, until).timed_out() {}
+        while !state.finished {
+            match until {
+                Some(until) if self.0.finished.wait_until(&mut state, until).timed_out() => break,
+                Some(_) => {}
+                // Later than any time: as long as it takes.
+                None => self.0.finished.wait(&mut state),
+            }
+        }
         state.result.take()
     }
 }

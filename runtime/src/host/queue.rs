@@ -1,8 +1,8 @@
 //! Chooses the next work: pure, without threads, clocks or devices.
 //!
 //! Work comes in flows, one for each request. Flows of higher priority go first. Among equals, the device is shared by
-//! start-time fair queuing (Goyal, Vin and Cheng 1996): each flow is charged for the time it got, and the flow that
-//! got least is next. So a picture of a thousand tiles does not block a picture of one tile. The flows of one caller
+//! start-time fair queuing (Goyal, Vin and Cheng 1996): each flow is charged an estimate of its work's time, and
+//! the flow that got least is next. So a picture of a thousand tiles does not block a picture of one tile. The flows of one caller
 //! share that caller's part.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

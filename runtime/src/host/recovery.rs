@@ -104,10 +104,10 @@ impl Limits {
         self.seconds = Some(average.max(1e-6));
     }
 
-    /// Records a good run. Counts towards the batch limit only if the run had as many samples as allowed. Returns the
-    /// new limits of samples and of streams, where they grow.
-    pub(super) fn succeed(&mut self, samples: usize) -> (Option<usize>, Option<usize>) {
-        let batch = if samples >= self.batch() { self.batch.succeed() } else { None };
+    /// Records a good run, and whether it was full: no graph for more samples is allowed. Only full runs count towards
+    /// the batch limit. Returns the new limits of samples and of streams, where they grow.
+    pub(super) fn succeed(&mut self, is_full: bool) -> (Option<usize>, Option<usize>) {
+        let batch = if is_full { self.batch.succeed() } else { None };
         (batch, self.streams.succeed())
     }
 
@@ -168,17 +168,17 @@ mod tests {
         let mut limits = Limits::new(4, 2);
         assert!(limits.shrink_batch(2) && !limits.shrink_batch(2) && !limits.shrink_batch(3));
         assert_eq!(limits.batch(), 2);
-        assert!((0..1000).all(|_| limits.succeed(1) == (None, None)), "smaller than allowed");
-        let grown = (1..1000).find_map(|number| limits.succeed(2).0.map(|batch| (number, batch)));
+        assert!((0..1000).all(|_| limits.succeed(false) == (None, None)), "smaller than allowed");
+        let grown = (1..1000).find_map(|number| limits.succeed(true).0.map(|batch| (number, batch)));
         assert_eq!(grown, Some((GOOD_RUNS, 4)));
         // A failure of a run with as many as allowed does not count again.
         assert!(limits.shrink_batch(1));
-        assert!((1..2 * GOOD_RUNS).all(|_| limits.succeed(1).0.is_none()));
+        assert!((1..2 * GOOD_RUNS).all(|_| limits.succeed(true).0.is_none()));
         assert!(!limits.shrink_batch(1), "nothing begins anew");
-        let more = (0..).find(|_| limits.succeed(1).0.is_some());
+        let more = (0..).find(|_| limits.succeed(true).0.is_some());
         assert!(more.is_some_and(|more| more < 8 * GOOD_RUNS), "{more:?}");
         limits.halve_streams(2);
-        let streams = (0..1000).find_map(|_| limits.succeed(1).1);
+        let streams = (0..1000).find_map(|_| limits.succeed(false).1);
         assert_eq!(streams, Some(2));
     }
 

@@ -273,7 +273,8 @@ impl<T: Task> Service<T> {
         if let Some(inner) = self.inner.take() {
             inner.close();
             let threads = std::mem::take(&mut inner.state.lock().threads);
-            for thread in threads {
+            // A request that drops the last owner of its service runs on one of these threads.
+            for thread in threads.into_iter().filter(|thread| thread.thread().id() != thread::current().id()) {
                 // The caller of the request has received the panic as an error.
                 let _ = thread.join();
             }

@@ -11,7 +11,7 @@ use super::queue::{FlowId, Item, Key, Priority};
 use super::shared::Shared;
 use super::sync::Mutex;
 use super::values::Values;
-use super::work::{AnswerSender, Sample, Work};
+use super::work::{AnswerSender, OwedAnswer, Sample, Work};
 use crate::error::{Error, Result};
 
 /// A request in the queues of a host. Its waiting work leaves the queues when the request is cancelled or the ticket
@@ -66,8 +66,8 @@ impl Ticket {
         let item = |(number, inputs): (u64, Vec<Values>)| {
             group.check(&inputs)?;
             let key = group.key(&inputs);
-            let (group, cancel, answer) = (group.clone(), self.cancel.clone(), answer.clone());
-            Ok((key, joins, Work::Sample(Sample { group, number, inputs, cancel, answer })))
+            let (group, cancel, owed) = (group.clone(), self.cancel.clone(), OwedAnswer::new(number, answer));
+            Ok((key, joins, Work::Sample(Sample { group, inputs, cancel, owed })))
         };
         let items = samples.into_iter().map(item).collect::<Result<Vec<_>>>()?;
         self.push(place, items)

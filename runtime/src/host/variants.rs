@@ -44,10 +44,6 @@ impl Variants {
         self.0.iter().rev().map(|variant| variant.batch).find(|smaller| *smaller < batch)
     }
 
-    pub(super) fn has(&self, graph: usize) -> bool {
-        self.0.iter().any(|variant| variant.graph == graph)
-    }
-
     /// Whether there is this graph, with a batch larger than `batch`.
     pub(super) fn is_larger(&self, graph: usize, batch: usize) -> bool {
         self.0.iter().any(|variant| variant.graph == graph && variant.batch > batch)
@@ -84,7 +80,6 @@ mod tests {
         assert_eq!((all.least(), all.batch()), (1, 8));
         assert_eq!([1, 3, 4, 100].map(|most| all.largest(most).graph), [11, 11, 10, 12]);
         assert_eq!([1, 2, 8, 9].map(|batch| all.smaller_than(batch)), [None, Some(1), Some(4), Some(8)]);
-        assert_eq!([10, 11, 12, 13].map(|graph| all.has(graph)), [true, true, true, false]);
         assert_eq!(
             [(10, 3), (10, 4), (12, 4), (9, 0)].map(|(graph, batch)| all.is_larger(graph, batch)),
             [true, false, true, false]

@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 pub(crate) struct Answer {
     /// The number that it was submitted with.
     pub(crate) number: u64,
-    /// The sample's inputs.
+    /// The sample's inputs; none if the stream panicked.
     pub(crate) inputs: Vec<Values>,
     pub(crate) made: Result<Made>,
 }
@@ -45,18 +45,40 @@ pub(crate) struct Made {
 /// A sample that waits.
 pub(super) struct Sample {
     pub(super) group: Arc<Group>,
-    pub(super) number: u64,
     pub(super) inputs: Vec<Values>,
     /// The request's flag. A run ends once the flags of all its samples are set.
     pub(super) cancel: Cancel,
-    pub(super) answer: AnswerSender,
+    pub(super) owed: OwedAnswer,
+}
+
+/// The answer that a submitted sample will get, exactly one: a stream that panics answers with an error.
+pub(super) struct OwedAnswer {
+    number: u64,
+    answer: Option<AnswerSender>,
+}
+
+impl OwedAnswer {
+    pub(super) fn new(number: u64, answer: &AnswerSender) -> Self {
+        Self { number, answer: Some(answer.clone()) }
+    }
+
+    fn give(&mut self, inputs: Vec<Values>, made: Result<Made>) {
+        if let Some(answer) = self.answer.take() {
+            // The caller may have dropped the receiver.
+            let _ = answer.send(Answer { number: self.number, inputs, made });
+        }
+    }
+}
+
+impl Drop for OwedAnswer {
+    fn drop(&mut self) {
+        self.give(Vec::new(), Err(Error::internal("stream")));
+    }
 }
 
 impl Sample {
-    pub(super) fn answer(self, made: Result<Made>) {
-        let Self { number, inputs, answer, .. } = self;
-        // The caller may have dropped the receiver.
-        let _ = answer.send(Answer { number, inputs, made });
+    pub(super) fn answer(mut self, made: Result<Made>) {
+        self.owed.give(self.inputs, made);
     }
 }
 
@@ -103,5 +125,29 @@ impl Work {
             // The caller may have dropped the receiver.
             Self::Turn(turn) => drop(turn.granted.send(Err(error))),
         }
+    }
+}
+
+#[cfg(test)]
+#[cfg(not(feature = "interleavings"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sample_is_answered_once_even_if_its_stream_panics() {
+        let (answer, answers) = answers();
+        drop(OwedAnswer::new(3, &answer));
+        let mut owed = OwedAnswer::new(4, &answer);
+        owed.give(Vec::new(), Err(Error::Cancelled));
+        drop(owed);
+        // The receiver waits for other samples, too: it does not end with the last sender.
+        let found: Vec<Answer> = answers.try_iter().collect();
+        assert!(matches!(
+            &found[..],
+            [
+                Answer { number: 3, made: Err(Error::Internal { .. }), .. },
+                Answer { number: 4, made: Err(Error::Cancelled), .. },
+            ]
+        ));
     }
 }

@@ -27,7 +27,7 @@ pub(super) fn work(shared: &Arc<Shared>, place: usize, stream: usize) {
         let Some((_, first)) = taken.first() else { continue };
         let core = first.work.core().clone();
         let worker = Worker { shared, core: &core, place, stream };
-        // A panic drops the answers' senders, which reports it to the receivers.
+        // A panic drops the samples, which answers them with an error.
         let ran = catch_unwind(AssertUnwindSafe(|| worker.run(taken, &mut number)));
         shared.lock().counters.running -= 1;
         if ran.is_err() {
@@ -117,13 +117,13 @@ impl Worker<'_> {
                 return Some(error);
             }
             let group = taken.first().and_then(|(_, item)| of(item)).map(|sample| sample.group.clone())?;
-            let own = self.core.memory(group.variants.largest(self.core.batch()).graph, self.stream);
+            let tried = group.allowed().min(taken.len().max(group.variants.least()));
+            let graph = group.variants.largest(tried).graph;
+            let own = self.core.memory(graph, self.stream);
             let others = |key: &SessionKey, memory| {
-                memory == own
-                    && (key.engine != self.core.id || (key.stream == self.stream && !group.variants.has(key.graph)))
+                memory == own && (key.engine != self.core.id || (key.stream == self.stream && key.graph != graph))
             };
             self.shared.sessions.close_idle(others);
-            let tried = group.allowed().min(taken.len().max(group.variants.least()));
             if let Some(smaller) = group.variants.smaller_than(tried) {
                 self.core.shrink_batch(smaller);
                 // Sessions of larger batches, which memory did not hold, must not keep memory.
@@ -181,7 +181,7 @@ impl Worker<'_> {
         for (variant, count) in group.variants.runs_of(taken.len(), self.core.batch()) {
             let samples: Vec<&Sample> = taken.iter().take(count).filter_map(|(_, item)| of(item)).collect();
             let made = self.run_piece(&group, variant, &samples)?;
-            self.core.succeeded(count);
+            self.core.succeeded(count >= group.allowed());
             for ((_, item), made) in taken.drain(..count).zip(made) {
                 if let Work::Sample(sample) = item.work {
                     sample.answer(Ok(made));

@@ -3,6 +3,7 @@
 use super::routing::Run;
 use crate::error::Result;
 use crate::pixels::Decoding;
+use crate::tiling::mirrored;
 use tileforge_image::RowSource;
 use tileforge_image::Size;
 use tileforge_image::tile::{Tile, TilePlan};
@@ -102,28 +103,5 @@ impl Cutter {
                 values[column] = values[mirrored(column, columns)];
             }
         }
-    }
-}
-
-/// Position `at` of an endless strip that mirrors `length` values without repeating those at the
-/// edges: `a b c | b a | b c`.
-fn mirrored(at: usize, length: usize) -> usize {
-    if length == 1 {
-        return 0;
-    }
-    let at = at % (2 * (length - 1));
-    if at < length { at } else { 2 * (length - 1) - at }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::mirrored;
-
-    #[test]
-    fn mirroring_goes_on_for_ever() {
-        let strip = |length| (0..8).map(|at| mirrored(at, length)).collect::<Vec<_>>();
-        assert_eq!(strip(3), [0, 1, 2, 1, 0, 1, 2, 1]);
-        assert_eq!(strip(2), [0, 1, 0, 1, 0, 1, 0, 1]);
-        assert_eq!(strip(1), [0; 8]);
     }
 }

@@ -9,8 +9,7 @@ use tileforge_engine::manifest::{MeasuredTile, Tiling};
 use tileforge_image::Size;
 use tileforge_image::tile::{Overlap, TilePlan};
 
-/// The side of the reference tile.
-const SIDE: u32 = 256;
+use crate::tiling::{joins_exactly, reference_tile};
 
 /// Which tiles join well enough to be chosen.
 #[derive(Clone, Debug)]
@@ -26,10 +25,8 @@ impl Floor {
     /// For an engine with these tiles.
     pub(super) fn new(interface: &Upscale, measured: Option<&Tiling>, tiles: impl Iterator<Item = Size>) -> Self {
         let radius = interface.receptive_field.radius();
-        let multiple = u32::try_from(interface.size_multiple.max(1)).unwrap_or(1);
-        let side = SIDE.checked_next_multiple_of(multiple).unwrap_or(SIDE);
-        let square = Size { width: side, height: side };
-        let is_exact = radius.is_some_and(|radius| Overlap::automatic(Some(radius), square).margin >= radius);
+        let square = reference_tile(interface);
+        let is_exact = joins_exactly(interface, square);
         let largest = tiles.max_by_key(|tile| (*tile == square, tile.width.min(tile.height), tile.pixels()));
         Self { radius, measured: measured.cloned(), reference: largest.filter(|_| !is_exact) }
     }

@@ -19,7 +19,7 @@ use super::tiled::{TileMade, Tiled};
 use crate::error::{Error, Result};
 use crate::host::{Answer, AnswerSender, Answers, Reply, Values, answers};
 
-/// Runs in flight for each place in the streams' largest runs: one that runs, and one that waits.
+/// Samples in flight for each sample of the streams' largest runs: one that runs, and one that waits.
 const AHEAD: usize = 2;
 
 /// A picture whose tiles go through a model.
@@ -144,7 +144,7 @@ impl<'p> Picture<'p> {
     fn decode(&self, mut cutter: Cutter, to: &Cut, length: usize) -> Result<bool> {
         let (network, ticket) = (&self.models.network, self.reply.ticket());
         let mut number = 0;
-        let _announced = network.announce(ticket, &self.tiled.group);
+        let mut announced = Some(network.announce(ticket, &self.tiled.group));
         for tile in self.plan.tiles() {
             self.reply.go_on()?;
             self.clock.measure(|seconds| &mut seconds.decode, || cutter.advance(tile))?;
@@ -161,6 +161,8 @@ impl<'p> Picture<'p> {
                 );
                 let mut slot = Slot { tile, run: run.clone(), around, last, input: None };
                 if self.tiled.in_parts().is_some() {
+                    // What waits in the queue is not joined by this tile, and must not wait for it.
+                    drop(announced.take());
                     slot.input = Some(input);
                 } else {
                     let sample = vec![Values::F32(input)];
@@ -217,14 +219,15 @@ impl<'p> Picture<'p> {
 
     /// The input and the output of a run. A tile that memory does not hold runs in parts.
     fn whole(&self, Answer { inputs, made, .. }: Answer) -> Result<(Vec<f32>, TileMade)> {
-        let input = inputs.into_iter().next().ok_or_else(|| Error::internal("blend"))?.into_f32()?;
+        let input = || inputs.into_iter().next().ok_or_else(|| Error::internal("blend"))?.into_f32();
         match made {
             Ok(mut made) => {
                 let output = std::mem::take(&mut made.outputs).pop().ok_or_else(|| Error::internal("blend"))?;
                 let made = TileMade { output: output.into_f32()?, runs: vec![made], exact: true };
-                Ok((input, made))
+                Ok((input()?, made))
             }
             Err(error) if error.is_out_of_memory() => {
+                let input = input()?;
                 let made = self.models.run_in_parts(self.reply.ticket(), &self.tiled, self.tiled.tile, error);
                 made.and_then(|()| self.in_parts(&input)).map(|made| (input, made))
             }

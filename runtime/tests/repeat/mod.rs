@@ -32,6 +32,10 @@ pub enum White {
     Fails,
     /// It never ends.
     NeverEnds,
+    /// It fails, with words by which a lack of memory is recognised.
+    LacksMemory,
+    /// It repeats them as any others.
+    Repeats,
 }
 
 /// The body of a loop whose condition never changes.
@@ -102,6 +106,12 @@ pub fn model(batch: usize, side: usize, white: White) -> Model {
             node("Cast", &["row"], "is white", &[("to", int(9))]),
             match white {
                 White::Fails => node("Gather", &["table", "row"], "found", &[]),
+                White::LacksMemory => {
+                    // ONNX Runtime names the node that failed.
+                    let name = "failed to allocate".into();
+                    Node { name, ..node("Gather", &["table", "row"], "found", &[]) }
+                }
+                White::Repeats => node("Cast", &["row"], "found", &[("to", int(1))]),
                 White::NeverEnds => node("Loop", &["", "is white", "table"], "found", &[("body", endless())]),
             },
             node("Mul", &["found", "zero"], "nothing", &[]),
@@ -118,20 +128,27 @@ pub fn engine(batches: &[usize]) -> (TempDir, Engine) {
 
 /// An engine for tiles of this side. Its manifest states the memory that runs were measured to take.
 pub fn engine_that(batches: &[usize], side: usize, white: White) -> (TempDir, Engine) {
+    engine_of(&batches.iter().map(|batch| (*batch, side, white)).collect::<Vec<_>>())
+}
+
+/// An engine with graphs for these batches of tiles of these sides.
+pub fn engine_of(made: &[(usize, usize, White)]) -> (TempDir, Engine) {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
     let mut files = BTreeMap::new();
     let mut graphs = Vec::new();
-    for batch in batches {
-        let name = format!("model-{batch}.onnx");
-        tileforge_graph::save(&model(*batch, side, white), &at(&name), WeightStorage::Inline).unwrap();
+    for (batch, side, white) in made {
+        let (batch, side) = (batch, *side);
+        let name = format!("model-{batch}-{side}.onnx");
+        tileforge_graph::save(&model(*batch, side, *white), &at(&name), WeightStorage::Inline).unwrap();
         files.insert(name.clone(), sha256_file(&at(&name)).unwrap());
         let large = side * SCALE as usize;
         let mut graph = testing::graph(&name, &[*batch, 3, side, side], &[*batch, 3, large, large]);
         graph["values_bytes"] = measured(&at(&name), &[*batch, 3, side, side]).into();
         graphs.push(graph);
     }
-    let zeros = |side: usize| Tensor::from(ArrayD::<f32>::zeros(IxDyn(&[batches[0], 3, side, side])));
+    let (batch, side, _) = made[0];
+    let zeros = |side: usize| Tensor::from(ArrayD::<f32>::zeros(IxDyn(&[batch, 3, side, side])));
     let (input, output) = (zeros(side), zeros(side * SCALE as usize));
     selftest::write(&at("selftest.safetensors"), &[("input", &input)], &[("output", &output)]).unwrap();
     files.insert("selftest.safetensors".into(), sha256_file(&at("selftest.safetensors")).unwrap());

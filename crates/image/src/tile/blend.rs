@@ -283,6 +283,7 @@ impl Blender {
     /// Adds the next tile, in the order of [`TilePlan::tiles`]: one plane for each channel, each `[height, width]` of
     /// a whole tile's output. After the last tile of a row, `sink` receives the finished rows.
     ///
+    /// # Errors
     /// [`Error::NotFinite`] for values that are not finite; [`Error::Tiling`] for a tile that is out of order, or
     /// planes of another size; any error of `sink`.
     pub fn push<E: From<Error>>(

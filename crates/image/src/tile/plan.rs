@@ -320,7 +320,8 @@ impl TilePlan {
     }
 
     /// Plans tiles for a network that accepts any size. All tiles of a picture have the size that computes the fewest
-    /// pixels. A picture of at most `sides.pixels` pixels is one tile.
+    /// pixels. A picture within these limits is one tile, unless one of its sides is longer than
+    /// four times the square tile's.
     ///
     /// # Errors
     /// As [`TilePlan::new`]; [`TilingError::TooFewPixels`] if the smallest tile has more pixels than allowed.

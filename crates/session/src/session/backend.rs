@@ -32,6 +32,12 @@ pub(super) trait Backend: Send + Sync {
     /// Whether the addresses of bound tensors must stay the same between runs.
     fn replays(&self) -> bool;
 
+    /// Whether the library copies an input when it is bound, and not when the graph runs: another value must be bound
+    /// again.
+    fn copies_bound_inputs(&self) -> bool {
+        false
+    }
+
     /// The most bytes that opening or runs took at one time, beyond what the graph holds while nothing runs; `None` if
     /// the library does not report it.
     fn peak_bytes(&self) -> Option<u64> {

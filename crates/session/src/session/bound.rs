@@ -67,8 +67,17 @@ impl Bound {
     /// copied.
     pub fn write(&mut self, name: &str, value: &Buffer) -> Result<()> {
         match self.inputs.get_mut(name) {
-            Some(input) => copy(value, input).map_err(|problem| problem.of(&self.graph.path, name)),
-            None => Err(Problem::NoSuch("input", names(&self.inputs)).of(&self.graph.path, name)),
+            Some(input) => copy(value, input).map_err(|problem| problem.of(&self.graph.path, name))?,
+            None => return Err(Problem::NoSuch("input", names(&self.inputs)).of(&self.graph.path, name)),
+        }
+        self.written(name)
+    }
+
+    /// Binds an input again after its value has changed, if the library needs that.
+    fn written(&mut self, name: &str) -> Result<()> {
+        match self.inputs.get(name).filter(|_| self.graph.backend.copies_bound_inputs()) {
+            Some(input) => self.binding.bind_input(name, input),
+            None => Ok(()),
         }
     }
 
@@ -93,12 +102,13 @@ impl Bound {
     /// [`Error::Tensor`]: the other graph has no such output, or one of another shape or type; [`Error::Session`]: it
     /// cannot be copied.
     pub fn receive(&mut self, from: &Self) -> Result<()> {
-        for (input, output) in &self.carried {
-            let Some(to) = self.inputs.get_mut(input) else { continue };
-            match from.outputs.get(output) {
-                Some(kept) => copy(kept, to).map_err(|problem| problem.of(&self.graph.path, input))?,
-                None => return Err(Problem::NoSuch("output", names(&from.outputs)).of(&from.graph.path, output)),
+        for (input, output) in self.carried.clone() {
+            let Some(to) = self.inputs.get_mut(&input) else { continue };
+            match from.outputs.get(&output) {
+                Some(kept) => copy(kept, to).map_err(|problem| problem.of(&self.graph.path, &input))?,
+                None => return Err(Problem::NoSuch("output", names(&from.outputs)).of(&from.graph.path, &output)),
             }
+            self.written(&input)?;
         }
         Ok(())
     }

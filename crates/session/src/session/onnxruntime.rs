@@ -1,16 +1,18 @@
 //! Graphs on ONNX Runtime.
 
 use std::borrow::Cow;
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::{self, ThreadId};
 
 use ort::logging::LogLevel;
 use ort::memory::{AllocationDevice, Allocator, AllocatorType, MemoryInfo, MemoryType};
 use ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
 use ort::session::{IoBinding, NoSelectedOutputs, RunOptions, SessionInputValue};
 use ort::value::{DynValue, Outlet, TensorRef, ValueType};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLockWriteGuard};
 use tileforge_contract::{DataType, Provider};
 use tileforge_engine::{Engine, Graph};
 use tileforge_files::unfinished;
@@ -38,8 +40,8 @@ pub(super) struct OnnxRuntime {
     on_gpu: bool,
     /// The GPU of its buffers.
     device: Option<u32>,
-    /// Whether the session's CUDA graph is recorded; `None` if it records none.
-    recorded: Option<Arc<AtomicBool>>,
+    /// How many CUDA graphs were recorded; `None` if the session records none.
+    recordings: Option<Arc<AtomicUsize>>,
 }
 
 /// A session, whose end is a use of the GPU: its memory goes back.
@@ -63,8 +65,29 @@ impl Drop for Held {
 
 /// The option of the providers for CUDA and for RTX GPUs that records a graph in the first run.
 const RECORDS: &str = "enable_cuda_graph";
+/// The most CUDA graphs of a session. Each stays in memory until the session ends.
+const MOST_RECORDINGS: usize = 16;
 /// What ONNX Runtime says of a graph that it cannot record.
 const CANNOT_RECORD: &str = "cannot use the graph capture feature";
+
+/// A number of a CUDA graph in ONNX Runtime.
+struct GraphId(usize);
+
+/// Neither records nor replays: a recorded graph would read the inputs of the run that it was recorded in.
+const UNRECORDED: GraphId = GraphId(usize::MAX);
+
+impl fmt::Display for GraphId {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0 == UNRECORDED.0 { formatter.write_str("-1") } else { self.0.fmt(formatter) }
+    }
+}
+
+/// The options of a session without CUDA graphs.
+fn without_graphs(options: &SessionOptions) -> SessionOptions {
+    let mut options = options.clone();
+    options.provider_options.remove(RECORDS);
+    options
+}
 
 /// Ends a run through the options that it was started with.
 struct Terminate(RunOptions<NoSelectedOutputs>);
@@ -87,18 +110,22 @@ impl OnnxRuntime {
         commit: impl Fn(SessionBuilder) -> Result<ort::session::Session, String>,
     ) -> Result<Self> {
         let on_gpu = !options.provider.is_on_processor();
+        // Device buffers of a plugin would need the plugin's own allocator, which is not yet tested on a GPU.
+        let device = matches!(options.provider, Provider::TensorRt | Provider::Cuda).then_some(options.device);
+        let on = |key: &str| options.provider_options.get(key).is_some_and(|value| value == "1");
+        if on_gpu && device.is_none() && on(RECORDS) {
+            // ONNX Runtime copies tensors of this machine's memory to new addresses in each run.
+            return Self::open(environment, path, &without_graphs(options), commit);
+        }
         let session = {
             let _opening = on_gpu.then(capture::opening);
             builder(environment, options).and_then(&commit)
         };
-        let on = |key: &str| options.provider_options.get(key).is_some_and(|value| value == "1");
         let session = match session {
             // Nodes on the processor keep a graph from being recorded.
             Err(message) if on(RECORDS) && message.contains(CANNOT_RECORD) => {
                 tracing::info!("{}: runs without CUDA graphs: {message}", path.display());
-                let mut options = options.clone();
-                options.provider_options.remove(RECORDS);
-                return Self::open(environment, path, &options, commit);
+                return Self::open(environment, path, &without_graphs(options), commit);
             }
             session => session.map_err(|message| Error::unloaded(path, message))?,
         };
@@ -108,9 +135,8 @@ impl OnnxRuntime {
             path: path.to_owned(),
             tensors,
             on_gpu,
-            // Device buffers of a plugin would need the plugin's own allocator, which is not yet tested on a GPU.
-            device: matches!(options.provider, Provider::TensorRt | Provider::Cuda).then_some(options.device),
-            recorded: (on(RECORDS) || on("trt_cuda_graph_enable")).then(Arc::default),
+            device,
+            recordings: (on(RECORDS) || on("trt_cuda_graph_enable")).then(Arc::default),
         })
     }
 
@@ -182,11 +208,15 @@ impl Backend for OnnxRuntime {
             Allocator::new(self.session.lock().session()?, memory)
         };
         let allocator = self.device.map_or_else(|| Ok(Allocator::default()), on_gpu);
-        allocator.map(Buffers).map_err(|error| run_error(&self.path, error))
+        allocator.map(|allocator| Buffers::new(allocator, &self.path)).map_err(|error| run_error(&self.path, error))
     }
 
     fn replays(&self) -> bool {
-        self.recorded.is_some()
+        self.recordings.is_some()
+    }
+
+    fn copies_bound_inputs(&self) -> bool {
+        self.on_gpu && self.device.is_none()
     }
 
     fn peak_bytes(&self) -> Option<u64> {
@@ -204,7 +234,8 @@ impl Backend for OnnxRuntime {
         });
         let values = values.collect::<ort::Result<Vec<(Cow<'_, str>, SessionInputValue<'_>)>>>().map_err(failed)?;
         let mut held = self.session.lock();
-        cancellable(&self.path, cancel, !self.replays(), |options| {
+        let unrecorded = self.replays().then_some(UNRECORDED);
+        cancellable(&self.path, cancel, unrecorded, |options| {
             let _running = self.on_gpu.then(capture::shared);
             let outputs = held.session().and_then(|session| session.run_with_options(values, options));
             let outputs = outputs.map_err(failed)?;
@@ -215,13 +246,13 @@ impl Backend for OnnxRuntime {
     fn binding(&self) -> Result<Box<dyn Binding>> {
         let binding = self.session.lock().session().and_then(|session| session.create_binding());
         let binding = binding.map_err(|error| run_error(&self.path, error))?;
-        let (on_gpu, recorded) = (self.on_gpu, self.recorded.clone());
         Ok(Box::new(OnnxRuntimeBinding {
             binding,
             session: self.session.clone(),
             path: self.path.clone(),
-            on_gpu,
-            recorded,
+            on_gpu: self.on_gpu,
+            recordings: self.recordings.clone(),
+            recorded: None,
         }))
     }
 }
@@ -243,8 +274,23 @@ struct OnnxRuntimeBinding {
     session: Arc<Mutex<Held>>,
     path: PathBuf,
     on_gpu: bool,
-    /// Whether the session's CUDA graph is recorded; `None` if it records none.
-    recorded: Option<Arc<AtomicBool>>,
+    /// How many CUDA graphs were recorded of the session; `None` if it records none.
+    recordings: Option<Arc<AtomicUsize>>,
+    /// The CUDA graph of these tensors. It replays their addresses, and ONNX Runtime keeps it for the thread that
+    /// recorded it.
+    recorded: Option<(usize, ThreadId)>,
+}
+
+impl OnnxRuntimeBinding {
+    /// The number of a CUDA graph to record now, which needs the GPU for this run alone; `None` if none is to be
+    /// recorded now.
+    fn recording(&self) -> Option<(usize, RwLockWriteGuard<'static, ()>)> {
+        let recordings = self.recordings.as_ref().filter(|_| self.recorded.is_none())?;
+        let is_left = |recordings: &usize| *recordings < MOST_RECORDINGS;
+        let alone = Some(recordings.load(Ordering::Acquire)).filter(is_left).and_then(|_| capture::alone())?;
+        // The session is locked: nobody else counts.
+        Some((recordings.fetch_add(1, Ordering::AcqRel), alone))
+    }
 }
 
 impl Binding for OnnxRuntimeBinding {
@@ -257,35 +303,39 @@ impl Binding for OnnxRuntimeBinding {
     }
 
     fn run(&mut self, cancel: &Cancel) -> Result<()> {
-        let mut held = self.session.lock();
-        let first = self.recorded.as_ref().filter(|recorded| !recorded.load(Ordering::Acquire));
-        let alone = first.and_then(|_| capture::alone());
-        let _running = (self.on_gpu && alone.is_none()).then(capture::shared);
-        cancellable(&self.path, cancel, first.is_none() || alone.is_some(), |options| {
+        let session = self.session.clone();
+        let mut held = session.lock();
+        let recording = self.recording();
+        let _running = (self.on_gpu && recording.is_none()).then(capture::shared);
+        let here = thread::current().id();
+        let replayed = self.recorded.filter(|(_, thread)| *thread == here).map(|(number, _)| number);
+        let number = recording.as_ref().map(|(number, _)| *number).or(replayed);
+        let graph = self.recordings.as_ref().map(|_| number.map_or(UNRECORDED, GraphId));
+        cancellable(&self.path, cancel, graph, |options| {
             let mut run = || {
                 held.session()?.run_binding_with_options(&self.binding, options)?;
                 self.binding.synchronize_outputs()
             };
             run().map_err(|error| run_error(&self.path, error))
         })?;
-        if let (Some(recorded), Some(_)) = (first, alone) {
-            recorded.store(true, Ordering::Release);
+        if let Some((number, _alone)) = recording {
+            self.recorded = Some((number, here));
         }
         Ok(())
     }
 }
 
-/// Calls `run`, which the flag can end. Without `may_replay`, a CUDA graph is neither recorded nor replayed.
+/// Calls `run`, which the flag can end. `graph` is the CUDA graph that it records or replays, in a session that has such
+/// graphs.
 fn cancellable<R>(
     path: &Path,
     cancel: &Cancel,
-    may_replay: bool,
+    graph: Option<GraphId>,
     run: impl FnOnce(&RunOptions<NoSelectedOutputs>) -> Result<R>,
 ) -> Result<R> {
     let mut options = RunOptions::new().map_err(|error| run_error(path, error))?;
-    if !may_replay {
-        // A recorded graph would read the inputs of the run that it was recorded in.
-        options.set("gpu_graph_id", "-1").map_err(|error| run_error(path, error))?;
+    if let Some(graph) = graph {
+        options.set("gpu_graph_id", graph.to_string()).map_err(|error| run_error(path, error))?;
     }
     let terminate = Arc::new(Terminate(options));
     let interrupt: Arc<dyn Interrupt> = terminate.clone();

@@ -116,7 +116,7 @@ impl Backend for OpenVino {
     }
 
     fn buffers(&self, _place: Place) -> Result<Buffers> {
-        Ok(Buffers(Allocator::default()))
+        Ok(Buffers::new(Allocator::default(), &self.path))
     }
 
     fn replays(&self) -> bool {
