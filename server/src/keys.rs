@@ -32,7 +32,7 @@ impl Keys {
             let (name, digits) = line.split_once(' ').ok_or_else(wrong)?;
             let digest = of_digits(digits.trim()).filter(|_| name.len() <= NAME_MAXIMUM).ok_or_else(wrong)?;
             if keys.iter().any(|(other, _)| other == name) {
-                return Err(format!("line {number}: there are two keys of this name"));
+                return Err(format!("line {number}: there are two keys of the name {name}; remove one of them"));
             }
             keys.push((name.to_owned(), digest));
             if keys.len() > KEYS_MAXIMUM {
@@ -66,11 +66,15 @@ fn of_digits(digits: &str) -> Option<[u8; 32]> {
     Some(bytes)
 }
 
-/// A new key, and its line for a file of keys.
+/// A new key, and its line for a file of keys with the text `file`.
 ///
 /// # Errors
-/// The system gives no random numbers; the name is not one word of at most 64 bytes.
-pub fn new_key(name: &str) -> Result<[String; 2], String> {
+/// The system gives no random numbers; the name is not one word of at most 64 bytes; the file is not one of keys, or has
+/// a key of this name.
+pub fn new_key(name: &str, file: &str) -> Result<[String; 2], String> {
+    if Keys::parse(file)?.0.iter().any(|(other, _)| other == name) {
+        return Err(format!("there is a key of the name {name}; give another name, or remove its line"));
+    }
     if !(1..=NAME_MAXIMUM).contains(&name.len())
         || !name.bytes().all(|byte| byte.is_ascii_graphic())
         || name.starts_with('#')
@@ -93,15 +97,20 @@ mod tests {
 
     #[test]
     fn a_new_key_is_known_by_its_line_alone() {
-        let [key, line] = new_key("me").unwrap();
-        let [other, more] = new_key("you").unwrap();
+        let [key, line] = new_key("me", "").unwrap();
+        let [other, more] = new_key("you", &line).unwrap();
+        assert!(new_key("me", &line).unwrap_err().starts_with("there is a key of the name me"));
+        assert!(new_key("you", "no keys").is_err());
         let keys = Keys::parse(&format!("# keys\n\n{line}\n{more}\n")).unwrap();
         assert_eq!([keys.number_of(&key), keys.number_of(&other)], [Some(1), Some(2)]);
         assert_eq!([keys.number_of(""), keys.number_of(&line), keys.number_of(&key[1..])], [None; 3]);
-        assert_eq!(Keys::parse(&format!("{line}\n{line}")).unwrap_err(), "line 2: there are two keys of this name");
+        assert_eq!(
+            Keys::parse(&format!("{line}\n{line}")).unwrap_err(),
+            "line 2: there are two keys of the name me; remove one of them"
+        );
         for text in ["me", "me 00", &format!("me {}", "g".repeat(64)), &format!("me {}", "é".repeat(32)), &line[3..]] {
             assert!(Keys::parse(text).unwrap_err().starts_with("line 1: expected a name"), "{text}");
         }
-        assert!(["", "a b", "#x", "ä"].into_iter().all(|name| new_key(name).is_err()));
+        assert!(["", "a b", "#x", "ä"].into_iter().all(|name| new_key(name, "").is_err()));
     }
 }

@@ -208,6 +208,16 @@ impl Repository {
                 let _ = self.open(model);
             }
         }
+        if !again && let Some(folder) = self.folder.as_ref().filter(|_| models.is_empty()) {
+            let folders = folder.read_dir().into_iter().flatten().flatten().map(|entry| entry.path());
+            let holds = |inner: &PathBuf| {
+                inner.read_dir().into_iter().flatten().flatten().any(|entry| is_engine(&entry.path()))
+            };
+            let advice = folders.filter(|inner| inner.is_dir()).find(holds);
+            let advice = advice.map(|inner| format!("; those in {} need `--engines {0}`", inner.display()));
+            let (folder, advice) = (folder.display(), advice.unwrap_or_default());
+            tracing::warn!("{folder}: no engine in this folder, and none is named: every request is refused{advice}");
+        }
         let gone = |name: &String| !models.contains_key(name);
         let names: Vec<String> = self.entries.read().keys().filter(|name| gone(name)).cloned().collect();
         for name in names {
@@ -250,7 +260,7 @@ impl Repository {
             let path = path.path();
             let name = path.file_name().and_then(|name| name.to_str()).filter(|name| is_name(name));
             let (Some(name), Some(text)) = (name, path.to_str()) else { continue };
-            if path.join(MANIFEST).is_file() {
+            if is_engine(&path) {
                 let (name, source) = (name.to_owned(), text.to_owned());
                 models.insert(name.clone(), NamedModel { name, source, placement: self.placement.clone() });
             }
@@ -258,6 +268,10 @@ impl Repository {
         models.extend(self.named.read().iter().map(|model| (model.name.clone(), model.clone())));
         models
     }
+}
+
+fn is_engine(folder: &Path) -> bool {
+    folder.join(MANIFEST).is_file()
 }
 
 /// Whether a model may have this name: one component of a path, in letters, digits, `.`, `_` and `-`.

@@ -227,6 +227,9 @@ impl Error {
     pub(crate) fn not_an_engine(path: &Path) -> Self {
         let found = match std::fs::metadata(path) {
             Ok(metadata) if metadata.is_dir() => "no manifest.json in this folder",
+            Ok(_) if path.extension().is_some_and(|ending| ending == "tar") => {
+                "an archive, of which `runtime unpack` makes a folder"
+            }
             Ok(_) => "not a folder",
             Err(_) => "no such folder",
         };

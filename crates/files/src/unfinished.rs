@@ -192,7 +192,11 @@ pub fn is_unfinished(path: &Path) -> bool {
 /// The error without the temporary name that `tempfile` adds to it. Only the kind of the system's error can be
 /// recovered.
 fn without_path(error: io::Error) -> io::Error {
-    if error.raw_os_error().is_some() { error } else { error.kind().into() }
+    match error.kind() {
+        _ if error.raw_os_error().is_some() => error,
+        kind @ io::ErrorKind::NotFound => io::Error::new(kind, "there is no such folder; make it first"),
+        kind => kind.into(),
+    }
 }
 
 fn is_still_there(path: &Path, opened: &fs::File) -> bool {

@@ -34,6 +34,9 @@ impl Format {
         }
     }
 
+    /// The endings of the formats that are read, for messages.
+    pub const READ_ENDINGS: &'static str = ".png, .jpg, .jpeg, .webp, .tif, .tiff, .bmp, .gif";
+
     /// Whether the name is that of a picture in a format that is not read, such as AVIF.
     pub fn is_not_read(path: &Path) -> bool {
         NOT_READ.contains(&ending_of(path).as_str())

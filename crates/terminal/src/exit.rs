@@ -13,7 +13,7 @@ pub enum Exit {
     Usage = 2,
     /// The engine does not fit this machine.
     DoesNotFit = 3,
-    /// A gate or a self-test failed.
+    /// A gate, a self-test or a comparison failed.
     Gate = 4,
     /// Stopped by Ctrl-C or a signal.
     Stopped = 130,
@@ -32,7 +32,7 @@ impl Exit {
             Self::Failed => "failed",
             Self::Usage => "wrong usage",
             Self::DoesNotFit => "the engine does not fit this machine",
-            Self::Gate => "a gate or a self-test failed",
+            Self::Gate => "a gate, a self-test or a comparison failed",
             Self::Stopped => "stopped by Ctrl-C or a signal; no unfinished output is left",
         }
     }

@@ -45,8 +45,9 @@ impl Chosen {
 /// The same for a command that finds an engine where none is named.
 #[derive(clap::Args)]
 pub(crate) struct ChosenOrFound {
-    /// The engine's directory; or oci://HOST/NAME:TAG for the one in a registry that fits this machine, which is kept in
-    /// the user's cache [default: the one for this machine, see below].
+    /// The engine's directory; or the name of an engine in the folder engines/ here, or in the user's folder: of several
+    /// profiles the one that fits this machine; or oci://HOST/NAME:TAG for the one in a registry that fits this machine,
+    /// which is kept in the user's cache [default: the one for this machine, see below].
     #[arg(long = "engine", value_name = "DIR")]
     directory: Option<PathBuf>,
     #[command(flatten)]

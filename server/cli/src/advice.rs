@@ -9,7 +9,7 @@ use crate::failure::Error;
 impl Failure for Error {
     fn exit(&self) -> Exit {
         match self {
-            Self::Nothing | Self::NoBroker => Exit::Usage,
+            Self::NoEngines | Self::NoAddress | Self::NoBroker => Exit::Usage,
             _ => Exit::Failed,
         }
     }
@@ -23,7 +23,8 @@ impl Failure for Error {
 fn on(error: &Error) -> Option<String> {
     use tileforge_server::Error as Server;
     Some(match error {
-        Error::Nothing => "give `--engines DIR` or `--model-name NAME=SOURCE`, and an address".into(),
+        Error::NoEngines => "give `--engines DIR` or `--model-name NAME=SOURCE`".into(),
+        Error::NoAddress => "give `--http ADDRESS` or `--grpc ADDRESS`".into(),
         Error::Server(Server::Address { source, .. }) if source.kind() == ErrorKind::AddrInUse => {
             "give another one with `--http` or `--grpc`; port 0 takes a free one".into()
         }

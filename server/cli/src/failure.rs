@@ -37,9 +37,12 @@ pub(crate) enum Error {
     /// A result cannot be printed.
     #[error(transparent)]
     Print(#[from] PrintError),
-    /// Nothing is to be served.
-    #[error("nothing to serve: no engines are named, and no addresses or no folder")]
-    Nothing,
+    /// No engine is named.
+    #[error("nothing to serve: no engines")]
+    NoEngines,
+    /// Both protocols are off.
+    #[error("nothing to serve: no address")]
+    NoAddress,
     /// No broker is named.
     #[error("no broker: there is nothing to take jobs from")]
     NoBroker,

@@ -31,7 +31,7 @@ struct Cli {
 }
 
 /// How this program ends.
-const EXITS: [Exit; 4] = [Exit::Done, Exit::Failed, Exit::Usage, Exit::Stopped];
+const EXITS: [Exit; 3] = [Exit::Done, Exit::Failed, Exit::Usage];
 
 #[derive(Subcommand)]
 enum Command {
@@ -84,8 +84,13 @@ fn run(cli: Cli) -> CommandResult {
 }
 
 fn key(Key { name, keys }: &Key) -> CommandResult {
-    let [key, line] = tileforge_server::new_key(name).map_err(Error::Key)?;
     let failed = |source| Error::Keys { path: keys.clone(), source };
+    let before = match std::fs::read_to_string(keys) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+        before => before.map_err(failed)?,
+    };
+    let [key, line] = tileforge_server::new_key(name, &before)
+        .map_err(|problem| Error::Key(format!("{}: {problem}", keys.display())))?;
     let mut file = system::append_private(keys).map_err(failed)?;
     writeln!(file, "{line}").map_err(failed)?;
     Ok(terminal::print(&key)?)

@@ -8,8 +8,11 @@ use crate::failure::{CommandResult, Error};
 use crate::running::{self, Start};
 
 pub(crate) fn run(arguments: &Serve, common: Common) -> CommandResult {
-    if arguments.http.0.is_none() && arguments.grpc.0.is_none() || !arguments.engines.are_named() {
-        return Err(Error::Nothing);
+    if arguments.http.0.is_none() && arguments.grpc.0.is_none() {
+        return Err(Error::NoAddress);
+    }
+    if !arguments.engines.are_named() {
+        return Err(Error::NoEngines);
     }
     let engines = &arguments.engines;
     let settings = Settings {

@@ -17,7 +17,7 @@ const STORES: [&str; 3] = ["AWS_", "AZURE_", "GOOGLE_"];
 
 pub(crate) fn run(arguments: &Work, common: Common) -> CommandResult {
     if !arguments.engines.are_named() {
-        return Err(Error::Nothing);
+        return Err(Error::NoEngines);
     }
     let engines = &arguments.engines;
     let broker = arguments.broker.clone().or_else(|| env::var(BROKER).ok()).ok_or(Error::NoBroker)?;

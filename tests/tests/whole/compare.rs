@@ -83,6 +83,14 @@ fn pictures_of_two_folders_are_pairs_by_name() {
     for output in [&made, &made.join("differences"), &expected] {
         let _ = compare(&expected, &made, &[&"--side-by-side", output]).failure(2, &["this output"]);
     }
+    // Every picture that is read has a partner.
+    let bmp = made.join("more.bmp");
+    image::DynamicImage::new_rgb8(4, 4).save(&bmp).unwrap();
+    let _ = compare(&expected, &made, &[]).failure(1, &["expected: expected the pictures", "lacks more.bmp"]);
+    fs::remove_file(&bmp).unwrap();
+    let same = compare(&made, &made, &[]).success().stdout;
+    assert!(same.ends_with("2 pairs, all identical\n"), "{same}");
+
     let picture = made.join("same.png");
     let _ = compare(&picture, &expected, &[]).failure(2, &["expected two pictures or two folders"]);
     let _ = compare(&picture, &picture, &[&"--difference", &picture]).failure(2, &["this output is the input"]);

@@ -68,12 +68,13 @@ fn a_folder_of_everything_becomes_what_was_asked_for() {
     photo(30, 20).save(at("in/trip/b.bmp")).unwrap();
     let mut gif = gif_of(30, 20);
     fs::write(at("in/trip/day/c.gif"), &gif).unwrap();
-    for name in ["in/d.avif", "in/e.avif", "in/notes.txt"] {
+    for name in ["in/d.avif", "in/e.avif", "in/f.mkv", "in/notes.txt"] {
         fs::write(at(name), "x").unwrap();
     }
     let template = "out/{stem}-x{scale}.{extension}";
     let made = with_engine(work.path(), &["in", "--recursive", "--format", "webp", "-o", template]).success();
     assert!(made.stderr.contains("left out: 2 .avif, which are not read"), "{}", made.stderr);
+    assert!(made.stderr.contains("1 film .mkv: give it by name"), "{}", made.stderr);
     for name in ["out/a-x4.webp", "out/trip/b-x4.webp", "out/trip/day/c-x4.webp"] {
         assert_eq!(size(&at(name)), (120, 80), "{name}");
     }

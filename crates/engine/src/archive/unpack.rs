@@ -123,6 +123,10 @@ fn unpack_to(staging: &Path, file: File, archive: &Path, key: Option<&PublicKey>
 }
 
 fn not_whole(archive: &Path, reason: io::Error) -> Error {
+    // The tar reader quotes bytes of the file.
+    let reason: String =
+        reason.to_string().chars().take_while(|char| *char == ' ' || char.is_ascii_graphic()).collect();
+    let reason = reason.trim_end_matches([':', ' ']);
     Error::archive(archive, format!("not a whole tar file of an engine: {reason}; copy it again"))
 }
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 use tileforge_files::outputs;
 use tileforge_image::{Comparison, Difference, Format, Header, ImageWriter, RowSink, Size};
-use tileforge_terminal::number;
+use tileforge_terminal::{counted, number};
 
 use super::super::failure::{CommandResult, Failure};
 use super::super::figures::decibels;
@@ -214,13 +214,11 @@ impl Summary {
     }
 
     pub(crate) fn text(&self) -> String {
-        let worst = self.worst.as_ref().map_or("none differs".into(), |(name, found)| {
-            format!("PSNR {}, SSIM {} ({name})", decibels(found.psnr_db), similarity(found.ssim))
-        });
+        let pairs = counted(self.count, "pair");
+        let Some((name, found)) = &self.worst else { return format!("{pairs}, all identical") };
+        let worst = format!("PSNR {}, SSIM {} ({name})", decibels(found.psnr_db), similarity(found.ssim));
         let (psnr, ssim) = (decibels(self.mean_psnr_db), similarity(self.mean_ssim));
-        let Self { count, identical, .. } = self;
-        format!(
-            "worst  {worst}\nmean   PSNR {psnr} of those that differ, SSIM {ssim}\n{count} pairs, {identical} identical"
-        )
+        let identical = self.identical;
+        format!("worst  {worst}\nmean   PSNR {psnr} of those that differ, SSIM {ssim}\n{pairs}, {identical} identical")
     }
 }

@@ -76,15 +76,16 @@ pub(crate) fn pictures_in(folder: &Path) -> Result<BTreeSet<PathBuf>, Failure> {
                     return Err(Failure::Usage(format!("{}: expected no link to a folder", link.display())));
                 }
                 left.push(name);
-            } else if Format::of_name(&name).is_ok() {
+            } else if Format::read_under(&name).is_some() {
                 names.insert(name);
             }
         }
     }
     if names.is_empty() {
         return Err(Failure::Usage(format!(
-            "{}: expected pictures (.png, .jpg, .jpeg, .webp, .tif, .tiff) in this folder, found none",
-            folder.display()
+            "{}: expected pictures ({}) in this folder, found none",
+            folder.display(),
+            Format::READ_ENDINGS
         )));
     }
     Ok(names)

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use tileforge_image::Format;
+use tileforge_terminal::counted;
 
 use super::super::failure::Failure;
 
@@ -30,7 +31,8 @@ pub(super) fn found(
     left_out: &mut Vec<String>,
 ) -> Result<Vec<Found>, Failure> {
     let mut all = Vec::new();
-    let mut listing = Listing { recursive, avoided, found: Vec::new(), not_read: BTreeMap::new(), links: 0 };
+    let mut listing =
+        Listing { recursive, avoided, found: Vec::new(), not_read: BTreeMap::new(), films: BTreeMap::new(), links: 0 };
     for input in inputs {
         let named = |input| Found { input, within: PathBuf::new(), is_listed: false };
         if is_pattern(input) {
@@ -42,9 +44,9 @@ pub(super) fn found(
             if listing.found.is_empty() {
                 let deeper = if recursive { "" } else { "; --recursive looks into its folders, too" };
                 return Err(Failure::Usage(format!(
-                    "{}: expected pictures (.png, .jpg, .jpeg, .webp, .tif, .tiff, .bmp, .gif) in this folder, found \
-                     none{}{deeper}",
+                    "{}: expected pictures ({}) in this folder, found none{}{deeper}",
                     input.display(),
+                    Format::READ_ENDINGS,
                     listing.rest()
                 )));
             }
@@ -75,6 +77,8 @@ struct Listing<'l> {
     found: Vec<Found>,
     /// How many files there are of each ending that is not read.
     not_read: BTreeMap<String, usize>,
+    /// How many films there are of each ending. Films are named themselves.
+    films: BTreeMap<String, usize>,
     /// Links that lead out of the folder.
     links: usize,
 }
@@ -117,9 +121,11 @@ impl Listing<'_> {
     /// Adds a file, if it is a picture. `linked` is the folder that a link may not leave.
     fn add(&mut self, path: PathBuf, linked: Option<&Path>, within: &Path) {
         if Format::read_under(&path).is_none() {
+            let ending = || path.extension().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
             if Format::is_not_read(&path) {
-                let ending = path.extension().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
-                *self.not_read.entry(ending).or_default() += 1;
+                *self.not_read.entry(ending()).or_default() += 1;
+            } else if tileforge_film::is_film(&path) {
+                *self.films.entry(ending()).or_default() += 1;
             }
             return;
         }
@@ -137,7 +143,10 @@ impl Listing<'_> {
         let of = |(ending, count): (&String, &usize)| {
             format!("{count} .{ending}, which {} not read", if *count == 1 { "is" } else { "are" })
         };
-        let mut all: Vec<String> = self.not_read.iter().map(of).collect();
+        let film = |(ending, count): (&String, &usize)| {
+            format!("{} .{ending}: give {} by name", counted(*count, "film"), if *count == 1 { "it" } else { "them" })
+        };
+        let mut all: Vec<String> = self.not_read.iter().map(of).chain(self.films.iter().map(film)).collect();
         match self.links {
             0 => {}
             1 => all.push("1 link out of the folder".into()),
