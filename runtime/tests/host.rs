@@ -357,16 +357,18 @@ fn pictures_of_several_requests_share_a_run() {
 
 #[test]
 fn tiles_that_wait_when_others_begin_to_run_in_parts_are_run() {
-    // Runs of four white tiles lack memory: from then on tiles run in parts, while fewer than four wait in the queue.
-    let (_folder, engine) = engine_of(&[(4, TILE, White::LacksMemory), (1, TILE / 2, White::Repeats)]);
-    let placement = Placement { streams: Some(1), ..Placement::default() };
-    let service = service_of(&host(), &engine, placement, 2);
+    // Runs of four tiles with a white one lack memory: from then on tiles run in parts, while fewer than four wait in
+    // the queue. Tiles of 12×12 would compute more pixels.
+    let (_folder, engine) = engine_of(&[(4, TILE, White::LacksMemory), (1, 12, White::Repeats)]);
     for rows in [1, 2, 3, 5] {
+        // Each service begins with large tiles.
+        let placement = Placement { streams: Some(1), ..Placement::default() };
+        let service = service_of(&host(), &engine, placement, 2);
         let made = Made { white: Some(3), ..Made::new(TILE as u32 * 7, TILE as u32 * rows, rows) };
         let (handle, kept) = submit(&service, &made);
         let result = handle.wait_for(Duration::from_secs(60)).expect("it waits for ever");
         assert_eq!(result.unwrap().tile, Size { width: TILE as u32, height: TILE as u32 });
         assert!(kept.0.lock().0 == made.enlarged());
+        service.shutdown();
     }
-    service.shutdown();
 }
