@@ -208,22 +208,22 @@ impl Repository {
                 let _ = self.open(model);
             }
         }
-        if !again && let Some(folder) = self.folder.as_ref().filter(|_| models.is_empty()) {
-            let folders = folder.read_dir().into_iter().flatten().flatten().map(|entry| entry.path());
-            let holds = |inner: &PathBuf| {
-                inner.read_dir().into_iter().flatten().flatten().any(|entry| is_engine(&entry.path()))
-            };
-            let advice = folders.filter(|inner| inner.is_dir()).find(holds);
-            let advice = advice.map(|inner| format!("; those in {} need `--engines {0}`", inner.display()));
-            let (folder, advice) = (folder.display(), advice.unwrap_or_default());
-            tracing::warn!("{folder}: no engine in this folder, and none is named: every request is refused{advice}");
-        }
         let gone = |name: &String| !models.contains_key(name);
         let names: Vec<String> = self.entries.read().keys().filter(|name| gone(name)).cloned().collect();
         for name in names {
             tracing::info!(model = name, "removed");
             self.entries.write().remove(&name);
         }
+    }
+
+    /// Says so if there is no engine, and where the folder's folders hold some. Reads folders.
+    pub(crate) fn warn_if_empty(&self) {
+        let Some(folder) = self.folder.as_ref().filter(|_| self.models().is_empty()) else { return };
+        let holds = |inner: &PathBuf| paths_in(inner).any(|path| is_engine(&path));
+        let advice = paths_in(folder).find(holds);
+        let advice = advice.map(|inner| format!("; those in {} need `--engines {0}`", inner.display()));
+        let (folder, advice) = (folder.display(), advice.unwrap_or_default());
+        tracing::warn!("{folder}: no engine in this folder, and none is named: every request is refused{advice}");
     }
 
     fn open(&self, named: &NamedModel) -> std::result::Result<(), String> {
@@ -256,8 +256,7 @@ impl Repository {
     /// All configured engines and those in the folder, by name.
     fn models(&self) -> BTreeMap<String, NamedModel> {
         let mut models = BTreeMap::new();
-        for path in self.folder.iter().filter_map(|folder| folder.read_dir().ok()).flatten().flatten() {
-            let path = path.path();
+        for path in self.folder.iter().flat_map(|folder| paths_in(folder)) {
             let name = path.file_name().and_then(|name| name.to_str()).filter(|name| is_name(name));
             let (Some(name), Some(text)) = (name, path.to_str()) else { continue };
             if is_engine(&path) {
@@ -268,6 +267,11 @@ impl Repository {
         models.extend(self.named.read().iter().map(|model| (model.name.clone(), model.clone())));
         models
     }
+}
+
+/// What is in a folder; nothing, if it cannot be read.
+fn paths_in(folder: &Path) -> impl Iterator<Item = PathBuf> + use<> {
+    folder.read_dir().into_iter().flatten().flatten().map(|entry| entry.path())
 }
 
 fn is_engine(folder: &Path) -> bool {

@@ -129,13 +129,12 @@ impl Handle {
             tls.read_again().map_err(|(path, problem)| Error::Certificate { path, problem })?;
         }
         *self.app.keys.write() = keys;
-        let app = self.app.clone();
-        let scan = move || {
-            app.repository.rename(models);
-            app.repository.scan(true);
+        let change = move |repository: &Repository| {
+            repository.rename(models);
+            repository.scan(true);
+            repository.warn_if_empty();
         };
-        // A panic there has told so, and the server goes on.
-        let _ = tokio::task::spawn_blocking(scan).await;
+        in_repository(&self.app, change).await;
         Ok(())
     }
 }
@@ -217,7 +216,11 @@ impl Server {
             serving.spawn(listener.serve(stages.clone()));
         }
         let opening = async {
-            scan(&app).await;
+            let open = |repository: &Repository| {
+                repository.scan(false);
+                repository.warn_if_empty();
+            };
+            in_repository(&app, open).await;
             app.admission.set_ready(true);
             health.set(true).await;
             ready();
@@ -263,7 +266,7 @@ async fn look(app: &Arc<App>, poll: Duration) {
         tokio::time::sleep(poll).await;
         renew(app);
         app.jobs.tidy();
-        scan(app).await;
+        in_repository(app, |repository| repository.scan(false)).await;
     }
 }
 
@@ -287,11 +290,11 @@ fn read_keys(path: Option<&Path>) -> Result<Option<Arc<Keys>>> {
     Ok(Some(Arc::new(Keys::parse(&text).map_err(failed)?)))
 }
 
-/// Scans for engines.
-async fn scan(app: &Arc<App>) {
+/// Calls `work` with the engines, on a thread that may read files.
+async fn in_repository(app: &Arc<App>, work: impl FnOnce(&Repository) + Send + 'static) {
     let app = app.clone();
     // A panic there has told so, and the server goes on.
-    let _ = tokio::task::spawn_blocking(move || app.repository.scan(false)).await;
+    let _ = tokio::task::spawn_blocking(move || work(&app.repository)).await;
 }
 
 impl From<OpenError> for Error {

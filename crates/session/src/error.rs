@@ -268,6 +268,7 @@ fn list(places: &[PathBuf]) -> String {
 fn lines(verdicts: &[crate::Verdict]) -> String {
     verdicts.iter().map(|verdict| format!("\n  {verdict}")).collect()
 }
+
 /// Whether a library says that memory did not suffice. No library has an error code for this. These are the messages of
 /// ONNX Runtime's arenas, of CUDA, cuBLAS and cuDNN, of C++ and of OpenVINO.
 pub(crate) fn says_out_of_memory(message: &str) -> bool {

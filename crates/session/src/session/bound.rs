@@ -67,17 +67,8 @@ impl Bound {
     /// copied.
     pub fn write(&mut self, name: &str, value: &Buffer) -> Result<()> {
         match self.inputs.get_mut(name) {
-            Some(input) => copy(value, input).map_err(|problem| problem.of(&self.graph.path, name))?,
-            None => return Err(Problem::NoSuch("input", names(&self.inputs)).of(&self.graph.path, name)),
-        }
-        self.written(name)
-    }
-
-    /// Binds an input again after its value has changed, if the library needs that.
-    fn written(&mut self, name: &str) -> Result<()> {
-        match self.inputs.get(name).filter(|_| self.graph.backend.copies_bound_inputs()) {
-            Some(input) => self.binding.bind_input(name, input),
-            None => Ok(()),
+            Some(input) => give(&self.graph, &mut *self.binding, name, value, input),
+            None => Err(Problem::NoSuch("input", names(&self.inputs)).of(&self.graph.path, name)),
         }
     }
 
@@ -102,13 +93,12 @@ impl Bound {
     /// [`Error::Tensor`]: the other graph has no such output, or one of another shape or type; [`Error::Session`]: it
     /// cannot be copied.
     pub fn receive(&mut self, from: &Self) -> Result<()> {
-        for (input, output) in self.carried.clone() {
-            let Some(to) = self.inputs.get_mut(&input) else { continue };
-            match from.outputs.get(&output) {
-                Some(kept) => copy(kept, to).map_err(|problem| problem.of(&self.graph.path, &input))?,
-                None => return Err(Problem::NoSuch("output", names(&from.outputs)).of(&from.graph.path, &output)),
+        for (input, output) in &self.carried {
+            let Some(to) = self.inputs.get_mut(input) else { continue };
+            match from.outputs.get(output) {
+                Some(kept) => give(&self.graph, &mut *self.binding, input, kept, to)?,
+                None => return Err(Problem::NoSuch("output", names(&from.outputs)).of(&from.graph.path, output)),
             }
-            self.written(&input)?;
         }
         Ok(())
     }
@@ -118,7 +108,7 @@ impl Bound {
         for (input, output) in &self.carried {
             let (Some(to), Some(from)) = (self.inputs.get_mut(input), self.outputs.get_mut(output)) else { continue };
             if self.replays {
-                copy(from, to).map_err(|problem| problem.of(&self.graph.path, input))?;
+                give(&self.graph, &mut *self.binding, input, from, to)?;
             } else {
                 std::mem::swap(from, to);
                 self.binding.bind_input(input, to)?;
@@ -127,6 +117,12 @@ impl Bound {
         }
         Ok(())
     }
+}
+
+/// Copies a value to a bound input, and binds it again if the library copies inputs when they are bound.
+fn give(graph: &Loaded, binding: &mut dyn Binding, name: &str, value: &Buffer, input: &mut Buffer) -> Result<()> {
+    copy(value, input).map_err(|problem| problem.of(&graph.path, name))?;
+    if graph.backend.copies_bound_inputs() { binding.bind_input(name, input) } else { Ok(()) }
 }
 
 /// Why a tensor was not copied.

@@ -1,10 +1,8 @@
 //! Graphs on ONNX Runtime.
 
 use std::borrow::Cow;
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, ThreadId};
 
 use ort::logging::LogLevel;
@@ -12,7 +10,7 @@ use ort::memory::{AllocationDevice, Allocator, AllocatorType, MemoryInfo, Memory
 use ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
 use ort::session::{IoBinding, NoSelectedOutputs, RunOptions, SessionInputValue};
 use ort::value::{DynValue, Outlet, TensorRef, ValueType};
-use parking_lot::{Mutex, RwLockWriteGuard};
+use parking_lot::Mutex;
 use tileforge_contract::{DataType, Provider};
 use tileforge_engine::{Engine, Graph};
 use tileforge_files::unfinished;
@@ -40,14 +38,16 @@ pub(super) struct OnnxRuntime {
     on_gpu: bool,
     /// The GPU of its buffers.
     device: Option<u32>,
-    /// How many CUDA graphs were recorded; `None` if the session records none.
-    recordings: Option<Arc<AtomicUsize>>,
+    /// Whether the session records CUDA graphs.
+    records: bool,
 }
 
 /// A session, whose end is a use of the GPU: its memory goes back.
 struct Held {
     session: Option<ort::session::Session>,
     on_gpu: bool,
+    /// How many CUDA graphs were recorded.
+    recordings: i32,
 }
 
 impl Held {
@@ -66,21 +66,13 @@ impl Drop for Held {
 /// The option of the providers for CUDA and for RTX GPUs that records a graph in the first run.
 const RECORDS: &str = "enable_cuda_graph";
 /// The most CUDA graphs of a session. Each stays in memory until the session ends.
-const MOST_RECORDINGS: usize = 16;
+const MOST_RECORDINGS: i32 = 16;
 /// What ONNX Runtime says of a graph that it cannot record.
 const CANNOT_RECORD: &str = "cannot use the graph capture feature";
 
-/// A number of a CUDA graph in ONNX Runtime.
-struct GraphId(usize);
-
-/// Neither records nor replays: a recorded graph would read the inputs of the run that it was recorded in.
-const UNRECORDED: GraphId = GraphId(usize::MAX);
-
-impl fmt::Display for GraphId {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0 == UNRECORDED.0 { formatter.write_str("-1") } else { self.0.fmt(formatter) }
-    }
-}
+/// The number of no CUDA graph. A run with it neither records nor replays: a recorded graph would read the inputs of the
+/// run that it was recorded in.
+const UNRECORDED: i32 = -1;
 
 /// The options of a session without CUDA graphs.
 fn without_graphs(options: &SessionOptions) -> SessionOptions {
@@ -131,12 +123,12 @@ impl OnnxRuntime {
         };
         let tensors = [session.inputs(), session.outputs()].map(|tensors| tensors.iter().map(tensor_info).collect());
         Ok(Self {
-            session: Arc::new(Mutex::new(Held { session: Some(session), on_gpu })),
+            session: Arc::new(Mutex::new(Held { session: Some(session), on_gpu, recordings: 0 })),
             path: path.to_owned(),
             tensors,
             on_gpu,
             device,
-            recordings: (on(RECORDS) || on("trt_cuda_graph_enable")).then(Arc::default),
+            records: on(RECORDS) || on("trt_cuda_graph_enable"),
         })
     }
 
@@ -212,7 +204,7 @@ impl Backend for OnnxRuntime {
     }
 
     fn replays(&self) -> bool {
-        self.recordings.is_some()
+        self.records
     }
 
     fn copies_bound_inputs(&self) -> bool {
@@ -234,7 +226,7 @@ impl Backend for OnnxRuntime {
         });
         let values = values.collect::<ort::Result<Vec<(Cow<'_, str>, SessionInputValue<'_>)>>>().map_err(failed)?;
         let mut held = self.session.lock();
-        let unrecorded = self.replays().then_some(UNRECORDED);
+        let unrecorded = self.records.then_some(UNRECORDED);
         cancellable(&self.path, cancel, unrecorded, |options| {
             let _running = self.on_gpu.then(capture::shared);
             let outputs = held.session().and_then(|session| session.run_with_options(values, options));
@@ -251,7 +243,7 @@ impl Backend for OnnxRuntime {
             session: self.session.clone(),
             path: self.path.clone(),
             on_gpu: self.on_gpu,
-            recordings: self.recordings.clone(),
+            records: self.records,
             recorded: None,
         }))
     }
@@ -274,23 +266,11 @@ struct OnnxRuntimeBinding {
     session: Arc<Mutex<Held>>,
     path: PathBuf,
     on_gpu: bool,
-    /// How many CUDA graphs were recorded of the session; `None` if it records none.
-    recordings: Option<Arc<AtomicUsize>>,
+    /// Whether the session records CUDA graphs.
+    records: bool,
     /// The CUDA graph of these tensors. It replays their addresses, and ONNX Runtime keeps it for the thread that
     /// recorded it.
-    recorded: Option<(usize, ThreadId)>,
-}
-
-impl OnnxRuntimeBinding {
-    /// The number of a CUDA graph to record now, which needs the GPU for this run alone; `None` if none is to be
-    /// recorded now.
-    fn recording(&self) -> Option<(usize, RwLockWriteGuard<'static, ()>)> {
-        let recordings = self.recordings.as_ref().filter(|_| self.recorded.is_none())?;
-        let is_left = |recordings: &usize| *recordings < MOST_RECORDINGS;
-        let alone = Some(recordings.load(Ordering::Acquire)).filter(is_left).and_then(|_| capture::alone())?;
-        // The session is locked: nobody else counts.
-        Some((recordings.fetch_add(1, Ordering::AcqRel), alone))
-    }
+    recorded: Option<(i32, ThreadId)>,
 }
 
 impl Binding for OnnxRuntimeBinding {
@@ -303,14 +283,15 @@ impl Binding for OnnxRuntimeBinding {
     }
 
     fn run(&mut self, cancel: &Cancel) -> Result<()> {
-        let session = self.session.clone();
-        let mut held = session.lock();
-        let recording = self.recording();
-        let _running = (self.on_gpu && recording.is_none()).then(capture::shared);
+        let mut held = self.session.lock();
+        let is_first = self.records && self.recorded.is_none() && held.recordings < MOST_RECORDINGS;
+        let alone = if is_first { capture::alone() } else { None };
+        let _running = (self.on_gpu && alone.is_none()).then(capture::shared);
         let here = thread::current().id();
         let replayed = self.recorded.filter(|(_, thread)| *thread == here).map(|(number, _)| number);
-        let number = recording.as_ref().map(|(number, _)| *number).or(replayed);
-        let graph = self.recordings.as_ref().map(|_| number.map_or(UNRECORDED, GraphId));
+        let number = if alone.is_some() { held.recordings } else { replayed.unwrap_or(UNRECORDED) };
+        let graph = self.records.then_some(number);
+        held.recordings += i32::from(alone.is_some());
         cancellable(&self.path, cancel, graph, |options| {
             let mut run = || {
                 held.session()?.run_binding_with_options(&self.binding, options)?;
@@ -318,19 +299,19 @@ impl Binding for OnnxRuntimeBinding {
             };
             run().map_err(|error| run_error(&self.path, error))
         })?;
-        if let Some((number, _alone)) = recording {
+        if alone.is_some() {
             self.recorded = Some((number, here));
         }
         Ok(())
     }
 }
 
-/// Calls `run`, which the flag can end. `graph` is the CUDA graph that it records or replays, in a session that has such
-/// graphs.
+/// Calls `run`, which the flag can end. `graph` is the number of the CUDA graph that it records or replays, in a session
+/// that records such graphs.
 fn cancellable<R>(
     path: &Path,
     cancel: &Cancel,
-    graph: Option<GraphId>,
+    graph: Option<i32>,
     run: impl FnOnce(&RunOptions<NoSelectedOutputs>) -> Result<R>,
 ) -> Result<R> {
     let mut options = RunOptions::new().map_err(|error| run_error(path, error))?;

@@ -3,6 +3,7 @@
 use std::fs;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -194,4 +195,19 @@ fn engines_and_pipelines_that_do_not_fit_are_named() {
         let state = state(&server, name).unwrap();
         assert!(state.contains("tensorrt"), "{name}: {state}");
     }
+}
+
+#[test]
+fn a_server_without_engines_says_so_once_and_where_some_are() {
+    let engines = engines();
+    let parent = tempfile::tempdir().unwrap();
+    let inner = parent.path().join("cpu");
+    fs::rename(engines.path(), &inner).unwrap();
+    let server = Server::start(parent.path(), &[]);
+    server.wait_until("it says so", |server| server.log().contains("no engine in this folder"));
+    // The folder is looked at again every tenth of a second.
+    thread::sleep(Duration::from_millis(500));
+    let log = server.log();
+    assert_eq!(log.matches("no engine in this folder").count(), 1, "{log}");
+    assert!(log.contains(&format!("need `--engines {}`", inner.display())), "{log}");
 }
