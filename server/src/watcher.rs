@@ -109,7 +109,7 @@ impl Watcher {
     }
 
     fn look<T>(&self, request: &Request<T>) {
-        let (place, progress) = (request.place(), request.progress());
+        let (place, progress) = (request.queue_position(), request.progress());
         self.0.send_if_modified(|seen| {
             let is_new = (seen.place, seen.done, seen.total) != (place, progress.done, progress.total);
             (seen.place, seen.done, seen.total) = (place, progress.done, progress.total);

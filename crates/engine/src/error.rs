@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use tileforge_files::unfinished::relocated;
 
+use crate::named::NamedEngines;
+
 /// A result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -23,12 +25,14 @@ pub enum Error {
         source: io::Error,
     },
     /// There is no engine at a path.
-    #[error("{}: {found}; give the folder of an engine", path.display())]
+    #[error("{}: {found}; give {}", path.display(), one_of(path, below))]
     NotAnEngine {
         /// Where an engine was expected.
         path: PathBuf,
         /// What is there instead.
         found: &'static str,
+        /// The engines in that folder, as paths from there.
+        below: Vec<String>,
     },
     /// There is no engine of a name.
     #[error("{name}: no such engine in {}{}", list(folders), known_text(known))]
@@ -202,6 +206,15 @@ fn known_text(known: &[String]) -> String {
     if known.is_empty() { String::new() } else { format!(", where known are {}", known.join(", ")) }
 }
 
+/// What to give in the place of a folder that is no engine.
+fn one_of(path: &Path, below: &[String]) -> String {
+    if below.is_empty() {
+        return "the folder of an engine".into();
+    }
+    let below = below.iter().take(8).map(|name| path.join(name).display().to_string());
+    format!("one of the engines in it: {}", below.collect::<Vec<_>>().join(", "))
+}
+
 impl Error {
     /// An error of the operating system about a file or folder.
     pub fn file(path: &Path, action: &'static str, source: io::Error) -> Self {
@@ -225,6 +238,7 @@ impl Error {
 
     /// There is no engine at `path`.
     pub(crate) fn not_an_engine(path: &Path) -> Self {
+        let below = NamedEngines::in_folders(vec![path.to_owned()]).names();
         let found = match std::fs::metadata(path) {
             Ok(metadata) if metadata.is_dir() => "no manifest.json in this folder",
             Ok(_) if path.extension().is_some_and(|ending| ending == "tar") => {
@@ -233,7 +247,7 @@ impl Error {
             Ok(_) => "not a folder",
             Err(_) => "no such folder",
         };
-        Self::NotAnEngine { path: path.to_owned(), found }
+        Self::NotAnEngine { path: path.to_owned(), found, below }
     }
 
     pub(crate) fn manifest(problem: impl Into<String>) -> Self {

@@ -63,7 +63,7 @@ pub use end::{Failure, end};
 pub use exit::Exit;
 pub use log::start_log;
 pub use manual::print_manual;
-pub use number::number;
+pub use number::{number, whole};
 pub use output::{PrintError, print, print_beside, print_json, report, report_error};
 pub use placing::{Placing, ProviderChoice, STREAMS_MAXIMUM, threads_maximum};
 pub use progress::Progress;

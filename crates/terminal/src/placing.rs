@@ -5,6 +5,7 @@ use std::thread::available_parallelism;
 use tileforge_contract::Provider;
 
 use crate::counted;
+use crate::number::whole;
 
 /// The heading of these options.
 const HEADING: &str = "Where it runs";
@@ -20,13 +21,13 @@ pub struct Placing {
     #[arg(long, help_heading = HEADING)]
     pub strict: bool,
     /// Numbers of the GPUs to use, such as 0,1 [default: 0].
-    #[arg(long, value_name = "N,N", value_delimiter = ',', help_heading = HEADING)]
+    #[arg(long, value_name = "N,N", value_delimiter = ',', value_parser = whole::<u32>(..), help_heading = HEADING)]
     pub devices: Vec<u32>,
     /// Sessions that run at the same time [default: by the engine's profile; 1 on the CPU].
     #[arg(
         long,
         value_name = "N",
-        value_parser = clap::value_parser!(u16).range(1..=STREAMS_MAXIMUM.into()),
+        value_parser = whole::<u16>(1..=STREAMS_MAXIMUM.into()),
         help_heading = HEADING
     )]
     pub streams: Option<u16>,

@@ -59,6 +59,30 @@ pub fn check_examples<P: clap::Parser>() {
     assert!(parsed > 0, "{}: no examples", program.get_name());
 }
 
+/// Gives every option of a program a value that is no number, size or name, and looks at what the program says.
+///
+/// # Panics
+/// If one of the errors is Rust's own about numbers, which says nothing of what is expected.
+pub fn check_values<P: clap::Parser>() {
+    let mut wrong = Vec::new();
+    check_values_of::<P>(&P::command(), &[], &mut wrong);
+    assert!(wrong.is_empty(), "{}", wrong.concat());
+}
+
+fn check_values_of<P: clap::Parser>(command: &clap::Command, path: &[&str], wrong: &mut Vec<String>) {
+    let path = [path, &[command.get_name()]].concat();
+    for option in command.get_arguments().filter(|argument| argument.get_action().takes_values()) {
+        let Some(name) = option.get_long() else { continue };
+        let given = format!("--{name}=x9");
+        let error = P::try_parse_from(path.iter().copied().chain([given.as_str()])).err();
+        let text = error.map(|error| error.to_string()).unwrap_or_default();
+        if ["invalid digit", "invalid float", "provided string", "is not in "].iter().any(|of| text.contains(of)) {
+            wrong.push(format!("{} {given}: {text}\n", path.join(" ")));
+        }
+    }
+    command.get_subcommands().for_each(|inner| check_values_of::<P>(inner, &path, wrong));
+}
+
 fn collect_helps(command: &clap::Command, helps: &mut Vec<(String, String)>) {
     let name = format!("{} --help", command.get_name());
     helps.extend(command.get_after_help().map(|help| (name, help.to_string())));

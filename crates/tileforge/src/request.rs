@@ -60,8 +60,8 @@ impl<T> Request<T> {
     }
 
     /// How many requests are ahead of it; `None` once its turn has come.
-    pub fn place(&self) -> Option<usize> {
-        self.0.place()
+    pub fn queue_position(&self) -> Option<usize> {
+        self.0.queue_position()
     }
 
     /// Ends the request. The result is available at once; a run in progress ends after the current node.
@@ -83,7 +83,7 @@ trait Waiting<T>: Send {
     fn wait_for(&mut self, patience: Duration) -> Option<Result<T>>;
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<T>>;
     fn progress(&self) -> Progress;
-    fn place(&self) -> Option<usize>;
+    fn queue_position(&self) -> Option<usize>;
     fn cancel(&self);
 }
 
@@ -119,8 +119,8 @@ impl<O: Send, T> Waiting<T> for Finishing<O, T> {
         self.handle.progress()
     }
 
-    fn place(&self) -> Option<usize> {
-        self.handle.place()
+    fn queue_position(&self) -> Option<usize> {
+        self.handle.queue_position()
     }
 
     fn cancel(&self) {
@@ -156,8 +156,8 @@ impl<T, U> Waiting<U> for Changing<T, U> {
         self.request.progress()
     }
 
-    fn place(&self) -> Option<usize> {
-        self.request.place()
+    fn queue_position(&self) -> Option<usize> {
+        self.request.queue_position()
     }
 
     fn cancel(&self) {

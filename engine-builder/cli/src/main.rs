@@ -284,4 +284,9 @@ mod tests {
     fn every_example_parses() {
         terminal::testing::check_examples::<Arguments>();
     }
+
+    #[test]
+    fn values_are_asked_for_in_plain_words() {
+        terminal::testing::check_values::<Arguments>();
+    }
 }

@@ -8,7 +8,7 @@ use tileforge_image::tile::Blend;
 use tileforge_image::{Alpha, Size};
 use tileforge_runtime::upscale::UpscaleOptions;
 use tileforge_session::{Placement, SessionOptions};
-use tileforge_terminal::{Placing, RequiredSignature};
+use tileforge_terminal::{Placing, RequiredSignature, whole};
 
 use super::failure::Failure;
 
@@ -169,10 +169,10 @@ pub(crate) fn placement(placing: &Placing) -> Placement {
 #[command(next_help_heading = "Tiles")]
 pub(crate) struct Running {
     /// Pixels that neighbouring tiles share [default: by the model's receptive field].
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole::<u32>(..))]
     overlap: Option<u32>,
     /// Pixels thrown away at each inner border of a tile [default: by the model's receptive field].
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole::<u32>(..))]
     margin: Option<u32>,
     /// How one tile hands over to the next: hann, cosine, linear or none [default: hann].
     #[arg(long, value_name = "CURVE", value_parser = str::parse::<Blend>)]
@@ -186,7 +186,7 @@ pub(crate) struct Running {
     tile: TileChoice,
     /// Images in one run, as many as one of the engine's graphs takes [default: the most]. What is left over runs in
     /// smaller pieces.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    #[arg(long, value_name = "N", value_parser = whole::<u16>(1..=64))]
     batch: Option<u16>,
     #[command(flatten)]
     placing: Placing,

@@ -20,7 +20,7 @@ use tileforge_runtime::tensor_file::TensorFormat;
 use tileforge_runtime::{Error, Result};
 use tileforge_session::Environment;
 use tileforge_session::peak_memory_bytes;
-use tileforge_terminal::{Placing, Unit, number, print, print_json};
+use tileforge_terminal::{Placing, Unit, number, print, print_json, whole};
 
 use super::chosen::{Chosen, Named, Signed, placement};
 use super::endings;
@@ -58,7 +58,7 @@ Examples:
 struct Coding {
     /// Pixels by which tiles overlap where the picture is larger than the engine's [default: a quarter of the tile; for
     /// clips an eighth].
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole::<u32>(..))]
     overlap: Option<u32>,
     #[command(flatten)]
     placing: Placing,
@@ -87,7 +87,7 @@ struct ClipInput {
     #[arg(long, value_name = "MATRIX", value_parser = str::parse::<Matrix>)]
     matrix: Option<Matrix>,
     /// Refuse larger inputs.
-    #[arg(long, value_name = "N", default_value_t = Limits::default().megapixels)]
+    #[arg(long, value_name = "N", default_value_t = Limits::default().megapixels, value_parser = whole::<u32>(..))]
     max_megapixels: u32,
 }
 
@@ -151,7 +151,7 @@ pub(crate) struct EncodeArguments {
     #[arg(long, value_name = "OUT")]
     output: PathBuf,
     /// Take a sample of the latent, with the noise that PyTorch draws on a CPU for this seed [default: the mean].
-    #[arg(long, value_name = "SEED")]
+    #[arg(long, value_name = "SEED", value_parser = whole::<u64>(..))]
     sample: Option<u64>,
     #[command(flatten)]
     coding: Coding,

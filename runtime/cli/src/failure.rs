@@ -103,6 +103,7 @@ impl terminal::Failure for Failure {
             Self::Runtime(error) => match error.root() {
                 Error::Session(error) if error.does_not_fit() => Exit::DoesNotFit,
                 Error::Cancelled => Exit::Stopped,
+                error if is_of_arguments(error) => Exit::Usage,
                 _ => Exit::Failed,
             },
             Self::File { .. }
@@ -133,6 +134,45 @@ impl terminal::Failure for Failure {
     }
 }
 
+/// Whether arguments ask for what there is not, or contradict each other.
+fn is_of_arguments(error: &Error) -> bool {
+    use tileforge_image::TilingError;
+    use tileforge_runtime::diffusion::{self, schedulers};
+    match error {
+        Error::NoSuchTile { .. }
+        | Error::NoSuchGraph { .. }
+        | Error::NoSuchInputSize { .. }
+        | Error::TileTooLarge { .. }
+        | Error::NoSuchBatch { .. }
+        | Error::SharedFrames { .. }
+        | Error::Image(tileforge_image::Error::Tiling(
+            TilingError::Overlap { .. } | TilingError::Margin { .. } | TilingError::TooFewPixels { .. },
+        )) => true,
+        Error::Engine(error) => {
+            matches!(error, tileforge_engine::Error::NoSuchEngine { .. } | tileforge_engine::Error::NoSuchPart { .. })
+        }
+        Error::Diffusion(error) => matches!(
+            error,
+            diffusion::Error::Range { .. }
+                | diffusion::Error::SizeMultiple { .. }
+                | diffusion::Error::NoSuchSize { .. }
+                | diffusion::Error::NoSuchText { .. }
+                | diffusion::Error::Inputs { .. }
+                | diffusion::Error::Prompt(_)
+                | diffusion::Error::Scheduler(
+                    schedulers::Error::Sampler { .. }
+                        | schedulers::Error::SamplerSpread { .. }
+                        | schedulers::Error::Steps { .. }
+                        | schedulers::Error::Spacing { .. }
+                        | schedulers::Error::Range { .. }
+                        | schedulers::Error::StepsOfStrength { .. }
+                        | schedulers::Error::NoSteps { .. }
+                )
+        ),
+        _ => false,
+    }
+}
+
 /// An error with its causes, one a line, and what to type.
 pub(crate) fn error_text(error: &Error) -> String {
     chain_with(error, advice(error).as_deref())
@@ -152,9 +192,10 @@ mod tests {
             Failure::from(tileforge_session::Error::NoCache),
             Failure::Gate(String::new()),
             Failure::from(Error::Closed),
+            Failure::from(Error::NoSuchBatch { wanted: 3, known: vec![1] }),
         ]
         .map(|failure| failure.exit());
-        assert_eq!(codes, [Exit::Stopped, Exit::Usage, Exit::DoesNotFit, Exit::Gate, Exit::Failed]);
+        assert_eq!(codes, [Exit::Stopped, Exit::Usage, Exit::DoesNotFit, Exit::Gate, Exit::Failed, Exit::Usage]);
     }
 
     #[test]

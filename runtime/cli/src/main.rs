@@ -179,6 +179,11 @@ mod tests {
     }
 
     #[test]
+    fn values_are_asked_for_in_plain_words() {
+        terminal::testing::check_values::<Cli>();
+    }
+
+    #[test]
     fn help_says_each_default_once() {
         let mut command = Cli::command();
         let names: Vec<String> = command.get_subcommands().map(|sub| sub.get_name().to_owned()).collect();

@@ -118,8 +118,8 @@ impl Coder {
     }
 
     /// How many pictures and clips are served at the same time. Clips share no runs.
-    pub(super) fn places(&self) -> usize {
-        self.first.places(self.groups.values().filter(|_| !self.is_clip()))
+    pub(super) fn concurrency(&self) -> usize {
+        self.first.concurrency(self.groups.values().filter(|_| !self.is_clip()))
     }
 
     /// Closes the sessions, until they are needed again.

@@ -158,8 +158,8 @@ impl Task for Decoder {
     type Request = DecodeRequest;
     type Output = CodingStatistics;
 
-    fn places(&self) -> usize {
-        self.0.places()
+    fn concurrency(&self) -> usize {
+        self.0.concurrency()
     }
 
     fn serve(&self, request: DecodeRequest, reply: &Reply<CodingStatistics>) -> Result<CodingStatistics> {

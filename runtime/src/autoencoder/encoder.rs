@@ -225,8 +225,8 @@ impl Task for Encoder {
     type Request = EncodeRequest;
     type Output = (Latent, CodingStatistics);
 
-    fn places(&self) -> usize {
-        self.0.places()
+    fn concurrency(&self) -> usize {
+        self.0.concurrency()
     }
 
     fn serve(

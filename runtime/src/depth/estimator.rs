@@ -244,8 +244,8 @@ impl Task for Estimator {
     type Request = DepthRequest;
     type Output = DepthStatistics;
 
-    fn places(&self) -> usize {
-        self.network.places(&self.groups)
+    fn concurrency(&self) -> usize {
+        self.network.concurrency(&self.groups)
     }
 
     fn serve(&self, request: DepthRequest, reply: &Reply<DepthStatistics>) -> Result<DepthStatistics> {

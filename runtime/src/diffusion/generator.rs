@@ -355,7 +355,7 @@ impl Task for Generator {
     type Request = GenerateRequest;
     type Output = Generated;
 
-    fn places(&self) -> usize {
+    fn concurrency(&self) -> usize {
         // Enough to fill the network's largest run on each stream, plus one whose texts or picture are being coded.
         self.networks.denoiser.rows() + 1
     }

@@ -116,7 +116,7 @@ impl Group {
 
     /// Refuses a sample whose inputs have the wrong number or lengths.
     pub(super) fn check(&self, inputs: &[Values]) -> Result<()> {
-        let fits = |(row, values): (&Row, &Values)| values.fit(row.len());
+        let fits = |(row, values): (&Row, &Values)| values.has_length(row.len());
         let all = inputs.len() == self.inputs.len() && self.inputs.iter().zip(inputs).all(fits);
         if all { Ok(()) } else { Err(Error::internal("group")) }
     }

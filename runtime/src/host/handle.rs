@@ -30,7 +30,7 @@ struct Shared<O> {
     finished: Condvar,
     /// Finishes the request when the flag is set.
     notice: OnceLock<Notice>,
-    place: Box<dyn Fn() -> Option<usize> + Send + Sync>,
+    queue_position: Box<dyn Fn() -> Option<usize> + Send + Sync>,
 }
 
 struct State<O> {
@@ -41,11 +41,11 @@ struct State<O> {
     waker: Option<Waker>,
 }
 
-/// Makes the two ends of a request. `place` returns how many requests are ahead of it while it waits.
+/// Makes the two ends of a request. `queue_position` returns how many requests are ahead of it while it waits.
 pub(super) fn pair<O: Send + 'static>(
     task: &'static str,
     given: &Cancel,
-    place: impl Fn() -> Option<usize> + Send + Sync + 'static,
+    queue_position: impl Fn() -> Option<usize> + Send + Sync + 'static,
 ) -> (Promise<O>, Handle<O>) {
     let state = State { progress: Progress::default(), finished: false, result: None, waker: None };
     let shared = Arc::new(Shared {
@@ -53,7 +53,7 @@ pub(super) fn pair<O: Send + 'static>(
         state: Mutex::new(state),
         finished: Condvar::new(),
         notice: OnceLock::new(),
-        place: Box::new(place),
+        queue_position: Box::new(queue_position),
     });
     let noticed: Weak<Shared<O>> = Arc::downgrade(&shared);
     let notice = shared.cancel.notify(move || {
@@ -107,8 +107,8 @@ impl<O> Handle<O> {
     }
 
     /// How many requests are ahead of it; `None` once its turn has come.
-    pub fn place(&self) -> Option<usize> {
-        (self.0.place)()
+    pub fn queue_position(&self) -> Option<usize> {
+        (self.0.queue_position)()
     }
 
     /// Whether there is a result.
@@ -252,7 +252,7 @@ impl<O> Reply<O> {
 
     /// Declares the request a long one, and waits while the allowed number of earlier long requests is open. The
     /// request counts as long until the returned guard is dropped.
-    pub(crate) fn step_aside(&self) -> Result<OpenLong> {
+    pub(crate) fn wait_as_long(&self) -> Result<OpenLong> {
         self.long_turn.begin(|| self.is_over())
     }
 }

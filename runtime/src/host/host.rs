@@ -59,7 +59,7 @@ impl Host {
         let state = self.0.shared.lock();
         let sessions = |(memory, (open, bytes))| Sessions { memory, open, bytes };
         Metrics {
-            queued: state.places.iter().map(|place| place.queue.waiting()).sum(),
+            queued: state.devices.iter().map(|device| device.queue.waiting()).sum(),
             running: state.counters.running,
             runs: state.counters.runs.clone(),
             failed: state.counters.failed,

@@ -40,7 +40,7 @@ impl Task for Doubling {
     type Request = u32;
     type Output = u32;
 
-    fn places(&self) -> usize {
+    fn concurrency(&self) -> usize {
         2
     }
 
@@ -148,7 +148,7 @@ fn what_was_accepted_before_the_end_is_finished() {
         let watching = service.submit(4, Terms::default());
         if let Ok(handle) = &watching {
             // Asking for the place must block nothing.
-            let _ = handle.place();
+            let _ = handle.queue_position();
         }
         service.close();
         drop(service);
@@ -171,12 +171,12 @@ impl Task for Long {
     type Request = ();
     type Output = usize;
 
-    fn places(&self) -> usize {
+    fn concurrency(&self) -> usize {
         4
     }
 
     fn serve(&self, (): (), reply: &Reply<usize>) -> Result<usize> {
-        let _long = reply.step_aside()?;
+        let _long = reply.wait_as_long()?;
         let open = self.0.fetch_add(1, Ordering::SeqCst) + 1;
         thread::yield_now();
         self.0.fetch_sub(1, Ordering::SeqCst);
@@ -264,7 +264,7 @@ impl Task for Negating {
     type Request = Vec<f32>;
     type Output = Vec<f32>;
 
-    fn places(&self) -> usize {
+    fn concurrency(&self) -> usize {
         2
     }
 

@@ -1,7 +1,7 @@
 //! An engine on a host, as tasks use it.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tileforge_contract::{Contract, Meaning, Shapes, Sizes, TensorSpec};
 use tileforge_engine::{Engine, Graph};
@@ -10,9 +10,8 @@ use tileforge_session::{Assigned, Bound, Buffer, Location, Placement, Session};
 use super::core::Core;
 use super::group::Group;
 use super::host::Host;
-use super::pool::SessionKey;
+use super::pool::{Pinned, SessionKey};
 use super::queue::Key;
-use super::sessions::OpenSessions;
 use super::shared::Shared;
 use super::sync::channel::unbounded;
 use super::ticket::Ticket;
@@ -34,7 +33,7 @@ pub struct Used {
 pub(crate) struct Network {
     host: Host,
     core: Arc<Core>,
-    place: usize,
+    device: usize,
 }
 
 impl Network {
@@ -42,8 +41,8 @@ impl Network {
     pub(crate) fn new(host: &Host, engine: &Engine, placement: Placement) -> Result<Self> {
         let shared = host.shared();
         let core = Arc::new(Core::new(shared.id(), &shared.environment, engine, placement)?);
-        let place = shared.place(core.ladder.gpus(), core.ladder.streams(), worker::work)?;
-        Ok(Self { host: host.clone(), core, place })
+        let device = shared.device(core.ladder.gpus(), core.ladder.streams(), worker::work)?;
+        Ok(Self { host: host.clone(), core, device })
     }
 
     pub(crate) fn contract(&self) -> &Contract {
@@ -67,7 +66,7 @@ impl Network {
 
     /// How many requests of one sample are served at the same time: enough to fill the largest run of these groups on
     /// each stream, plus one that is being prepared.
-    pub(crate) fn places<'g>(&self, groups: impl IntoIterator<Item = &'g Arc<Group>>) -> usize {
+    pub(crate) fn concurrency<'g>(&self, groups: impl IntoIterator<Item = &'g Arc<Group>>) -> usize {
         let batch = groups.into_iter().map(|group| group.batch()).max().unwrap_or(1);
         self.streams() * batch + 1
     }
@@ -131,22 +130,22 @@ impl Network {
         inputs: Vec<Values>,
         answer: &AnswerSender,
     ) -> Result<()> {
-        ticket.submit(self.place, group, vec![(number, inputs)], answer)
+        ticket.submit(self.device, group, vec![(number, inputs)], answer)
     }
 
     /// Announces that more samples of a group will come soon, so that queued samples wait for them. Holds until the
     /// returned guard is dropped.
     pub(crate) fn announce<'t>(&self, ticket: &'t Ticket, group: &Group) -> Announced<'t> {
-        let (place, key) = (self.place, group.key(&[]));
-        ticket.announce(place, &key, true);
-        Announced { ticket, place, key }
+        let (device, key) = (self.device, group.key(&[]));
+        ticket.announce(device, &key, true);
+        Announced { ticket, device, key }
     }
 
     /// Runs samples, waits for all of them, and returns their results in order.
     pub(crate) fn run(&self, ticket: &Ticket, group: &Arc<Group>, samples: Vec<Vec<Values>>) -> Result<Vec<Made>> {
         let (answer, answers) = answers();
         let count = samples.len();
-        ticket.submit(self.place, group, (0..).zip(samples).collect(), &answer)?;
+        ticket.submit(self.device, group, (0..).zip(samples).collect(), &answer)?;
         drop(answer);
         let mut made: Vec<Option<Made>> = (0..count).map(|_| None).collect();
         for Answer { number, made: result, .. } in answers {
@@ -171,9 +170,10 @@ impl Network {
     ) -> Result<T> {
         let mut grant = self.turn(ticket, Some(Wanted::Graph(graph)))?;
         let lending = grant.lending.as_mut().ok_or_else(|| Error::internal("network"))?;
-        let room = Room { sessions: self.shared().sessions.clone(), core: self.core.clone(), key: lending.key };
+        let room = self.room(lending.key);
         let session = &mut lending.lent()?.session;
-        room.retry(|| work(session))
+        let samples = self.graphs().get(graph).map_or(1, |(_, sizes)| sizes.batch.max(1));
+        room.run(samples, || work(session)).map(|(made, _)| made)
     }
 
     /// Binds the tensors of a graph, for runs that carry state to the next run. The session's memory counts as used as
@@ -182,7 +182,7 @@ impl Network {
         let mut grant = self.turn(ticket, Some(Wanted::Graph(graph)))?;
         let lending = grant.lending.as_mut().ok_or_else(|| Error::internal("network"))?;
         let (key, session) = (lending.key, &lending.lent()?.session);
-        let room = Room { sessions: self.shared().sessions.clone(), core: self.core.clone(), key };
+        let room = self.room(key);
         let bound = room.retry(|| Ok(session.bind_contract(self.contract())?))?;
         let pin = Pin::new(room);
         let named = |spec: &TensorSpec| Some((spec.name.clone(), session.buffer(&spec.name).ok()?));
@@ -190,7 +190,11 @@ impl Network {
         let own = |spec: &&TensorSpec| !matches!(spec.meaning, Meaning::Carried { .. } | Meaning::Cache);
         let specs = self.contract().inputs.iter().chain(&self.contract().outputs).filter(own);
         let buffers = specs.filter_map(named).collect();
-        Ok(Lease { bound, buffers, pin, place: self.place, id: self.shared().id() })
+        Ok(Lease { bound, buffers, pin, device: self.device, id: self.shared().id() })
+    }
+
+    fn room(&self, key: SessionKey) -> Room {
+        Room { shared: self.shared().clone(), core: self.core.clone(), key }
     }
 
     /// Closes the sessions that are idle. They are opened again when they are needed.
@@ -199,7 +203,7 @@ impl Network {
     }
 
     fn turn(&self, ticket: &Ticket, session: Option<Wanted>) -> Result<Grant> {
-        turn(ticket, self.place, &self.core, session, self.shared().id())
+        turn(ticket, self.device, &self.core, session, self.shared().id())
     }
 
     fn shared(&self) -> &Arc<Shared> {
@@ -217,21 +221,21 @@ impl Drop for Network {
 /// The announcement of more samples, until it is dropped.
 pub(crate) struct Announced<'t> {
     ticket: &'t Ticket,
-    place: usize,
+    device: usize,
     key: Key,
 }
 
 impl Drop for Announced<'_> {
     fn drop(&mut self) {
-        self.ticket.announce(self.place, &self.key, false);
+        self.ticket.announce(self.device, &self.key, false);
     }
 }
 
 /// Waits for exclusive use of a stream.
-fn turn(ticket: &Ticket, place: usize, core: &Arc<Core>, session: Option<Wanted>, id: u64) -> Result<Grant> {
+fn turn(ticket: &Ticket, device: usize, core: &Arc<Core>, session: Option<Wanted>, id: u64) -> Result<Grant> {
     let (granted, grants) = unbounded();
     let key = Key { group: id, shared: Vec::new() };
-    ticket.push(place, vec![(key, false, Work::Turn(Turn { core: core.clone(), session, granted }))])?;
+    ticket.push(device, vec![(key, false, Work::Turn(Turn { core: core.clone(), session, granted }))])?;
     grants.recv().unwrap_or_else(|_| Err(Error::internal("stream")))
 }
 
@@ -246,7 +250,7 @@ pub(crate) struct Lease {
     /// The host-side buffers of the inputs and outputs that are not carried, by name.
     buffers: std::collections::BTreeMap<String, Buffer>,
     pin: Pin,
-    place: usize,
+    device: usize,
     id: u64,
 }
 
@@ -264,8 +268,8 @@ impl Lease {
     /// Runs the graph when its turn comes: reads the input buffers, fills the output buffers. Returns the time of the
     /// run.
     pub(crate) fn run(&mut self, ticket: &Ticket) -> Result<Duration> {
-        let Self { bound, buffers, pin: Pin { room }, place, id } = self;
-        let _grant = turn(ticket, *place, &room.core, None, *id)?;
+        let Self { bound, buffers, pin: Pin { room, .. }, device, id } = self;
+        let _grant = turn(ticket, *device, &room.core, None, *id)?;
         let own = |specs: &[TensorSpec]| -> Vec<String> {
             specs.iter().map(|spec| spec.name.clone()).filter(|name| buffers.contains_key(name)).collect()
         };
@@ -275,10 +279,8 @@ impl Lease {
                 bound.write(name, buffer)?;
             }
         }
-        let began = std::time::Instant::now();
         // A failed run does not change the carried state, so that it can run again.
-        room.retry(|| Ok(bound.run(ticket.cancel())?))?;
-        let took = began.elapsed();
+        let ((), took) = room.run(1, || Ok(bound.run(ticket.cancel())?))?;
         for name in &outputs {
             if let Some(buffer) = buffers.get_mut(name) {
                 bound.read(name, buffer)?;
@@ -290,7 +292,7 @@ impl Lease {
 
 /// The memory around a session.
 struct Room {
-    sessions: Arc<OpenSessions>,
+    shared: Arc<Shared>,
     core: Arc<Core>,
     key: SessionKey,
 }
@@ -298,7 +300,16 @@ struct Room {
 impl Room {
     /// Calls `work`, and again after it ran out of memory if idle sessions beside this one could be closed.
     fn retry<T>(&self, work: impl FnMut() -> Result<T>) -> Result<T> {
-        retry(work, || self.sessions.close_beside(&self.core, self.key))
+        retry(work, || self.shared.sessions.close_beside(&self.core, self.key))
+    }
+
+    /// Calls `work` as [`Room::retry`], counts it as a run of so many samples, and also returns how long it took.
+    fn run<T>(&self, samples: usize, work: impl FnMut() -> Result<T>) -> Result<(T, Duration)> {
+        let began = Instant::now();
+        let made = self.retry(work).inspect_err(|_| self.shared.record_failure())?;
+        let took = began.elapsed();
+        self.shared.record_run(&self.core, samples, took);
+        Ok((made, took))
     }
 }
 
@@ -315,18 +326,21 @@ fn retry<T>(mut work: impl FnMut() -> Result<T>, mut make_room: impl FnMut() -> 
 /// Keeps a session's memory counted.
 struct Pin {
     room: Room,
+    pinned: Option<Pinned>,
 }
 
 impl Pin {
     fn new(room: Room) -> Self {
-        room.sessions.pin(room.key, true);
-        Self { room }
+        let pinned = room.shared.sessions.pin(room.key);
+        Self { room, pinned }
     }
 }
 
 impl Drop for Pin {
     fn drop(&mut self) {
-        self.room.sessions.pin(self.room.key, false);
+        if let Some(pinned) = self.pinned.take() {
+            self.room.shared.sessions.unpin(pinned);
+        }
     }
 }
 

@@ -27,6 +27,8 @@ pub(super) enum Found {
     Open,
     /// It may open, after these have closed. Its memory is counted from now on.
     MayOpen(Vec<SessionKey>),
+    /// Its memory has no budget: ask again with what the system can give.
+    AsksSystem,
     /// It is in use, or sessions in use must be returned first.
     InUse,
     /// It does not fit beside the sessions that cannot close.
@@ -36,7 +38,16 @@ pub(super) enum Found {
     },
 }
 
+/// A session whose memory counts as long as tensors are bound to its graph, even after it is closed.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Pinned {
+    key: SessionKey,
+    number: u64,
+}
+
 struct Entry {
+    /// Tells a session from a later one with the same key.
+    number: u64,
     memory: Memory,
     bytes: u64,
     used_at: u64,
@@ -49,6 +60,8 @@ struct Entry {
 #[derive(Default)]
 pub(super) struct Pool {
     entries: BTreeMap<SessionKey, Entry>,
+    /// Sessions that are closed while bound tensors keep their graphs loaded, by their numbers.
+    closed: BTreeMap<u64, Entry>,
     /// Most bytes that sessions may take of a memory; without an entry: no limit.
     budgets: BTreeMap<Memory, u64>,
     clock: u64,
@@ -60,15 +73,9 @@ impl Pool {
         self.budgets.insert(memory, bytes);
     }
 
-    /// Finds or admits a session that takes `bytes` of a memory. For a new session in a memory without a budget, calls
-    /// `free` for the bytes that the system can still give, if it reports them.
-    pub(super) fn take(
-        &mut self,
-        key: SessionKey,
-        memory: Memory,
-        bytes: u64,
-        free: impl FnOnce() -> Option<u64>,
-    ) -> Found {
+    /// Finds or admits a session that takes `bytes` of a memory. `system` is what the system says of the bytes that it
+    /// can still give; it is needed for a new session in a memory without a budget.
+    pub(super) fn take(&mut self, key: SessionKey, memory: Memory, bytes: u64, system: Option<Option<u64>>) -> Found {
         self.clock += 1;
         let clock = self.clock;
         if let Some(entry) = self.entries.get_mut(&key) {
@@ -80,7 +87,10 @@ impl Pool {
         }
         let (limit, used) = match self.budgets.get(&memory) {
             Some(budget) => (Some(*budget), self.used(memory)),
-            None => (free(), 0),
+            None => match system {
+                Some(free) => (free, 0),
+                None => return Found::AsksSystem,
+            },
         };
         let mut closing = Vec::new();
         if let Some(limit) = limit {
@@ -103,15 +113,15 @@ impl Pool {
             }
         }
         self.entries.retain(|key, _| !closing.contains(key));
-        self.entries.insert(key, Entry { memory, bytes, used_at: clock, in_use: true, pins: 0 });
+        self.entries.insert(key, Entry { number: clock, memory, bytes, used_at: clock, in_use: true, pins: 0 });
         Found::MayOpen(closing)
     }
 
-    /// Records the memory in which a session was opened. It may differ from the memory that admitted it: its graph may
-    /// have stepped down to another provider.
-    pub(super) fn place(&mut self, key: SessionKey, memory: Memory) {
+    /// Records the memory in which a session was opened, and what it takes of it. It may differ from the memory that
+    /// admitted it: its graph may have stepped down to another provider.
+    pub(super) fn set_memory(&mut self, key: SessionKey, memory: Memory, bytes: u64) {
         if let Some(entry) = self.entries.get_mut(&key) {
-            entry.memory = memory;
+            (entry.memory, entry.bytes) = (memory, bytes);
         }
     }
 
@@ -124,14 +134,33 @@ impl Pool {
 
     /// A session is closed, or was not opened.
     pub(super) fn remove(&mut self, key: SessionKey) {
-        self.entries.remove(&key);
+        if let Some(entry) = self.entries.remove(&key).filter(|entry| entry.pins > 0) {
+            self.closed.insert(entry.number, entry);
+        }
     }
 
-    /// Records that bound tensors keep a session's graph loaded, or no longer do.
-    pub(super) fn pin(&mut self, key: SessionKey, pinned: bool) {
-        if let Some(entry) = self.entries.get_mut(&key) {
-            entry.pins = if pinned { entry.pins + 1 } else { entry.pins.saturating_sub(1) };
+    /// Records that bound tensors keep a session's graph loaded.
+    pub(super) fn pin(&mut self, key: SessionKey) -> Option<Pinned> {
+        let entry = self.entries.get_mut(&key)?;
+        entry.pins += 1;
+        Some(Pinned { key, number: entry.number })
+    }
+
+    /// Records that they no longer do.
+    pub(super) fn unpin(&mut self, Pinned { key, number }: Pinned) {
+        if let Some(entry) = self.entries.get_mut(&key).filter(|entry| entry.number == number) {
+            entry.pins -= 1;
+        } else if let Some(entry) = self.closed.get_mut(&number) {
+            entry.pins -= 1;
+            if entry.pins == 0 {
+                self.closed.remove(&number);
+            }
         }
+    }
+
+    /// All sessions whose memory counts.
+    fn counted(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.values().chain(self.closed.values())
     }
 
     /// Removes the idle sessions that `wanted` selects, and returns them to be closed.
@@ -144,13 +173,13 @@ impl Pool {
 
     /// Bytes of the open sessions of a memory.
     pub(super) fn used(&self, memory: Memory) -> u64 {
-        self.entries.values().filter(|entry| entry.memory == memory).map(|entry| entry.bytes).sum()
+        self.counted().filter(|entry| entry.memory == memory).map(|entry| entry.bytes).sum()
     }
 
     /// The open sessions and their bytes, for each memory.
     pub(super) fn summary(&self) -> BTreeMap<Memory, (usize, u64)> {
         let mut all: BTreeMap<Memory, (usize, u64)> = BTreeMap::new();
-        for entry in self.entries.values() {
+        for entry in self.counted() {
             let (count, bytes) = all.entry(entry.memory).or_default();
             (*count, *bytes) = (*count + 1, *bytes + entry.bytes);
         }
@@ -179,7 +208,7 @@ mod tests {
     }
 
     fn take(pool: &mut Pool, engine: u64, bytes: u64) -> Found {
-        pool.take(key(engine), Memory::Machine, bytes, || None)
+        pool.take(key(engine), Memory::Machine, bytes, Some(None))
     }
 
     #[test]
@@ -202,9 +231,9 @@ mod tests {
         assert_eq!(take(&mut pool, 1, 10), Found::InUse);
         assert_eq!(take(&mut pool, 2, 10), Found::InUse);
         pool.give_back(key(1));
-        pool.pin(key(1), true);
+        let pinned = pool.pin(key(1)).unwrap();
         assert_eq!(take(&mut pool, 2, 10), Found::NeverFits { budget: 15 });
-        pool.pin(key(1), false);
+        pool.unpin(pinned);
         assert_eq!(take(&mut pool, 2, 10), Found::MayOpen(vec![key(1)]));
         assert_eq!(take(&mut pool, 3, 16), Found::NeverFits { budget: 15 });
         // A session that could not be opened takes nothing.
@@ -213,25 +242,48 @@ mod tests {
     }
 
     #[test]
+    fn a_closed_session_counts_until_nothing_is_bound_to_its_graph() {
+        let mut pool = pool(25);
+        assert_eq!(take(&mut pool, 1, 10), Found::MayOpen(vec![]));
+        let [first, second] = [(); 2].map(|()| pool.pin(key(1)).unwrap());
+        pool.remove(key(1));
+        assert_eq!(take(&mut pool, 1, 10), Found::MayOpen(vec![]), "its graph is on another provider now");
+        let later = pool.pin(key(1)).unwrap();
+        assert_eq!((pool.used(Memory::Machine), pool.summary()[&Memory::Machine]), (20, (2, 20)));
+        pool.unpin(first);
+        assert_eq!(pool.used(Memory::Machine), 20);
+        pool.unpin(second);
+        assert_eq!(pool.used(Memory::Machine), 10);
+        pool.give_back(key(1));
+        assert_eq!(pool.take_idle(|_, _| true), [], "the later one is pinned, too");
+        pool.unpin(later);
+        assert_eq!(pool.take_idle(|_, _| true), [key(1)]);
+        assert_eq!(pool.pin(key(1)), None);
+    }
+
+    #[test]
     fn a_session_counts_where_it_was_opened() {
         let mut pool = pool(15);
-        assert_eq!(pool.take(key(1), Memory::Gpu(0), 10, || None), Found::MayOpen(vec![]));
-        pool.place(key(1), Memory::Machine);
+        assert_eq!(pool.take(key(1), Memory::Gpu(0), 8, Some(None)), Found::MayOpen(vec![]));
+        pool.set_memory(key(1), Memory::Machine, 10);
         assert_eq!((pool.used(Memory::Gpu(0)), pool.used(Memory::Machine)), (0, 10));
         assert_eq!(take(&mut pool, 2, 10), Found::InUse);
         assert_eq!(take(&mut pool, 3, 5), Found::MayOpen(vec![]));
-        assert_eq!(pool.take(key(4), Memory::Gpu(1), 7, || None), Found::MayOpen(vec![]));
+        assert_eq!(pool.take(key(4), Memory::Gpu(1), 7, Some(None)), Found::MayOpen(vec![]));
         assert_eq!(pool.summary(), BTreeMap::from([(Memory::Machine, (2, 15)), (Memory::Gpu(1), (1, 7))]));
     }
 
     #[test]
     fn without_a_budget_idle_sessions_make_room_and_the_attempt_is_made() {
         let mut pool = Pool::default();
-        let mut take = |engine, free| pool.take(key(engine), Memory::Machine, 10, || free);
+        let mut take = |engine, free| pool.take(key(engine), Memory::Machine, 10, Some(free));
         assert_eq!(take(1, None), Found::MayOpen(vec![]));
         assert_eq!(take(2, Some(5)), Found::MayOpen(vec![]));
         pool.give_back(key(1));
-        assert_eq!(pool.take(key(3), Memory::Machine, 10, || Some(5)), Found::MayOpen(vec![key(1)]));
+        assert_eq!(pool.take(key(1), Memory::Machine, 10, None), Found::Open, "what is open asks nobody");
+        pool.give_back(key(1));
+        assert_eq!(pool.take(key(3), Memory::Machine, 10, None), Found::AsksSystem);
+        assert_eq!(pool.take(key(3), Memory::Machine, 10, Some(Some(5))), Found::MayOpen(vec![key(1)]));
         assert_eq!(pool.take_idle(|_, _| true), []);
         pool.give_back(key(2));
         assert_eq!(pool.take_idle(|_, memory| memory == Memory::Machine), [key(2)]);

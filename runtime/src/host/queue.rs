@@ -1,9 +1,9 @@
 //! Chooses the next work: pure, without threads, clocks or devices.
 //!
 //! Work comes in flows, one for each request. Flows of higher priority go first. Among equals, the device is shared by
-//! start-time fair queuing (Goyal, Vin and Cheng 1996): each flow is charged an estimate of its work's time, and
-//! the flow that got least is next. So a picture of a thousand tiles does not block a picture of one tile. The flows of one caller
-//! share that caller's part.
+//! start-time fair queuing (Goyal, Vin and Cheng 1996): each flow is charged for the time of its work, first an
+//! estimate and after the run the measured time, and the flow that got least is next. So a picture of a thousand tiles
+//! does not block a picture of one tile. The flows of one caller share that caller's part.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
@@ -39,14 +39,28 @@ pub(super) struct Item<T> {
     pub(super) key: Key,
     /// Whether work of other flows may run with it.
     pub(super) joins: bool,
-    /// The time it is charged, in any unit.
+    /// Estimated seconds of device time.
     pub(super) cost: f64,
     pub(super) since: Instant,
     pub(super) work: T,
 }
 
-/// Items that run together, each with its flow.
-pub(super) type Taken<T> = Vec<(FlowId, Item<T>)>;
+/// An item that was taken.
+pub(super) struct TakenItem<T> {
+    pub(super) item: Item<T>,
+    pub(super) charge: Charge,
+}
+
+/// What a flow was charged for an item: seconds times the number of flows among which its caller's part was divided.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Charge {
+    pub(super) flow: FlowId,
+    seconds: f64,
+    flows: f64,
+}
+
+/// Items that run together.
+pub(super) type Taken<T> = Vec<TakenItem<T>>;
 
 /// What is next.
 pub(super) enum Next<T> {
@@ -113,19 +127,28 @@ impl<T> Queue<T> {
         Ok(())
     }
 
-    /// Puts taken work back at the front of its flows. Returns the items whose request has ended.
-    pub(super) fn put_back(&mut self, taken: Taken<T>) -> Vec<Item<T>> {
+    /// Puts taken work back at the front of its flows, where it waits from `now` on. Returns the items whose request
+    /// has ended.
+    pub(super) fn put_back(&mut self, taken: Taken<T>, now: Instant) -> Vec<Item<T>> {
         let mut lost = Vec::new();
-        for (id, item) in taken.into_iter().rev() {
-            match self.flows.get_mut(&id) {
+        for TakenItem { mut item, charge } in taken.into_iter().rev() {
+            self.settle(charge, 0.0);
+            match self.flows.get_mut(&charge.flow) {
                 Some(flow) => {
-                    flow.start -= item.cost;
+                    item.since = now;
                     flow.items.push_front(item);
                 }
                 None => lost.push(item),
             }
         }
         lost
+    }
+
+    /// Charges a flow the seconds that an item took, in the place of the estimate.
+    pub(super) fn settle(&mut self, charge: Charge, took: f64) {
+        if let Some(flow) = self.flows.get_mut(&charge.flow) {
+            flow.start += (took - charge.seconds) * charge.flows;
+        }
     }
 
     /// Announces, or revokes, that more work of a key will come soon: items of that key wait for it.
@@ -228,8 +251,10 @@ impl<T> Queue<T> {
             let Some(flow) = self.flows.get_mut(&id) else { break };
             let Some(item) = flow.items.iter().position(fits).and_then(|place| flow.items.remove(place)) else { break };
             self.virtual_time = self.virtual_time.max(flow.start);
-            flow.start += item.cost * callers.get(&flow.caller).copied().unwrap_or(1.0);
-            taken.push((id, item));
+            let charge =
+                Charge { flow: id, seconds: item.cost, flows: callers.get(&flow.caller).copied().unwrap_or(1.0) };
+            flow.start += charge.seconds * charge.flows;
+            taken.push(TakenItem { item, charge });
         }
         taken
     }
@@ -268,7 +293,7 @@ mod tests {
         fn all(&mut self, most: usize) -> Vec<Vec<u32>> {
             let mut batches = Vec::new();
             while let Next::Work(taken) = self.queue.take(self.now, |_| Some(most)) {
-                batches.push(taken.into_iter().map(|(_, item)| item.work).collect());
+                batches.push(taken.into_iter().map(|taken| taken.item.work).collect());
             }
             batches
         }
@@ -286,6 +311,46 @@ mod tests {
         desk.push(small, 2, [5000]);
         let next: Vec<u32> = desk.all(1).concat();
         assert!(next.iter().position(|work| *work == 5000).unwrap() <= 1);
+    }
+
+    #[test]
+    fn what_took_longer_than_estimated_is_charged() {
+        let mut desk = Desk::new();
+        let [slow, fast] = [1, 2].map(|caller| desk.queue.open(caller, Priority::Normal));
+        // Of different groups: what one estimates says nothing about the other.
+        desk.push(slow, 1, std::iter::repeat_n(10, 100));
+        desk.push(fast, 2, std::iter::repeat_n(1, 100));
+        let mut spent = BTreeMap::new();
+        for _ in 0..60 {
+            let Next::Work(taken) = desk.queue.take(desk.now, |_| Some(1)) else { panic!("nothing") };
+            for TakenItem { item, charge } in taken {
+                *spent.entry(charge.flow).or_insert(0) += item.work;
+                desk.queue.settle(charge, f64::from(item.work));
+            }
+        }
+        let (slow, fast) = (spent[&slow], spent[&fast]);
+        assert!(i32::abs_diff(slow as i32, fast as i32) <= 10, "{slow} and {fast} seconds");
+    }
+
+    #[test]
+    fn what_is_put_back_costs_nothing_and_waits_anew() {
+        let mut desk = Desk::new();
+        // One caller's part is divided among its flows, so each is charged the time of all.
+        let [one, two] = [1, 1].map(|caller| desk.queue.open(caller, Priority::Normal));
+        desk.push(one, 1, [1]);
+        desk.push(two, 2, [2]);
+        let later = desk.now + GRACE;
+        for _ in 0..3 {
+            let Next::Work(taken) = desk.queue.take(desk.now, |_| Some(1)) else { panic!("nothing") };
+            assert_eq!(taken[0].item.work, 1);
+            desk.queue.put_back(taken, later);
+        }
+        let Next::Work(taken) = desk.queue.take(desk.now, |_| Some(1)) else { panic!("nothing") };
+        assert_eq!((taken[0].item.work, taken[0].item.since), (1, later));
+        // A request that has ended is not charged.
+        desk.queue.close(one);
+        desk.queue.settle(taken[0].charge, 5.0);
+        assert_eq!(desk.all(1), [[2]]);
     }
 
     #[test]
@@ -361,7 +426,7 @@ mod tests {
         let flow = desk.queue.open(0, Priority::Normal);
         desk.push(flow, 1, [1, 2, 3]);
         let Next::Work(taken) = desk.queue.take(desk.now, |_| Some(2)) else { panic!("nothing") };
-        assert!(desk.queue.put_back(taken).is_empty());
+        assert!(desk.queue.put_back(taken, desk.now).is_empty());
         assert!(matches!(desk.queue.take(desk.now, |_| None), Next::Nothing));
         assert_eq!((desk.queue.waiting(), desk.all(3)), (3, vec![vec![1, 2, 3]]));
         desk.push(flow, 1, [4]);

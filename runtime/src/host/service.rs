@@ -37,7 +37,7 @@ pub trait Task: Send + Sync + 'static {
 
     /// How many requests are served at the same time: enough to fill the device while others are prepared and
     /// finished.
-    fn places(&self) -> usize;
+    fn concurrency(&self) -> usize;
 
     /// Serves one request.
     ///
@@ -238,7 +238,7 @@ impl<T: Task> Service<T> {
         if state.closed {
             return Err(Error::Closed);
         }
-        if state.waiting.len() >= state.idle() && state.threads.len() < inner.task.places().max(1) {
+        if state.waiting.len() >= state.idle() && state.threads.len() < inner.task.concurrency().max(1) {
             let serving = inner.clone();
             let thread = thread::Builder::new().name(T::NAME.into()).spawn(move || serving.serve_all());
             match thread {

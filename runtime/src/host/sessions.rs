@@ -9,8 +9,8 @@ use tileforge_session::{Session, available_memory};
 
 use super::core::Core;
 use super::group::Tensors;
-use super::pool::{Found, Memory, Pool, SessionKey};
-use super::sync::{Condvar, Mutex, thread};
+use super::pool::{Found, Memory, Pinned, Pool, SessionKey};
+use super::sync::{Condvar, Mutex, MutexGuard, thread};
 use crate::error::{Error, Result};
 
 /// How long a stream waits for a session before it checks again.
@@ -73,9 +73,10 @@ impl OpenSessions {
         // These are dropped after the lock is released: closing takes a while.
         let mut closing: Vec<Lent> = Vec::new();
         {
+            let mut system = None;
             let mut state = self.state.lock();
             loop {
-                match state.pool.take(key, memory, bytes, || free(memory)) {
+                match state.pool.take(key, memory, bytes, system) {
                     Found::Open => match state.idle.remove(&key) {
                         Some(lent) if Some(lent.session.provider()) == core.provider(graph) => {
                             return Ok(Lending { sessions: self.clone(), core: core.clone(), key, lent: Some(lent) });
@@ -90,6 +91,8 @@ impl OpenSessions {
                         closing.extend(keys.iter().filter_map(|key| state.idle.remove(key)));
                         break;
                     }
+                    // The driver of a GPU may take long, and other streams need the lock.
+                    Found::AsksSystem => MutexGuard::unlocked(&mut state, || system = Some(free(memory))),
                     Found::InUse => drop(self.returned.wait_for(&mut state, POLL_INTERVAL)),
                     Found::NeverFits { budget } => {
                         let engine = core.ladder.verdict().engine.clone();
@@ -99,16 +102,17 @@ impl OpenSessions {
             }
         }
         drop(closing);
-        let mut place = Lending { sessions: self.clone(), core: core.clone(), key, lent: None };
+        let mut lending = Lending { sessions: self.clone(), core: core.clone(), key, lent: None };
         let (record, _) = core.graphs.get(graph).ok_or_else(|| Error::internal("session"))?;
         let began = Instant::now();
         let opened = core.ladder.session(record, stream);
         self.state.lock().opening += began.elapsed();
         let session = opened?;
         core.set_assigned(session.assigned());
-        self.state.lock().pool.place(key, core.memory(graph, stream));
-        place.lent = Some(Lent { session, tensors: None });
-        Ok(place)
+        let memory = core.memory(graph, stream);
+        self.state.lock().pool.set_memory(key, memory, core.bytes(graph, memory));
+        lending.lent = Some(Lent { session, tensors: None });
+        Ok(lending)
     }
 
     /// Closes the idle sessions that `wanted` selects. Returns whether there were any.
@@ -125,12 +129,17 @@ impl OpenSessions {
     /// any.
     pub(super) fn close_beside(&self, core: &Core, key: SessionKey) -> bool {
         let memory = core.memory(key.graph, key.stream);
-        self.close_idle(|other, place| place == memory && *other != key)
+        self.close_idle(|other, taken| taken == memory && *other != key)
     }
 
     /// Keeps a session's memory counted while tensors are bound to its graph.
-    pub(super) fn pin(&self, key: SessionKey, pinned: bool) {
-        self.state.lock().pool.pin(key, pinned);
+    pub(super) fn pin(&self, key: SessionKey) -> Option<Pinned> {
+        self.state.lock().pool.pin(key)
+    }
+
+    /// The tensors are bound no longer.
+    pub(super) fn unpin(&self, pinned: Pinned) {
+        self.state.lock().pool.unpin(pinned);
         self.returned.notify_all();
     }
 }

@@ -30,7 +30,7 @@ impl Task for Doubling {
     type Request = u32;
     type Output = u32;
 
-    fn places(&self) -> usize {
+    fn concurrency(&self) -> usize {
         self.places
     }
 
@@ -87,7 +87,7 @@ fn a_full_queue_refuses_or_waits_and_tells_the_place() {
     let second = service.submit(2, Terms::default()).unwrap();
     assert!(matches!(service.try_submit(3, Terms::default()), Err(Error::QueueFull { capacity: 1 })));
     assert_eq!(first.progress(), Progress { done: 0, total: None });
-    assert_eq!((first.place(), second.place()), (None, Some(0)));
+    assert_eq!((first.queue_position(), second.queue_position()), (None, Some(0)));
 
     // A caller that waits for room can be stopped.
     let stop = Cancel::new();
@@ -132,7 +132,7 @@ fn urgent_requests_overtake_those_that_wait() {
     let background = service.submit(2, of(Priority::Background)).unwrap();
     let normal = service.submit(3, of(Priority::Normal)).unwrap();
     let urgent = service.submit(4, of(Priority::Urgent)).unwrap();
-    assert_eq!([&background, &normal, &urgent].map(Handle::place), [Some(2), Some(1), Some(0)]);
+    assert_eq!([&background, &normal, &urgent].map(Handle::queue_position), [Some(2), Some(1), Some(0)]);
     for _ in 0..4 {
         gate.wait();
     }
@@ -151,7 +151,7 @@ fn callers_take_turns_and_the_requests_of_each_keep_their_order() {
     handles.extend([11, 12, 14].map(|number| service.submit(number, of(1)).unwrap()));
     handles.extend([20, 21].map(|number| service.submit(number, of(2)).unwrap()));
     assert_eq!(
-        handles.iter().map(Handle::place).collect::<Vec<_>>(),
+        handles.iter().map(Handle::queue_position).collect::<Vec<_>>(),
         [None, Some(1), Some(3), Some(4), Some(0), Some(2)]
     );
     for _ in 0..handles.len() {
@@ -344,12 +344,12 @@ impl Task for Long {
     type Request = ();
     type Output = ();
 
-    fn places(&self) -> usize {
+    fn concurrency(&self) -> usize {
         6
     }
 
     fn serve(&self, (): (), reply: &Reply<()>) -> Result<()> {
-        let _long = reply.step_aside()?;
+        let _long = reply.wait_as_long()?;
         let open = self.open.fetch_add(1, Ordering::SeqCst) + 1;
         self.most.fetch_max(open, Ordering::SeqCst);
         thread::sleep(Duration::from_millis(20));

@@ -27,7 +27,7 @@ struct Flows {
     shared: Arc<Shared>,
     priority: Priority,
     caller: u64,
-    /// By place.
+    /// By device.
     open: Mutex<BTreeMap<usize, FlowId>>,
 }
 
@@ -53,11 +53,11 @@ impl Ticket {
         &self.cancel
     }
 
-    /// Adds samples to the queue of a place, all at once, so that batches do not depend on how fast samples come. Each
+    /// Adds samples to the queue of a device, all at once, so that batches do not depend on how fast samples come. Each
     /// answer carries the sample's number.
     pub(super) fn submit(
         &self,
-        place: usize,
+        device: usize,
         group: &Arc<Group>,
         samples: Vec<(u64, Vec<Values>)>,
         answer: &AnswerSender,
@@ -70,16 +70,16 @@ impl Ticket {
             Ok((key, joins, Work::Sample(Sample { group, inputs, cancel, owed })))
         };
         let items = samples.into_iter().map(item).collect::<Result<Vec<_>>>()?;
-        self.push(place, items)
+        self.push(device, items)
     }
 
-    /// Adds work to the queue of a place. Each item has its key, whether it may run with other requests' work, and the
+    /// Adds work to the queue of a device. Each item has its key, whether it may run with other requests' work, and the
     /// work.
-    pub(super) fn push(&self, place: usize, items: Vec<(Key, bool, Work)>) -> Result<()> {
-        let id = self.flow(place);
+    pub(super) fn push(&self, device: usize, items: Vec<(Key, bool, Work)>) -> Result<()> {
+        let id = self.flow(device);
         {
             let mut state = self.flows.shared.lock();
-            let Some(own) = state.places.get_mut(place) else { return Err(Error::internal("ticket")) };
+            let Some(own) = state.devices.get_mut(device) else { return Err(Error::internal("ticket")) };
             for (key, joins, work) in items {
                 let (cost, since) = (work.core().cost(), Instant::now());
                 if own.queue.push(id, Item { key, joins, cost, since, work }).is_err() {
@@ -96,27 +96,27 @@ impl Ticket {
     }
 
     /// Announces, or revokes, that more samples of a group will come soon.
-    pub(super) fn announce(&self, place: usize, key: &Key, comes: bool) {
-        let id = self.flow(place);
+    pub(super) fn announce(&self, device: usize, key: &Key, comes: bool) {
+        let id = self.flow(device);
         let mut state = self.flows.shared.lock();
-        if let Some(own) = state.places.get_mut(place) {
+        if let Some(own) = state.devices.get_mut(device) {
             own.queue.announce(id, key, comes);
             own.news.notify_all();
         }
     }
 
-    fn flow(&self, place: usize) -> FlowId {
+    fn flow(&self, device: usize) -> FlowId {
         let mut open = self.flows.open.lock();
-        if let Some(id) = open.get(&place) {
+        if let Some(id) = open.get(&device) {
             return *id;
         }
         let mut state = self.flows.shared.lock();
         let Flows { priority, caller, .. } = *self.flows;
-        let id = match state.places.get_mut(place) {
+        let id = match state.devices.get_mut(device) {
             Some(own) => own.queue.open(caller, priority),
             None => FlowId::default(),
         };
-        open.insert(place, id);
+        open.insert(device, id);
         id
     }
 }
@@ -138,10 +138,10 @@ impl Flows {
         let mut left = Vec::new();
         {
             let mut state = self.shared.lock();
-            for (place, id) in open.iter() {
-                if let Some(place) = state.places.get_mut(*place) {
-                    left.extend(if close { place.queue.close(*id) } else { place.queue.clear(*id) });
-                    place.news.notify_all();
+            for (device, id) in open.iter() {
+                if let Some(device) = state.devices.get_mut(*device) {
+                    left.extend(if close { device.queue.close(*id) } else { device.queue.clear(*id) });
+                    device.news.notify_all();
                 }
             }
         }

@@ -22,7 +22,7 @@ impl Values {
     }
 
     /// Whether there are `length` values.
-    pub(super) fn fit(&self, length: usize) -> bool {
+    pub(super) fn has_length(&self, length: usize) -> bool {
         match self {
             Self::F32(values) => values.len() == length,
             Self::I64(values) => values.len() == length,
@@ -74,7 +74,7 @@ mod tests {
     #[test]
     fn as_many_values_fit_as_the_tensor_takes() {
         let all = [Values::F32(vec![0.0; 3]), Values::I64(vec![0; 3]), Values::I32(vec![0; 3])];
-        assert!(all.iter().all(|values| values.fit(3) && !values.fit(2) && !values.fit(4)));
-        assert!(Values::Zeros.fit(3));
+        assert!(all.iter().all(|values| values.has_length(3) && !values.has_length(2) && !values.has_length(4)));
+        assert!(Values::Zeros.has_length(3));
     }
 }

@@ -9,7 +9,7 @@ use tileforge_session::{Cancel, Notice};
 use super::core::Core;
 use super::group::Group;
 use super::pool::SessionKey;
-use super::queue::{FlowId, Item, Next, Taken};
+use super::queue::{Charge, Item, Next, Taken, TakenItem};
 use super::sessions::Lending;
 use super::shared::Shared;
 use super::sync::channel::unbounded;
@@ -20,13 +20,13 @@ use crate::error::{Error, Result};
 /// How long a stream waits before it checks again whether an engine lets it run.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Runs the work of a place until the host closes.
-pub(super) fn work(shared: &Arc<Shared>, place: usize, stream: usize) {
+/// Runs the work of a device until the host closes.
+pub(super) fn work(shared: &Arc<Shared>, device: usize, stream: usize) {
     let mut number = 0;
-    while let Some(taken) = next(shared, place, stream) {
-        let Some((_, first)) = taken.first() else { continue };
-        let core = first.work.core().clone();
-        let worker = Worker { shared, core: &core, place, stream };
+    while let Some(taken) = next(shared, device, stream) {
+        let Some(first) = taken.first() else { continue };
+        let core = first.item.work.core().clone();
+        let worker = Worker { shared, core: &core, device, stream };
         // A panic drops the samples, which answers them with an error.
         let ran = catch_unwind(AssertUnwindSafe(|| worker.run(taken, &mut number)));
         shared.lock().counters.running -= 1;
@@ -34,24 +34,24 @@ pub(super) fn work(shared: &Arc<Shared>, place: usize, stream: usize) {
             tracing::error!("a stream panicked, and goes on with what is next");
         }
         // Work that could not run beside this run may run now.
-        shared.wake(place);
+        shared.wake(device);
     }
 }
 
 /// Waits for the next work; `None` once the host is closed.
-fn next(shared: &Shared, place: usize, stream: usize) -> Option<Taken<Work>> {
+fn next(shared: &Shared, device: usize, stream: usize) -> Option<Taken<Work>> {
     let mut state = shared.lock();
     loop {
         if state.closed {
             return None;
         }
-        let own = state.places.get_mut(place)?;
+        let own = state.devices.get_mut(device)?;
         let now = Instant::now();
         let news = own.news.clone();
         match own.queue.take(now, |item| room(item, stream)) {
             Next::Work(taken) => {
                 state.counters.running += 1;
-                state.counters.waited += taken.iter().map(|(_, item)| now - item.since).sum::<Duration>();
+                state.counters.waited += taken.iter().map(|taken| now - taken.item.since).sum::<Duration>();
                 return Some(taken);
             }
             Next::NotBefore(until) => drop(news.wait_until(&mut state, until)),
@@ -77,20 +77,27 @@ fn room(item: &Item<Work>, stream: usize) -> Option<usize> {
 struct Worker<'w> {
     shared: &'w Arc<Shared>,
     core: &'w Arc<Core>,
-    place: usize,
+    device: usize,
     stream: usize,
 }
 
-/// A taken item, and the flow to put it back to.
-type Given = (FlowId, Item<Work>);
+/// How the attempt to run samples ended.
+enum Attempt {
+    /// All samples are answered.
+    Answered,
+    /// Those without an answer wait in the queue again, for fewer streams.
+    PutBack,
+    /// A run failed. The samples without an answer are left.
+    Failed(Error),
+}
 
 impl Worker<'_> {
     fn run(&self, mut taken: Taken<Work>, number: &mut u64) {
-        let is_turn = |(_, item): &Given| matches!(item.work, Work::Turn(_));
-        if taken.iter().any(is_turn) {
-            for (_, item) in taken {
+        if taken.iter().any(|taken| matches!(taken.item.work, Work::Turn(_))) {
+            for TakenItem { item, charge } in taken {
                 if let Work::Turn(turn) = item.work {
-                    self.give_turn(turn);
+                    let held = self.give_turn(turn);
+                    self.settle(&[charge], held);
                 }
             }
             return;
@@ -100,23 +107,26 @@ impl Worker<'_> {
         tracing::trace!("stream {} begins batch {batch}", self.stream);
         let samples = taken.len();
         match self.run_all(&mut taken) {
-            Some(error) => self.run_apart(taken, error),
-            None => tracing::debug!("stream {} ran batch {batch} of {samples} samples", self.stream),
+            Attempt::Answered => tracing::debug!("stream {} ran batch {batch} of {samples} samples", self.stream),
+            Attempt::PutBack => {}
+            Attempt::Failed(error) => self.run_apart(taken, error),
         }
     }
 
-    /// Runs samples of one group. Returns the error of a failed run; `taken` then holds the samples without an answer.
-    fn run_all(&self, taken: &mut Taken<Work>) -> Option<Error> {
+    /// Runs samples of one group: fewer at a time, or on fewer streams, if memory does not hold them.
+    fn run_all(&self, taken: &mut Taken<Work>) -> Attempt {
+        let Some(group) = taken.first().and_then(of).map(|sample| sample.group.clone()) else {
+            return Attempt::Answered;
+        };
         loop {
             let running = self.core.running();
             let streams = running.streams;
-            let error = self.run_pieces(taken);
+            let ran = self.run_pieces(&group, taken);
             drop(running);
-            let Err(error) = error else { return None };
+            let Err(error) = ran else { return Attempt::Answered };
             if !error.is_out_of_memory() {
-                return Some(error);
+                return Attempt::Failed(error);
             }
-            let group = taken.first().and_then(|(_, item)| of(item)).map(|sample| sample.group.clone())?;
             let tried = group.allowed().min(taken.len().max(group.variants.least()));
             let graph = group.variants.largest(tried).graph;
             let own = self.core.memory(graph, self.stream);
@@ -135,9 +145,9 @@ impl Worker<'_> {
                 let core = self.core;
                 self.shared.sessions.close_idle(|key, _| key.engine == core.id && key.stream >= core.streams());
                 self.put_back(taken);
-                return None;
+                return Attempt::PutBack;
             } else {
-                return Some(error);
+                return Attempt::Failed(error);
             }
         }
     }
@@ -146,43 +156,47 @@ impl Worker<'_> {
     fn put_back(&self, taken: &mut Taken<Work>) {
         let lost = {
             let mut state = self.shared.lock();
-            let place = state.places.get_mut(self.place);
-            place.map(|place| place.queue.put_back(std::mem::take(taken))).unwrap_or_default()
+            let device = state.devices.get_mut(self.device);
+            device.map(|device| device.queue.put_back(std::mem::take(taken), Instant::now())).unwrap_or_default()
         };
         lost.into_iter().for_each(|item| item.work.refuse(Error::Cancelled));
+    }
+
+    /// Charges the requests of work the measured time of each piece.
+    fn settle(&self, charges: &[Charge], each: Duration) {
+        let mut state = self.shared.lock();
+        if let Some(device) = state.devices.get_mut(self.device) {
+            charges.iter().for_each(|charge| device.queue.settle(*charge, each.as_secs_f64()));
+        }
     }
 
     /// Answers samples whose run failed. If they belong to several requests, each request's samples run again alone,
     /// so that only the faulty request fails.
     fn run_apart(&self, mut taken: Taken<Work>, error: Error) {
-        let several = taken.first().is_some_and(|(first, _)| taken.iter().any(|(flow, _)| flow != first));
-        self.shared.lock().counters.failed += 1;
+        let flow_of = |taken: &TakenItem<Work>| taken.charge.flow;
+        let several = taken.iter().any(|one| Some(flow_of(one)) != taken.first().map(flow_of));
+        self.shared.record_failure();
         if !several || matches!(error, Error::Cancelled) || error.is_out_of_memory() {
-            let error = Arc::new(error);
-            taken.into_iter().for_each(|(_, item)| item.work.refuse(Error::shared(&error)));
-            return;
+            return refuse(taken, error);
         }
-        while let Some((flow, _)) = taken.first() {
-            let flow = *flow;
-            let (mut own, rest): (Taken<Work>, Taken<Work>) = taken.into_iter().partition(|(other, _)| *other == flow);
+        while let Some(flow) = taken.first().map(flow_of) {
+            let (mut own, rest): (Taken<Work>, Taken<Work>) = taken.into_iter().partition(|one| flow_of(one) == flow);
             taken = rest;
-            if let Some(error) = self.run_all(&mut own) {
-                let error = Arc::new(error);
-                own.into_iter().for_each(|(_, item)| item.work.refuse(Error::shared(&error)));
+            if let Attempt::Failed(error) = self.run_all(&mut own) {
+                refuse(own, error);
             }
         }
     }
 
     /// Splits samples into runs of the batch sizes that graphs exist for, and answers the samples of each run.
-    fn run_pieces(&self, taken: &mut Taken<Work>) -> Result<()> {
-        let Some(group) = taken.first().and_then(|(_, item)| of(item)).map(|sample| sample.group.clone()) else {
-            return Ok(());
-        };
+    fn run_pieces(&self, group: &Group, taken: &mut Taken<Work>) -> Result<()> {
         for (variant, count) in group.variants.runs_of(taken.len(), self.core.batch()) {
-            let samples: Vec<&Sample> = taken.iter().take(count).filter_map(|(_, item)| of(item)).collect();
-            let made = self.run_piece(&group, variant, &samples)?;
+            let samples: Vec<&Sample> = taken.iter().take(count).filter_map(of).collect();
+            let (made, took) = self.run_piece(group, variant, &samples)?;
             self.core.succeeded(count >= group.allowed());
-            for ((_, item), made) in taken.drain(..count).zip(made) {
+            let charges: Vec<Charge> = taken.iter().take(count).map(|taken| taken.charge).collect();
+            self.settle(&charges, took / u32::try_from(count).unwrap_or(u32::MAX));
+            for (TakenItem { item, .. }, made) in taken.drain(..count).zip(made) {
                 if let Work::Sample(sample) = item.work {
                     sample.answer(Ok(made));
                 }
@@ -191,7 +205,8 @@ impl Worker<'_> {
         Ok(())
     }
 
-    fn run_piece(&self, group: &Group, variant: Variant, samples: &[&Sample]) -> Result<Vec<Made>> {
+    /// Runs samples together. Returns their results and how long the run took.
+    fn run_piece(&self, group: &Group, variant: Variant, samples: &[&Sample]) -> Result<(Vec<Made>, Duration)> {
         let mut lending = self.shared.sessions.lend(self.core, variant.graph, self.stream)?;
         let lent = lending.lent()?;
         let mut tensors = group.tensors(&lent.session, variant.batch, lent.tensors.take())?;
@@ -205,28 +220,31 @@ impl Worker<'_> {
         let made = (0..samples.len()).map(read).collect::<Result<Vec<_>>>()?;
         lent.tensors = Some(tensors);
         drop(lending);
-        self.core.record_run(samples.len(), ended - began);
-        let mut state = self.shared.lock();
-        *state.counters.runs.entry(samples.len()).or_default() += 1;
-        state.counters.ran += ended - began;
-        Ok(made)
+        self.shared.record_run(self.core, samples.len(), ended - began);
+        Ok((made, ended - began))
     }
 
-    /// Lends the stream to the caller, and waits until the caller is done.
-    fn give_turn(&self, turn: Turn) {
+    /// Lends the stream to the caller, and waits until the caller is done. Returns how long the caller had it.
+    fn give_turn(&self, turn: Turn) -> Duration {
         let _running = self.core.running();
         let Turn { session, granted, .. } = turn;
         let lending = match session {
             Some(wanted) => match self.session_for(&wanted) {
                 Ok(lending) => Some(lending),
-                Err(error) => return drop(granted.send(Err(error))),
+                Err(error) => {
+                    // The caller may have dropped the receiver.
+                    drop(granted.send(Err(error)));
+                    return Duration::ZERO;
+                }
             },
             None => None,
         };
         let (until, done) = unbounded::<()>();
+        let began = Instant::now();
         // The caller may have dropped the receiver. Then the grant is dropped here, which closes `done`.
         let _ = granted.send(Ok(Grant { lending, _until: until }));
         let _ = done.recv();
+        began.elapsed()
     }
 
     /// Opens the wanted session; closes other idle sessions if memory does not hold it.
@@ -266,8 +284,14 @@ impl Worker<'_> {
     }
 }
 
-fn of(item: &Item<Work>) -> Option<&Sample> {
-    if let Work::Sample(sample) = &item.work { Some(sample) } else { None }
+fn of(taken: &TakenItem<Work>) -> Option<&Sample> {
+    if let Work::Sample(sample) = &taken.item.work { Some(sample) } else { None }
+}
+
+/// Answers work with an error.
+fn refuse(taken: Taken<Work>, error: Error) {
+    let error = Arc::new(error);
+    taken.into_iter().for_each(|taken| taken.item.work.refuse(Error::shared(&error)));
 }
 
 /// The flag that cancels a run: its request's flag; for several requests, a flag that is set once all of theirs are.

@@ -201,8 +201,8 @@ impl Task for Inpainter {
     type Request = InpaintRequest;
     type Output = InpaintStatistics;
 
-    fn places(&self) -> usize {
-        self.network.places(&self.groups)
+    fn concurrency(&self) -> usize {
+        self.network.concurrency(&self.groups)
     }
 
     fn serve(&self, request: InpaintRequest, reply: &Reply<InpaintStatistics>) -> Result<InpaintStatistics> {

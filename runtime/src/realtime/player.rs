@@ -138,7 +138,7 @@ impl Task for Player {
     type Request = RealtimeRequest;
     type Output = StreamStatistics;
 
-    fn places(&self) -> usize {
+    fn concurrency(&self) -> usize {
         self.engine.streams()
     }
 

@@ -307,7 +307,7 @@ impl Task for Restorer {
     type Request = RestoreRequest;
     type Output = RestoreStatistics;
 
-    fn places(&self) -> usize {
+    fn concurrency(&self) -> usize {
         // One film at a time: it keeps the state of its clips on the device.
         1
     }

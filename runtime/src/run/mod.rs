@@ -225,7 +225,7 @@ impl Task for Runner {
     type Request = BTreeMap<String, Tensor>;
     type Output = Outputs;
 
-    fn places(&self) -> usize {
+    fn concurrency(&self) -> usize {
         // Enough to fill the streams, plus one that is being prepared.
         let most = self.network.graphs().iter().map(|(_, sizes)| sizes.batch).max().unwrap_or(1);
         self.network.streams() * if self.separate { most } else { 1 } + 1

@@ -80,7 +80,7 @@ impl<'p> Picture<'p> {
         let routing = Routing::new(interface.channels, &header, models.options.alpha);
         let runs = plan.count().saturating_mul(routing.runs.len() as u64);
         let is_long = runs > (AHEAD * tiled.group.batch()) as u64;
-        let _long = is_long.then(|| reply.step_aside()).transpose()?;
+        let _long = is_long.then(|| reply.wait_as_long()).transpose()?;
         let encoding = SampleEncoding { range: interface.range, depth: sink.header().depth };
         let blender = Blender::new(&plan, models.options.blend, routing.planes, encoding)?;
         let cutter = Cutter::new(source, interface.range, &plan)?;

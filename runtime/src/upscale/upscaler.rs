@@ -74,7 +74,7 @@ impl Task for Upscaler {
     type Request = UpscaleRequest;
     type Output = UpscaleStatistics;
 
-    fn places(&self) -> usize {
+    fn concurrency(&self) -> usize {
         // Enough for pictures of one tile to fill the largest run on each stream, plus one that is decoded meanwhile.
         self.models.network.streams() * self.models.batch() + 1
     }

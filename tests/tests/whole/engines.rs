@@ -201,7 +201,15 @@ fn a_changed_engine_is_refused() {
     fs::write(engine.join("manifest.json"), &manifest[..manifest.len() / 2]).unwrap();
     let _ = infer().failure(1, &["manifest.json"]);
     fs::remove_file(engine.join("manifest.json")).unwrap();
-    let _ = infer().failure(1, &["no manifest.json in this folder"]);
+    let _ = infer().failure(1, &["no manifest.json in this folder; give the folder of an engine"]);
+    let engines = work.path().join("engines/cpu");
+    fs::create_dir_all(&engines).unwrap();
+    fs::rename(copied_engine(work.path()), engines.join("one")).unwrap();
+    for folder in ["engines", "engines/cpu"] {
+        let folder = work.path().join(folder);
+        run("runtime", words(&[&"inspect", &"--engine", &folder]))
+            .failure(1, &["no manifest.json in this folder; give one of the engines in it", "engines/cpu/one"]);
+    }
     let nothing = work.path().join("nothing");
     let _ = run("runtime", words(&[&"infer", &"--engine", &nothing, &"--input", &input, &"--output", &output]))
         .failure(1, &["no such folder"]);

@@ -285,6 +285,10 @@ fn a_stream_gives_a_frame_for_each_and_ends_when_nobody_takes_them() {
     assert!(again == first);
     let later: Vec<Picture> = player.play(all[1..].to_vec(), Terms::default()).unwrap().map(Result::unwrap).collect();
     assert!(later[0] != first[1]);
+    // Runs of a stream that has a session of its own count as all others.
+    let metrics = host.metrics();
+    assert_eq!((metrics.runs.get(&1), metrics.failed), (Some(&26), 0));
+    assert!(metrics.run_seconds > 0.0);
     let took = player.play(all.clone(), Terms::default()).unwrap().finish().unwrap();
     assert_eq!((took.frames, took.dropped, took.size), (9, 0, size));
 

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use tileforge_contract::{ChannelOrder, Contract, Task};
 use tileforge_engine::manifest::ForeignRecipe;
 use tileforge_engine_builder::Error;
+use tileforge_terminal::whole;
 
 /// The maximum size of a contract's file.
 const CONTRACT_MAXIMUM_BYTES: u64 = 1 << 20;
@@ -24,7 +25,7 @@ pub(super) struct ForeignArguments {
     #[arg(long, value_name = "ORDER", value_parser = ["rgb", "bgr"])]
     channel_order: Option<String>,
     /// What heights and widths are multiples of [default: found by running the network]
-    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    #[arg(long, value_name = "COUNT", value_parser = whole::<u32>(1..=1024))]
     size_multiple: Option<u32>,
     /// What the network wants subtracted from red, green and blue: one value or three, with commas. The output gets it
     /// added again

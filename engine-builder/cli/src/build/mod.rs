@@ -21,7 +21,7 @@ use tileforge_engine_builder::{CalibrationBudget, Error, Plans, Progress, RangeM
 use tileforge_exporter::lora::Lora;
 use tileforge_image::Size;
 use tileforge_session::Environment;
-use tileforge_terminal::{Failure as _, report, report_error};
+use tileforge_terminal::{Failure as _, report, report_error, whole};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -56,7 +56,7 @@ pub(super) struct Arguments {
     #[arg(long, help_heading = "Network", value_name = "SIZE", value_delimiter = ',')]
     size: Vec<Size>,
     /// Frames of a video in one run, with --size [default: as few as the network takes]
-    #[arg(long, help_heading = "Network", value_name = "COUNT", requires = "size", value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, help_heading = "Network", value_name = "COUNT", requires = "size", value_parser = whole::<u16>(1..))]
     frames: Option<u16>,
     /// A hyperparameter that the checkpoint does not state; may be repeated
     #[arg(long, help_heading = "Network", value_name = "NAME=VALUE", value_parser = assignment)]
@@ -82,7 +82,7 @@ pub(super) struct Arguments {
     calibration: Option<PathBuf>,
     /// How many tiles to draw from the pictures (more, to fill the last batch), tensor files to read, or random tensors
     /// to make (the model file's number, else 32)
-    #[arg(long, help_heading = "Precision", value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    #[arg(long, help_heading = "Precision", value_name = "COUNT", value_parser = whole::<u32>(1..=4096))]
     calibration_tiles: Option<u32>,
     /// How many minutes calibration and gates of each network may take. A minute stands for 3·10¹² operations, what two
     /// slow cores compute in it, so the engine does not depend on the machine. Larger networks are measured on fewer
@@ -91,7 +91,7 @@ pub(super) struct Arguments {
         long, help_heading = "Precision",
         value_name = "MINUTES",
         default_value_t = CalibrationBudget::default().minutes,
-        value_parser = clap::value_parser!(u32).range(1..=100_000)
+        value_parser = whole::<u32>(1..=100_000)
     )]
     calibration_budget: u32,
     /// How INT8 chooses the range of an activation: minmax, percentile, entropy or mse (the model file's method, else
@@ -117,7 +117,7 @@ pub(super) struct Arguments {
     portable: bool,
     /// How many engines to build at the same time, or of one engine, plans for RTX GPUs. NVIDIA's builder takes about
     /// three times the memory of the weights for each
-    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = whole::<u16>(1..=64))]
     jobs: u16,
     /// Store files that engines below this folder also have only once, as hard links
     #[arg(long, value_name = "DIR")]
@@ -191,11 +191,11 @@ impl Arguments {
 #[command(next_help_heading = "Pipelines")]
 struct DiffusionArguments {
     /// Pictures that are made together, in one run of the network
-    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=32))]
+    #[arg(long, value_name = "COUNT", value_parser = whole::<u16>(1..=32))]
     batch: Option<u16>,
     /// Tokens of a text, several with commas: 77,154 also takes texts in two pieces [default: what the text
     /// encoder takes]
-    #[arg(long, value_name = "COUNT", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=4096))]
+    #[arg(long, value_name = "COUNT", value_delimiter = ',', value_parser = whole::<u16>(1..=4096))]
     tokens: Vec<u16>,
     /// The variant of the weights in a folder, such as fp16
     #[arg(long, value_name = "NAME")]

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use tileforge_engine_builder::Plans;
 use tileforge_engine_builder::rebuild::{RebuildRequest, rebuild};
 use tileforge_exporter::lora::Lora;
-use tileforge_terminal::report;
+use tileforge_terminal::{report, whole};
 
 const HELP: &str = "\
 Examples:
@@ -59,7 +59,7 @@ pub(in super::super) struct Arguments {
     #[arg(long, conflicts_with = "require_compiled")]
     portable: bool,
     /// How many plans for RTX GPUs to build at the same time
-    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = whole::<u16>(1..=64))]
     jobs: u16,
     /// Store files that engines below this folder also have only once, as hard links
     #[arg(long, value_name = "DIR")]

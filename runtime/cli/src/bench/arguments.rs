@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use tileforge_image::Size;
-use tileforge_terminal::number;
+use tileforge_terminal::{number, whole};
 
 use super::super::chosen::{Named, Running, Signed};
 use super::measure::Repeats;
@@ -39,22 +39,22 @@ pub(crate) struct Arguments {
     pub(super) size: Option<Size>,
     /// The engine of a diffusion pipeline: pictures of so many steps, several numbers with commas.
     #[arg(long, help_heading = "Measuring", value_name = "N,N", value_delimiter = ',', conflicts_with_all = ["sweep", "profile"],
-        value_parser = clap::value_parser!(u16).range(1..=1000))]
+        value_parser = whole::<u16>(1..=1000))]
     pub(super) steps: Vec<u16>,
     /// With --steps: so many pictures together, several numbers with commas [default: 1].
     #[arg(long, help_heading = "Measuring", value_name = "N,N", value_delimiter = ',', requires = "steps", conflicts_with_all = ["sweep", "profile"],
-        value_parser = clap::value_parser!(u16).range(1..=64))]
+        value_parser = whole::<u16>(1..=64))]
     count: Vec<u16>,
     /// Pictures, or runs of a graph, that are measured after the warm-up; with --steps, for each number of steps and of
     /// pictures.
-    #[arg(long, help_heading = "Measuring", value_name = "N", default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, help_heading = "Measuring", value_name = "N", default_value_t = 9, value_parser = whole::<u32>(1..))]
     pub(super) runs: u32,
     /// Pictures before that, of one step with --steps.
-    #[arg(long, help_heading = "Measuring", value_name = "N", default_value_t = 2)]
+    #[arg(long, help_heading = "Measuring", value_name = "N", default_value_t = 2, value_parser = whole::<u32>(..))]
     pub(super) warm_up: u32,
     /// How often throughput is measured, with that many pictures in a row; the median counts. Not with --steps.
     #[arg(long, help_heading = "Measuring", value_name = "N", default_value_t = 3, conflicts_with = "steps",
-        value_parser = clap::value_parser!(u32).range(1..))]
+        value_parser = whole::<u32>(1..))]
     pub(super) passes: u32,
     /// Write the figures to this file.
     #[arg(long, help_heading = "Results", value_name = "FILE")]

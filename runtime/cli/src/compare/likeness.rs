@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 use tileforge_files::outputs;
 use tileforge_image::{Comparison, Difference, Format, Header, ImageWriter, RowSink, Size};
-use tileforge_terminal::{counted, number};
+use tileforge_terminal::{counted, number, whole};
 
 use super::super::failure::{CommandResult, Failure};
 use super::super::figures::decibels;
@@ -29,7 +29,7 @@ pub(crate) struct Likeness {
     difference: Option<PathBuf>,
     /// The factor by which --difference amplifies.
     #[arg(long, value_name = "N", default_value_t = 8, requires = "difference",
-        value_parser = clap::value_parser!(u16).range(1..=255))]
+        value_parser = whole::<u16>(1..=255))]
     amplify: u16,
 }
 

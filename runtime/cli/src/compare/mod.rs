@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use tileforge_image::{Difference, LevelRows, Limits};
-use tileforge_terminal::{print, print_json};
+use tileforge_terminal::{print, print_json, whole};
 
 use super::failure::{CommandResult, Failure};
 use super::figures::decibels;
@@ -35,7 +35,7 @@ pub(crate) struct Arguments {
     /// The other.
     other: PathBuf,
     /// Leave out this many pixels at each edge.
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = whole::<u32>(..))]
     crop: u32,
     #[command(flatten)]
     likeness: Likeness,

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use tileforge_image::{Limits, Size};
 use tileforge_runtime::diffusion::{Fit, GeneratorOptions, RandomNumbers, Settings};
-use tileforge_terminal::{Placing, number};
+use tileforge_terminal::{Placing, number, whole};
 
 use super::super::chosen::{Named, Signed, placement};
 
@@ -55,17 +55,17 @@ pub(crate) struct Arguments {
     #[arg(long, help_heading = "Text", value_name = "TEXT")]
     negative_prompt: Option<String>,
     /// Steps from noise to the picture [default: 50].
-    #[arg(long, help_heading = "How it is made", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(long, help_heading = "How it is made", value_name = "N", value_parser = whole::<u32>(1..=100_000))]
     steps: Option<u32>,
     /// How much the text counts. Up to 1, the negative prompt is not used, and a step takes half of the time [default:
     /// 7.5; for SDXL 5, for SDXL with a mask 7.5].
-    #[arg(long, help_heading = "How it is made", value_name = "G")]
+    #[arg(long, help_heading = "How it is made", value_name = "G", value_parser = number(0.0..=1000.0))]
     guidance: Option<f64>,
     /// How much the picture's contrast is kept from growing with the guidance, 0 to 1 [default: 0].
-    #[arg(long, help_heading = "How it is made", value_name = "R")]
+    #[arg(long, help_heading = "How it is made", value_name = "R", value_parser = number(0.0..=1.0))]
     guidance_rescale: Option<f64>,
     /// The seed of the random numbers [default: a random one, which is printed and recorded].
-    #[arg(long, help_heading = "How it is made", value_name = "S")]
+    #[arg(long, help_heading = "How it is made", value_name = "S", value_parser = whole::<u64>(..))]
     seed: Option<u64>,
     /// Whose random numbers: cpu (PyTorch's of the CPU) or philox (PyTorch's of CUDA devices) [default: cpu].
     #[arg(long, help_heading = "How it is made", value_name = "NAME", value_parser = str::parse::<RandomNumbers>)]
@@ -75,14 +75,14 @@ pub(crate) struct Arguments {
     #[arg(long, help_heading = "How it is made", value_name = "WxH", value_parser = str::parse::<Size>)]
     size: Option<Size>,
     /// How many pictures are made together, from one seed, as diffusers' num_images_per_prompt [default: 1].
-    #[arg(long, help_heading = "How it is made", value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(long, help_heading = "How it is made", value_name = "N", value_parser = whole::<u16>(1..=1024))]
     count: Option<u16>,
     /// The scheduler's class in diffusers, such as EulerDiscreteScheduler, or a sampler as other programs name it, such
     /// as euler_a or "DPM++ 2M Karras" [default: the engine's].
     #[arg(long, help_heading = "How it is made", value_name = "NAME")]
     scheduler: Option<String>,
     /// Noise that DDIMScheduler and TCDScheduler add in each step, 0 to 1 [default: 0].
-    #[arg(long, help_heading = "How it is made", value_name = "ETA")]
+    #[arg(long, help_heading = "How it is made", value_name = "ETA", value_parser = number(0.0..=1.0))]
     eta: Option<f64>,
     /// Take texts that are too long in pieces of 75 tokens, each encoded by itself, instead of cutting them off. The
     /// engine needs a graph for so many tokens.
@@ -100,14 +100,14 @@ pub(crate) struct Arguments {
     pub(super) preview: Option<PathBuf>,
     /// Steps from one preview to the next.
     #[arg(long, help_heading = "Results", value_name = "N", default_value_t = 5, requires = "preview",
-        value_parser = clap::value_parser!(u32).range(1..))]
+        value_parser = whole::<u32>(1..))]
     pub(super) preview_every: u32,
     /// Close the sessions of each part when it is done: less memory, and the next picture waits for them again.
     #[arg(long, help_heading = "Where it runs")]
     low_memory: bool,
     /// Pixels by which tiles overlap where the picture is larger than the autoencoder's graphs [default: a quarter of
     /// the tile].
-    #[arg(long, help_heading = "Where it runs", value_name = "N")]
+    #[arg(long, help_heading = "Where it runs", value_name = "N", value_parser = whole::<u32>(..))]
     overlap: Option<u32>,
     #[command(flatten)]
     placing: Placing,
@@ -138,7 +138,7 @@ pub(super) struct Sources {
     #[arg(long, value_name = "IN", requires = "image")]
     pub(super) mask: Option<PathBuf>,
     /// How far the picture is changed, 0 to 1 [default: 0.8, for SDXL 0.3; with a mask 1, for SDXL 0.9999].
-    #[arg(long, value_name = "S", requires = "image")]
+    #[arg(long, value_name = "S", requires = "image", value_parser = number(0.0..=1.0))]
     strength: Option<f64>,
     /// Put the picture's own pixels back outside of the mask.
     #[arg(long, requires = "mask")]
@@ -147,7 +147,7 @@ pub(super) struct Sources {
     #[arg(long, value_name = "IN", conflicts_with = "image")]
     pub(super) latents: Option<PathBuf>,
     /// Refuse larger pictures.
-    #[arg(long, value_name = "N", default_value_t = Limits::default().megapixels)]
+    #[arg(long, value_name = "N", default_value_t = Limits::default().megapixels, value_parser = whole::<u32>(..))]
     pub(super) max_megapixels: u32,
 }
 
@@ -162,10 +162,10 @@ struct TwoNetworks {
     #[arg(long, value_name = "SHARE", value_parser = number(0.0..=1.0), requires = "image")]
     denoising_start: Option<f64>,
     /// The score that a refiner is asked for [default: 6].
-    #[arg(long, value_name = "SCORE")]
+    #[arg(long, value_name = "SCORE", value_parser = number(0.0..=10.0))]
     aesthetic_score: Option<f64>,
     /// The score that a refiner is to stay away from [default: 2.5].
-    #[arg(long, value_name = "SCORE")]
+    #[arg(long, value_name = "SCORE", value_parser = number(0.0..=10.0))]
     negative_aesthetic_score: Option<f64>,
 }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use tileforge_image::frames::{Matrix, RawFrames};
 use tileforge_image::{Depth, Format, JPEG_QUALITY, Limits, PngCompression};
-use tileforge_terminal::number;
+use tileforge_terminal::{number, whole};
 
 use super::super::chosen::{ChosenOrFound, Running};
 use super::depth_arguments::DepthArguments;
@@ -105,16 +105,16 @@ pub(crate) struct Arguments {
     #[arg(long, help_heading = "Outputs")]
     pub(super) strip_metadata: bool,
     /// Quality of JPEG outputs, 1 to 100 [default: 95].
-    #[arg(long, help_heading = "Outputs", value_name = "N", value_parser = clap::value_parser!(u8).range(1..=100))]
-    quality: Option<u8>,
+    #[arg(long, help_heading = "Outputs", value_name = "N", value_parser = whole::<u8>(1..=100))]
+    pub(super) quality: Option<u8>,
     /// How hard PNG outputs are compressed, all without loss: fast, default or best [default: default].
     #[arg(long, help_heading = "Outputs", value_name = "HOW", value_parser = str::parse::<PngCompression>)]
-    png_compression: Option<PngCompression>,
+    pub(super) png_compression: Option<PngCompression>,
     /// Bits of the output's samples: 8, 16 or 32 (float, TIFF only) [default: as the input].
     #[arg(long, help_heading = "Outputs", value_name = "BITS", value_parser = depth)]
     pub(super) bit_depth: Option<Depth>,
     /// Refuse larger inputs.
-    #[arg(long, help_heading = "Inputs", value_name = "N", default_value_t = Limits::default().megapixels)]
+    #[arg(long, help_heading = "Inputs", value_name = "N", default_value_t = Limits::default().megapixels, value_parser = whole::<u32>(..))]
     pub(super) max_megapixels: u32,
     /// Leave out pictures whose output is there already, made of the same input by the same engine with the same
     /// options. A hidden file in the folder of the outputs says what they were made of. Films are made in parts, which

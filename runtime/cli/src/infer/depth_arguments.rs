@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use tileforge_contract::ChannelOrder;
 use tileforge_runtime::depth::{ColourMap, DepthFormat, MapOptions};
-use tileforge_terminal::number;
+use tileforge_terminal::{number, whole};
 
 /// For engines that give depth.
 #[derive(clap::Args)]
@@ -21,7 +21,7 @@ pub(super) struct DepthArguments {
     #[arg(long, value_name = "METRES", value_parser = number(1e-3..=1e6))]
     pub(super) max_depth: Option<f64>,
     /// The least length of the picture's shorter side in the network [default: the graph that fits, nearest to 518].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = whole::<u32>(1..))]
     pub(super) input_size: Option<u32>,
     /// The order in which the network gets the channels: rgb or bgr [default: bgr with a map, as the reference's script
     /// has it; otherwise rgb].

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
+use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
@@ -166,8 +167,11 @@ pub(super) fn check(assignment: &Assignment, arguments: &Arguments) -> Result<()
     if !is_standard_stream(output) && output.is_dir() {
         return Err(Failure::Usage(format!("{}: expected the name of a file, found a folder", output.display())));
     }
+    if is_standard_stream(output) && io::stdout().is_terminal() {
+        return usage("standard output is a terminal: send it to a program or a file, or name one with --output");
+    }
     if !frames && !is_standard_stream(output) {
-        let format = Format::of_name(output)?;
+        let format = Format::of_name(output).map_err(|error| Failure::Usage(error.to_string()))?;
         if let Some(wanted) = arguments.format.filter(|wanted| wanted.format != format) {
             return Err(Failure::Usage(format!(
                 "{}: this name means {}, and --format asks for {}",
@@ -203,6 +207,32 @@ pub(super) fn check(assignment: &Assignment, arguments: &Arguments) -> Result<()
         return usage("--matrix is for .y4m frames and films");
     }
     Ok(())
+}
+
+/// Refuses options that no output takes notice of.
+pub(super) fn check_effects(assignments: &[Assignment], arguments: &Arguments) -> Result<(), Failure> {
+    let formats = || assignments.iter().map(|assignment| format_of(assignment, arguments));
+    for (option, is_given, format) in [
+        ("--quality", arguments.quality.is_some(), Format::Jpeg),
+        ("--png-compression", arguments.png_compression.is_some(), Format::Png),
+    ] {
+        if is_given
+            && !assignments.is_empty()
+            && !formats().any(|written| written.is_none_or(|written| written == format))
+        {
+            return Err(Failure::Usage(format!("{option} is for outputs in {}, and there is none", format.name())));
+        }
+    }
+    Ok(())
+}
+
+/// The format of an output, as far as names tell it.
+fn format_of(Assignment { input, output }: &Assignment, arguments: &Arguments) -> Option<Format> {
+    match arguments.format {
+        _ if !is_standard_stream(output) => Format::of_name(output).ok(),
+        Some(ending) => Some(ending.format),
+        None => Format::of_name(input).ok(),
+    }
 }
 
 /// Refuses options and names that do not fit a film.

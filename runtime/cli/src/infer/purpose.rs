@@ -14,7 +14,7 @@ use tileforge_runtime::upscale::outscaled;
 
 use super::super::failure::{CommandResult, Failure};
 use super::arguments::Arguments;
-use super::plan::{Assignment, check};
+use super::plan::{Assignment, check, check_effects};
 use super::{depth, inpaint, realtime, restoration};
 
 /// What an engine does with pictures and frames.
@@ -103,7 +103,8 @@ impl Purpose {
             Self::Restoration(_) => restoration::check(assignments, arguments)?,
             Self::Upscale(_) => {}
         }
-        assignments.iter().try_for_each(|assignment| check(assignment, arguments))
+        assignments.iter().try_for_each(|assignment| check(assignment, arguments))?;
+        check_effects(assignments, arguments)
     }
 
     fn task(&self) -> String {

@@ -8,10 +8,10 @@ use tileforge_terminal::number;
 #[command(next_help_heading = "Real time")]
 pub(super) struct RealtimeArguments {
     /// The timestep of each frame, within the range that `runtime inspect` shows [default: the least].
-    #[arg(long, value_name = "T", conflicts_with = "timesteps")]
+    #[arg(long, value_name = "T", conflicts_with = "timesteps", value_parser = timestep)]
     timestep: Option<f32>,
     /// Several runs for each frame, one for each of these timesteps; each run sees what the one before made.
-    #[arg(long, value_name = "T,T", value_delimiter = ',')]
+    #[arg(long, value_name = "T,T", value_delimiter = ',', value_parser = timestep)]
     timesteps: Vec<f32>,
     /// Frames are due at this rate [default: as fast as they come and can be computed].
     #[arg(long, value_name = "N", value_parser = number(1e-3..=1e4))]
@@ -19,6 +19,11 @@ pub(super) struct RealtimeArguments {
     /// What becomes of a frame when the next one is due: drop (the last result is shown again) or wait [default: drop].
     #[arg(long, value_name = "HOW", requires = "target_fps")]
     late: Option<Late>,
+}
+
+/// A timestep; the engine says which range its network takes.
+fn timestep(text: &str) -> Result<f32, String> {
+    number(-1e9..=1e9)(text).map(|step| step as f32)
 }
 
 impl RealtimeArguments {

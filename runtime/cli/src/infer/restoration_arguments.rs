@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use tileforge_runtime::Result;
 use tileforge_runtime::autoencoder::Latent;
 use tileforge_runtime::restoration::{ColourCorrection, NoiseOf, Settings, Wanted};
+use tileforge_terminal::whole;
 
 /// For engines that restore.
 #[derive(clap::Args)]
@@ -15,13 +16,13 @@ pub(super) struct RestorationArguments {
     #[arg(long, value_name = "SIZE", value_parser = str::parse::<Wanted>)]
     size: Option<Wanted>,
     /// The seed of the noise that each batch of frames begins with, as PyTorch draws it on a CPU [default: 42].
-    #[arg(long, value_name = "N", conflicts_with = "noise")]
+    #[arg(long, value_name = "N", conflicts_with = "noise", value_parser = whole::<u64>(..))]
     seed: Option<u64>,
     /// The noise itself: a latent clip, [1, channels, frames, height, width], as .safetensors or .npy.
     #[arg(long, value_name = "FILE")]
     pub(super) noise: Option<PathBuf>,
     /// Frames that each batch shares with the one before it, where both blend [default: 0].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=256))]
+    #[arg(long, value_name = "N", value_parser = whole::<u16>(0..=256))]
     frame_overlap: Option<u16>,
     /// How the result gets the colours of the input: lab, wavelet, wavelet-adaptive, hsv, adain or none [default: lab].
     #[arg(long, value_name = "HOW", value_parser = str::parse::<ColourCorrection>)]
