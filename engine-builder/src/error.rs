@@ -30,6 +30,14 @@ pub enum Error {
         /// What was expected, what was found, and what to do next.
         reason: String,
     },
+    /// There is no model or profile of a name.
+    #[error("{name}: {reason}")]
+    NoSuchName {
+        /// The name.
+        name: String,
+        /// What there is.
+        reason: String,
+    },
     /// An option has no effect on an engine in this precision.
     #[error("{option} has no effect on an engine in {precision}")]
     NoEffect {

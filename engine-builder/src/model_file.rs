@@ -216,7 +216,7 @@ impl ModelFile {
         } else {
             format!("known are {known}, or give the path of a .yaml file")
         };
-        Error::input(name_or_path, format!("no such model; {known}"))
+        Error::NoSuchName { name: name_or_path.display().to_string(), reason: format!("no such model; {known}") }
     }
 
     /// The names of all models in `folders`, sorted. A missing or unreadable folder has none.

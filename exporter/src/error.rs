@@ -42,7 +42,7 @@ pub enum Error {
     },
     /// No architecture fits the checkpoint. [`Error::details`] has a line for each.
     #[error(
-        "{}: no known architecture fits its {tensors} tensors\n  nearest is {}",
+        "{}: no known architecture fits its {tensors} tensors\n  {}",
         path.display(), nearest(candidates)
     )]
     UnknownArchitecture {
@@ -298,7 +298,8 @@ impl Error {
 }
 
 fn nearest(candidates: &[Candidate]) -> String {
-    candidates.first().map_or_else(|| "none".into(), ToString::to_string)
+    let near = candidates.first().filter(|candidate| candidate.missing.len() < candidate.names);
+    near.map_or_else(|| "none has one of their names".into(), |candidate| format!("nearest is {candidate}"))
 }
 
 fn names(tasks: &[Task], separator: &str) -> String {

@@ -5,8 +5,6 @@ use std::path::{Path, PathBuf};
 
 use tileforge_files::unfinished::relocated;
 
-use crate::named::NamedEngines;
-
 /// A result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -236,9 +234,8 @@ impl Error {
         self
     }
 
-    /// There is no engine at `path`.
-    pub(crate) fn not_an_engine(path: &Path) -> Self {
-        let below = NamedEngines::in_folders(vec![path.to_owned()]).names();
+    /// There is no engine at `path`; `below` are those in that folder.
+    pub(crate) fn not_an_engine(path: &Path, below: Vec<String>) -> Self {
         let found = match std::fs::metadata(path) {
             Ok(metadata) if metadata.is_dir() => "no manifest.json in this folder",
             Ok(_) if path.extension().is_some_and(|ending| ending == "tar") => {

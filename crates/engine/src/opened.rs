@@ -13,6 +13,7 @@ use crate::error::{Error, Result};
 use crate::file_map::FileMap;
 use crate::folder;
 use crate::manifest::{MANIFEST_FILE, MANIFEST_MAXIMUM_BYTES};
+use crate::named::NamedEngines;
 use crate::signature::{self, PublicKey};
 
 /// An opened directory, and the bytes of its manifest.
@@ -26,15 +27,20 @@ pub(crate) struct OpenedDirectory {
     text: Arc<[u8]>,
 }
 
+/// The error that there is no engine at `path`, with those in that folder.
+fn not_an_engine(path: &Path) -> Error {
+    Error::not_an_engine(path, NamedEngines::in_folders(vec![path.to_owned()]).names())
+}
+
 impl OpenedDirectory {
     /// Opens a directory and reads its manifest. If a key is given, the signature is verified.
     pub(crate) fn open(path: &Path, key: Option<&PublicKey>) -> Result<Self> {
         let folder = match tileforge_files::open_folder(path) {
-            Err(error) if is_missing(&error) => Err(Error::not_an_engine(path)),
+            Err(error) if is_missing(&error) => Err(not_an_engine(path)),
             opened => opened.map_err(|source| Error::file(path, "open", source)),
         }?;
         let text = read_in(&folder, path, MANIFEST_FILE, MANIFEST_MAXIMUM_BYTES)?;
-        let text = text.ok_or_else(|| Error::not_an_engine(path))?.into();
+        let text = text.ok_or_else(|| not_an_engine(path))?.into();
         let opened = Self { path: path.to_owned(), folder: folder.into(), text };
         if let Some(key) = key {
             let place = path.join(signature::SIGNATURE_FILE);

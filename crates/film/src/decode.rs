@@ -55,6 +55,10 @@ impl Film {
         let track = source.reader.as_ref().map(NutReader::track);
         if track.is_none() {
             source.end()?;
+            if let Some(from) = reading.from.filter(|_| after == 0) {
+                let problem = format!("ends before {} s; choose an earlier --from", from.as_secs_f64());
+                return Err(Error::film(path, problem));
+            }
         }
         // Without any frame, the described size and a default time base are used.
         let Size { width, height } = described.size;

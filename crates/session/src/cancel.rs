@@ -166,6 +166,13 @@ mod tests {
     }
 
     #[test]
+    fn a_child_is_another_flag() {
+        let flag = Cancel::new();
+        assert!(flag.is_same(&flag.clone()));
+        assert!(!flag.is_same(&flag.child()) && !flag.is_same(&Cancel::new()));
+    }
+
+    #[test]
     fn a_run_is_interrupted_by_its_flag_and_by_those_above() {
         let all = Cancel::new();
         let (one, other) = (all.child(), all.child());

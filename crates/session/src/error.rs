@@ -285,3 +285,23 @@ pub(crate) fn says_out_of_memory(message: &str) -> bool {
     let message = message.to_lowercase();
     WORDS.iter().any(|words| message.contains(words))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_libraries_say_of_memory_is_recognised() {
+        for message in [
+            "BFCArena::AllocateRawInternal Failed to allocate memory for requested buffer of size 1",
+            "CUDA error 2: out of memory",
+            "CUBLAS failure 3: CUBLAS_STATUS_ALLOC_FAILED",
+            "std::bad_alloc",
+        ] {
+            assert!(Error::unloaded(Path::new("x"), message.into()).is_out_of_memory(), "{message}");
+        }
+        assert!(Error::OutOfMemory { shape: vec![1], reason: "full".into() }.is_out_of_memory());
+        assert!(!Error::unloaded(Path::new("x"), "no such operator".into()).is_out_of_memory());
+        assert!(!Error::NoCache.is_out_of_memory());
+    }
+}

@@ -255,7 +255,10 @@ mod tests {
         assert!(of(Precision::Bf16, &gpu("7.5", large)).unwrap().contains("8.0"));
         assert!(of(Precision::Fp8, &gpu("8.6", large)).unwrap().contains("8.9"));
         assert_eq!(of(Precision::Fp8, &gpu("12.0", large)), None);
-        assert!(of(Precision::Fp32, &gpu("9.0", 1000)).unwrap().contains("GiB"));
+        let needs = Requirements { memory_bytes: 3 << 29, ..Requirements::of(&manifest()) };
+        let refused = against_gpu(&needs, &gpu("9.0", 1 << 30)).unwrap();
+        assert!(refused.contains("need 1.5 GiB, a GPU has 1.0 GiB"), "{refused}");
+        assert_eq!(against_gpu(&needs, &gpu("9.0", 3 << 29)), None);
     }
 
     #[test]

@@ -390,3 +390,30 @@ fn gpus_of(driver: &CudaDriver) -> Vec<Gpu> {
     };
     driver.devices.iter().map(gpu).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_driver_must_have_a_gpu_and_be_new_enough() {
+        let device = || native::CudaDevice { name: "a GPU".into(), compute_capability: (8, 9), memory_bytes: 1 };
+        let of = |version, devices| driver_obstacle(&Ok(CudaDriver { version, devices }));
+        assert_eq!(of(13_000, vec![device()]), None);
+        let old = of(12_080, vec![device()]).unwrap();
+        assert!(old.contains("supports CUDA 12.8, and 13.0 is needed"), "{old}");
+        assert!(of(13_000, vec![]).unwrap().contains("sees no GPU"));
+        let none = driver_obstacle(&Err("no such file".into())).unwrap();
+        assert!(none.contains("cannot be used: no such file"), "{none}");
+    }
+
+    #[test]
+    fn devices_are_told_by_name() {
+        let gpus = vec![Gpu { name: "a GPU".into(), compute_capability: "8.9".into(), memory_bytes: 1 }];
+        let probe = Probe { gpus, ..Probe::default() };
+        assert_eq!(probe.device_name(Provider::Cuda, 0), "a GPU, compute 8.9");
+        assert_eq!(probe.device_name(Provider::Cuda, 1), "unknown");
+        assert_eq!(probe.device_name(Provider::Cpu, 0), processor());
+        assert!(!processor().is_empty());
+    }
+}

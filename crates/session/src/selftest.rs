@@ -52,12 +52,17 @@ impl SelfTestReport {
     /// "3 of 48 values are NaN", or "a largest error of 1.20e-3".
     pub fn found(&self) -> String {
         match (self.nan, self.infinite) {
-            (0, 0) => format!("a largest error of {:.2e}", self.maximum_error),
+            (0, 0) => format!("a largest error of {}", error_text(self.maximum_error)),
             (nan, 0) => format!("{nan} of {} values are NaN", self.values),
             (0, infinite) => format!("{infinite} of {} values are infinite", self.values),
             (nan, infinite) => format!("{nan} of {} values are NaN and {infinite} infinite", self.values),
         }
     }
+}
+
+/// An error in few digits.
+pub fn error_text(error: f64) -> String {
+    if error == 0.0 { "0".into() } else { format!("{error:.2e}") }
 }
 
 /// Writes a self-test file: named inputs, and the outputs that the graph should give for them.
@@ -232,6 +237,10 @@ mod tests {
         let report = errors.report("graph", 0.2);
         assert_eq!((report.maximum_error, report.mean_error, report.passed), (0.1, 0.05, true));
         assert!(!errors.report("graph", 0.09).passed);
+        assert_eq!([report.found(), error_text(0.0)], ["a largest error of 1.00e-1", "0"]);
+        // One error of a tenth of the range among two values: a mean square of 0.005.
+        let psnr = report.psnr_db.unwrap();
+        assert!((psnr - 23.0103).abs() < 1e-3, "{psnr}");
     }
 
     #[test]

@@ -38,6 +38,14 @@ fn a_graph_that_a_provider_cannot_open_steps_down_alone() {
     assert_eq!(ladder.session(special, 0).unwrap().provider(), Provider::Cpu);
     assert_eq!(ladder.session(plain, 0).unwrap().provider(), Provider::OpenVino);
     assert_eq!([plain, special].map(|graph| ladder.provider_of(graph)), [Provider::OpenVino, Provider::Cpu]);
+    assert!(ladder.memory_of(plain) > 0);
+    assert_eq!(ladder.memory_of(plain), engine.manifest().memory_at_least(plain));
+    // Streams share the cores; a single one leaves the number to ONNX Runtime.
+    let threads = |streams| {
+        let placement = Placement { streams: Some(streams), ..Placement::default() };
+        Ladder::new(&environment, &engine, placement).unwrap().threads()
+    };
+    assert!(threads(1).is_none() && threads(2).is_some_and(|threads| threads > 0));
     // The figures name the lowest provider.
     assert_eq!((ladder.provider(), ladder.location().provider), (Provider::OpenVino, Provider::Cpu));
     let strict = of(true);

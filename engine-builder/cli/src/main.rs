@@ -152,11 +152,15 @@ impl terminal::Failure for Failure {
         match self {
             Self::Builder(error) => match error.root() {
                 Error::NoEffect { .. }
+                | Error::NoSuchName { .. }
                 | Error::Precision { .. }
                 | Error::ModelGraph { .. }
                 | Error::Component { .. }
                 | Error::Request(_)
                 | Error::Unrecorded { .. } => Exit::Usage,
+                Error::Engine(
+                    tileforge_engine::Error::NoSuchEngine { .. } | tileforge_engine::Error::NoSuchPart { .. },
+                ) => Exit::Usage,
                 Error::Gate(_) | Error::Lint(_) => Exit::Gate,
                 Error::Portable { .. } => Exit::DoesNotFit,
                 Error::Session(error) if error.does_not_fit() => Exit::DoesNotFit,

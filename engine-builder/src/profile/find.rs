@@ -35,7 +35,7 @@ pub(super) fn path_of(name_or_path: &str) -> Result<PathBuf> {
             )),
         };
     }
-    Err(Error::input(Path::new(name_or_path), unknown(name_or_path, &names(), &places())))
+    Err(Error::NoSuchName { name: name_or_path.to_owned(), reason: unknown(name_or_path, &names(), &places()) })
 }
 
 /// The message for an unknown profile name, with similar names.

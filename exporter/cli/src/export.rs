@@ -59,6 +59,10 @@ pub(super) fn run(arguments: &Arguments) -> CommandResult {
     if let Some(pipeline) = Pipeline::of_single_file(&checkpoint, &hints.component, None)? {
         return run_pipeline(arguments, pipeline);
     }
+    if arguments.output.extension().is_none_or(|ending| !ending.eq_ignore_ascii_case("onnx")) {
+        let output = arguments.output.display();
+        return Err(Failure::Usage(format!("{output}: a graph comes out; expected a name that ends in .onnx")));
+    }
     let shapes = arguments.shapes.clone().unwrap_or_default();
     if !arguments.lora.is_empty() {
         // A single component is named after its task.

@@ -127,7 +127,10 @@ fn text(manifest: &Manifest) -> String {
 }
 
 fn gate_text(gate: &Gate) -> String {
-    format!("gate             {} on {}: {} (at least {})", gate.name, gate.graph, gate.value, gate.floor)
+    // More digits than these differ between machines.
+    let value = if gate.name == "cosine" { format!("{:.7}", gate.value) } else { format!("{:.4}", gate.value) };
+    let value = value.trim_end_matches('0').trim_end_matches('.');
+    format!("gate             {} on {}: {value} (at least {})", gate.name, gate.graph, gate.floor)
 }
 
 fn graph_text(graph: &Graph, upscale: Option<&Upscale>) -> String {

@@ -63,12 +63,12 @@ impl Verified {
     fn text(&self) -> String {
         let Self { assigned, report, .. } = self;
         format!(
-            "self-test {} on {}: {} (at most {:.2e}), mean {:.2e}, PSNR {}",
+            "self-test {} on {}: {} (at most {}), mean {}, PSNR {}",
             if report.passed { "passed" } else { "failed" },
             nodes(assigned),
             report.found(),
             report.tolerance,
-            report.mean_error,
+            selftest::error_text(report.mean_error),
             decibels(report.psnr_db)
         )
     }
@@ -79,7 +79,7 @@ impl Verified {
         let releases = other_releases.iter().map(|other| format!("; {other}")).collect::<String>();
         (!report.passed).then(|| {
             format!(
-                "{}: self-test of {}: expected a largest error of {:.2e}, found {}{releases}; build the engine for \
+                "{}: self-test of {}: expected a largest error of {}, found {}{releases}; build the engine for \
                  this machine",
                 place.display(),
                 report.graph,

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use axum::extract::Request;
+use tileforge::Format;
 
 use super::store::File;
 use crate::app::App;
 use crate::failure::{Failure, Result};
 use crate::openai::{ImageRequest, Product};
-use crate::pictures::{DepthWork, InpaintWork, Upload, UpscaleWork, format_named};
+use crate::pictures::{DepthWork, InpaintWork, Upload, UpscaleWork};
 use crate::watcher::Watcher;
 
 /// The work of a job.
@@ -43,15 +44,9 @@ impl Work {
     /// As [`Work::read`], from pictures with their settings; the result is one picture.
     pub(crate) async fn of_upload(app: &App, kind: &str, upload: Upload) -> Result<Self> {
         let product = match kind {
-            "upscale" => {
-                let format = format_named(upload.text("output_format"))?;
-                return Ok(Self::Upscale(UpscaleWork::of(app, upload, format)?));
-            }
+            "upscale" => return Ok(Self::Upscale(UpscaleWork::of(app, upload, Format::Png)?)),
             "depth" => return Ok(Self::Depth(DepthWork::of(app, upload)?)),
-            "inpaint" => {
-                let format = format_named(upload.text("output_format"))?;
-                return Ok(Self::Inpaint(InpaintWork::of(app, upload, format)?));
-            }
+            "inpaint" => return Ok(Self::Inpaint(InpaintWork::of(app, upload, Format::Png)?)),
             "generations" => Product::Generation,
             _ => Product::Edit,
         };

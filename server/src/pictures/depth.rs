@@ -8,7 +8,7 @@ use http::header;
 use tileforge::{DepthFormat, Task};
 use tracing::Instrument;
 
-use super::upload::Upload;
+use super::upload::{PICTURE, SETTINGS, Upload};
 use crate::app::App;
 use crate::failure::{Failure, FailureKind, Result};
 use crate::inference::RequestOptions;
@@ -44,6 +44,7 @@ impl DepthWork {
         };
         let model =
             app.repository.choose(upload.engine(), |purpose| purpose == Purpose::Network(Task::Depth), "depth")?;
+        upload.check(&[&SETTINGS[..], &["format"]].concat(), &PICTURE)?;
         Ok(Self { upload, format, model })
     }
 

@@ -36,12 +36,12 @@ pub(crate) struct UpscaleWork {
 impl UpscaleWork {
     /// Reads a whole request.
     pub(crate) async fn read(app: &App, request: Request) -> Result<Self> {
-        let format = media::wanted(request.headers())?;
-        Self::of(app, Upload::read(request).await?, format)
+        let accepted = media::wanted(request.headers())?;
+        Self::of(app, Upload::read(request).await?, accepted)
     }
 
-    /// Checks a picture with its settings.
-    pub(crate) fn of(app: &App, upload: Upload, format: Format) -> Result<Self> {
+    /// Checks a picture with its settings. A format that they do not name is `accepted`.
+    pub(crate) fn of(app: &App, upload: Upload, accepted: Format) -> Result<Self> {
         let fits = |purpose| matches!(purpose, Purpose::Network(Task::Upscale) | Purpose::Restore);
         let model = app.repository.choose(upload.engine(), fits, "pictures to pictures")?;
         let restoration = if model.purpose == Purpose::Restore {
@@ -50,6 +50,7 @@ impl UpscaleWork {
             check_none(&upload)?;
             None
         };
+        let format = upload.format()?.unwrap_or(accepted);
         Ok(Self { upload, format, model, restoration })
     }
 

@@ -8,7 +8,7 @@ use http::header;
 use tileforge::{Format, Task};
 
 use super::media;
-use super::upload::{MASK, Upload};
+use super::upload::{FORMAT, MASK, PICTURE, SETTINGS, Upload};
 use crate::app::App;
 use crate::failure::Result;
 use crate::inference::RequestOptions;
@@ -37,12 +37,14 @@ pub(crate) struct InpaintWork {
 impl InpaintWork {
     /// Reads a whole request.
     pub(crate) async fn read(app: &App, request: Request) -> Result<Self> {
-        let format = media::wanted(request.headers())?;
-        Self::of(app, Upload::read(request).await?, format)
+        let accepted = media::wanted(request.headers())?;
+        Self::of(app, Upload::read(request).await?, accepted)
     }
 
-    /// Checks a picture and its mask with their settings.
-    pub(crate) fn of(app: &App, upload: Upload, format: Format) -> Result<Self> {
+    /// Checks a picture and its mask with their settings. A format that they do not name is `accepted`.
+    pub(crate) fn of(app: &App, upload: Upload, accepted: Format) -> Result<Self> {
+        upload.check(&[&SETTINGS[..], &FORMAT].concat(), &[&PICTURE[..], &MASK].concat())?;
+        let format = upload.format()?.unwrap_or(accepted);
         let fits = |purpose| purpose == Purpose::Network(Task::Inpaint);
         let model = app.repository.choose(upload.engine(), fits, "inpainting")?;
         Ok(Self { upload, format, model })

@@ -3,10 +3,10 @@
 use tileforge::Picture;
 use tileforge::restoration::{NoiseOf, Settings};
 
-use super::upload::{PICTURE, Upload};
+use super::upload::{FORMAT, PICTURE, SETTINGS, Upload};
 use crate::app::App;
 use crate::budget::Held;
-use crate::failure::{Failure, Result, WORD_MAXIMUM, shown as shown_word};
+use crate::failure::{Failure, Result};
 use crate::inference::RequestOptions;
 use crate::model::Model;
 use crate::size::shown;
@@ -15,23 +15,12 @@ use crate::watcher::Watcher;
 /// The settings that only restored pictures have.
 const OWN: [&str; 3] = ["size", "seed", "colour"];
 
-/// The settings of every picture.
-const COMMON: [&str; 5] = ["engine", "model", "timeout", "priority", "output_format"];
-
 /// Bytes that the networks' input and their result take for each pixel: as floats, as samples, and as a file.
 const BYTES_PER_PIXEL: u64 = 20;
 
-/// The settings of a restoration. Unknown settings are refused, because they could be meant to change the picture.
+/// The settings of a restoration.
 pub(super) fn settings(upload: &Upload) -> Result<Settings> {
-    let names = OWN.iter().chain(&COMMON).copied();
-    if let Some(other) = upload.texts.keys().find(|name| !names.clone().any(|known| known == *name)) {
-        let (known, found) = (names.collect::<Vec<_>>().join(", "), shown_word(other, WORD_MAXIMUM));
-        return Err(Failure::invalid(format!("expected the settings {known}, found {found}")));
-    }
-    if let Some((other, _)) = upload.files.iter().find(|(name, _)| !PICTURE.contains(&name.as_str())) {
-        let found = shown_word(other, WORD_MAXIMUM);
-        return Err(Failure::invalid(format!("expected one file, the picture as the field image, found {found}")));
-    }
+    upload.check(&[&OWN[..], &SETTINGS, &FORMAT].concat(), &PICTURE)?;
     let defaults = Settings::default();
     let size = upload.text("size").map(|text| text.parse().map_err(|problem| wrong("size", problem)));
     let colour = upload.text("colour").map(|text| text.parse().map_err(|problem| wrong("colour", problem)));
@@ -49,11 +38,11 @@ fn wrong(name: &str, problem: String) -> Failure {
     Failure::invalid(format!("{name}: {problem}"))
 }
 
-/// Refuses settings of restored pictures for an engine that enlarges.
+/// Refuses settings of restored pictures, and unknown ones, for an engine that enlarges.
 pub(super) fn check_none(upload: &Upload) -> Result<()> {
     match OWN.into_iter().find(|name| upload.text(name).is_some()) {
         Some(name) => Err(Failure::invalid(format!("{name} is for engines that restore; this one enlarges"))),
-        None => Ok(()),
+        None => upload.check(&[&SETTINGS[..], &FORMAT].concat(), &PICTURE),
     }
 }
 

@@ -7,13 +7,14 @@ use axum::extract::multipart::MultipartError;
 use axum::extract::{FromRequest, Multipart, Query, Request};
 use bytes::Bytes;
 use http::{HeaderMap, header};
-use tileforge::Picture;
+use tileforge::{Format, Picture};
 
+use super::media::named;
 use crate::app::App;
 use crate::body::{self, failure_of};
 use crate::budget::Held;
 use crate::caller::Caller;
-use crate::failure::{Failure, FailureKind, Result};
+use crate::failure::{Failure, FailureKind, Result, WORD_MAXIMUM, shown};
 
 /// The largest number of fields of a form.
 const FIELDS_MAXIMUM: usize = 32;
@@ -23,6 +24,12 @@ pub(super) const PICTURE: [&str; 2] = ["image", "file"];
 
 /// The name of the field of its mask.
 pub(super) const MASK: [&str; 1] = ["mask"];
+
+/// The settings of every picture.
+pub(super) const SETTINGS: [&str; 4] = ["engine", "model", "timeout", "priority"];
+
+/// The setting of the format of a picture that comes out.
+pub(super) const FORMAT: [&str; 1] = ["output_format"];
 
 /// The largest length in bytes of a field that is not a file.
 const TEXT_MAXIMUM: usize = 64 << 10;
@@ -78,6 +85,26 @@ impl Upload {
     /// The value of a setting, if it is present.
     pub(crate) fn text(&self, name: &str) -> Option<&str> {
         self.texts.get(name).map(String::as_str).filter(|text| !text.is_empty())
+    }
+
+    /// Refuses settings and files that are not among these names: they could be meant to change the picture.
+    pub(super) fn check(&self, settings: &[&str], files: &[&str]) -> Result<()> {
+        // A file that was sent as a text is missed later.
+        let is_known = |name: &str| settings.contains(&name) || files.contains(&name);
+        if let Some(other) = self.texts.keys().find(|name| !is_known(name)) {
+            let (known, found) = (settings.join(", "), shown(other, WORD_MAXIMUM));
+            return Err(Failure::invalid(format!("expected the settings {known}, found {found}")));
+        }
+        if let Some((other, _)) = self.files.iter().find(|(name, _)| !files.contains(&name.as_str())) {
+            let (known, found) = (files.join(" or "), shown(other, WORD_MAXIMUM));
+            return Err(Failure::invalid(format!("expected files as the fields {known}, found {found}")));
+        }
+        Ok(())
+    }
+
+    /// The requested format of the picture that comes out, if there is one.
+    pub(super) fn format(&self) -> Result<Option<Format>> {
+        self.text(FORMAT[0]).map(|text| named(Some(text))).transpose()
     }
 
     /// The name of the requested engine, if one is named.

@@ -1,6 +1,6 @@
 //! Engine directories: built from every kind of source; complete, or refused.
 
-use end_to_end::{Outcome, command, copied_engine, demo_engine, names_in, repository, run, words};
+use end_to_end::{Outcome, command, copied_engine, copy_of, demo_engine, names_in, repository, run, words};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -161,7 +161,7 @@ fn a_wrong_profile_or_model_file_is_refused_with_its_line() {
         let _ = build(&model, &profile).failure(1, &["small-tiles.yaml", expected]);
     }
     let _ = run("engine-builder", words(&[&"build", &model, &"--profile", &"rtx9999", &"-o", &engine]))
-        .failure(1, &["no such profile", "known are a100, a10g"]);
+        .failure(2, &["no such profile", "known are a100, a10g"]);
     let text = fs::read_to_string(&model).unwrap();
     let other = work.path().join("compact-x4.yaml");
     fs::copy(repository("models/compact-x4.safetensors"), work.path().join("compact-x4.safetensors")).unwrap();
@@ -204,11 +204,11 @@ fn a_changed_engine_is_refused() {
     let _ = infer().failure(1, &["no manifest.json in this folder; give the folder of an engine"]);
     let engines = work.path().join("engines/cpu");
     fs::create_dir_all(&engines).unwrap();
-    fs::rename(copied_engine(work.path()), engines.join("one")).unwrap();
+    let one = copy_of(demo_engine(), &engines);
     for folder in ["engines", "engines/cpu"] {
         let folder = work.path().join(folder);
         run("runtime", words(&[&"inspect", &"--engine", &folder]))
-            .failure(1, &["no manifest.json in this folder; give one of the engines in it", "engines/cpu/one"]);
+            .failure(1, &["no manifest.json in this folder; give one of the engines in it", one.to_str().unwrap()]);
     }
     let nothing = work.path().join("nothing");
     let _ = run("runtime", words(&[&"infer", &"--engine", &nothing, &"--input", &input, &"--output", &output]))

@@ -94,10 +94,10 @@ fn a_path_wins_and_a_name_that_is_not_here_says_what_to_do() {
     }
     let told =
         ["no such engine in engines and ", "where known are cpu/near, far", "build one first with `engine-builder"];
-    let _ = inspect("depth").failure(1, &["depth: "]).failure(1, &told);
-    let _ = inspect("cpu/depth").failure(1, &["`engine-builder build depth --profile cpu`"]);
+    let _ = inspect("depth").failure(2, &["depth: "]).failure(2, &told);
+    let _ = inspect("cpu/depth").failure(2, &["`engine-builder build depth --profile cpu`"]);
     let _ = run_in(work.path(), "engine-builder", &[&"lint", &"depth", &"--target", &"tensorrt-10"])
-        .failure(1, &["depth: no such engine", "build one first with `engine-builder build depth`"]);
+        .failure(2, &["depth: no such engine", "build one first with `engine-builder build depth`"]);
     for path in ["./near", "../near", "/near", "near/"] {
         let _ = inspect(path).failure(1, &["no such folder"]);
     }
@@ -107,9 +107,9 @@ fn a_path_wins_and_a_name_that_is_not_here_says_what_to_do() {
     fs::write(work.path().join("compact-x4"), "text").unwrap();
     let _ = run_in(work.path(), "engine-builder", &[&"build", &"compact-x4"]).failure(1, &["compact-x4: "]);
     let _ = run_in(work.path(), "engine-builder", &[&"build", &"compact-x5"])
-        .failure(1, &["compact-x5: no such model; known are animesharp-v4-x2, "]);
+        .failure(2, &["compact-x5: no such model; known are animesharp-v4-x2, "]);
     let _ = run_in(work.path(), "engine-builder", &[&"build", &"realesrgan-x4plus", &"--profile", &"rtx4080"])
-        .failure(1, &["rtx4080: no such profile; rtx builds for every RTX GPU of the series 30, 40 and 50"]);
+        .failure(2, &["rtx4080: no such profile; rtx builds for every RTX GPU of the series 30, 40 and 50"]);
     let _ = run_in(work.path(), "engine-builder", &[&"build", &"..", &"--profile", &"cpu"]).failure(1, &[]);
     assert!(!work.path().join("engines/cpu/compact-x4").exists());
 }

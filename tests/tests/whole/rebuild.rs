@@ -96,7 +96,7 @@ fn a_model_file_gives_the_same_bytes_again() {
     let inspected = run("runtime", words(&[&"inspect", &"--engine", &engine])).success().stdout;
     assert!(inspected.contains("\nmade of          compact-x4.yaml\n"), "{inspected}");
     // The model file is found by its name. The profile is not an installed one.
-    let _ = builder(work.path(), &[&"rebuild", &engine]).failure(1, &["small-tiles: no such profile"]);
+    let _ = builder(work.path(), &[&"rebuild", &engine]).failure(2, &["small-tiles: no such profile"]);
     let again = builder(work.path(), &[&"rebuild", &engine, &"--profile", &profile]).success();
     assert!(again.stderr.contains("all files are the same as before"), "{}", again.stderr);
     assert_eq!(again.stdout.trim(), engine.display().to_string());

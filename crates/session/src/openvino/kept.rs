@@ -49,3 +49,28 @@ impl Facts for OpenVinoFacts {
 pub(super) fn is_worth_it(compiling: Duration, bytes: u64) -> bool {
     compiling.as_secs_f64() * BYTES_PER_SECOND > bytes as f64
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_compiled_is_found_by_everything_that_it_depends_on() {
+        let facts = OpenVinoFacts {
+            sha256: vec!["graph".into(), "weights".into()],
+            openvino: "2026.4.1".into(),
+            processor: "a processor".into(),
+            properties: vec![("threads".into(), "2".into())],
+        };
+        assert_eq!(facts.texts(), ["graph", "weights", "2026.4.1", "a processor", "threads", "2"]);
+        assert!(OpenVinoFacts::check(Path::new("x"), &["graph.blob", "facts.json"]).is_ok());
+        assert!(OpenVinoFacts::check(Path::new("x"), &["facts.json"]).is_err());
+    }
+
+    #[test]
+    fn a_graph_is_kept_if_opening_it_is_faster_than_compiling() {
+        let second = BYTES_PER_SECOND as u64;
+        assert!(is_worth_it(Duration::from_secs(2), second));
+        assert!(!is_worth_it(Duration::from_secs(1), second) && !is_worth_it(Duration::from_secs(1), 2 * second));
+    }
+}

@@ -250,15 +250,16 @@ pub(crate) fn say(output: Option<&Path>, text: &str) -> Result<(), PrintError> {
 
 fn line(assignment: &Assignment, statistics: &UpscaleStatistics, frames: u64) -> String {
     let UpscaleStatistics { size, tiles, tile, overlap, exact, seconds, assigned, .. } = statistics;
+    // A picture in one tile has nothing that overlaps.
+    let overlap = if *tiles > frames { format!("overlap {}, ", overlap.pixels) } else { String::new() };
     let exact = if *exact { "exact" } else { "not exact" };
     let provider = assigned.first().map_or("none", |assigned| assigned.provider.trim_end_matches("ExecutionProvider"));
     let frames = if frames == 1 { String::new() } else { format!("{frames} frames of ") };
     format!(
-        "{} → {}: {frames}{size}, {} of {tile} (overlap {}, {exact}), {:.2} s on {provider}",
+        "{} → {}: {frames}{size}, {} of {tile} ({overlap}{exact}), {:.2} s on {provider}",
         assignment.input.display(),
         assignment.output.display(),
         counted(*tiles, "tile"),
-        overlap.pixels,
         seconds.total
     )
 }

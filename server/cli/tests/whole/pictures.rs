@@ -114,6 +114,12 @@ fn what_is_no_picture_or_too_large_is_refused() {
         assert_eq!(refused(PATH, &[], body).0, status);
     }
     assert_eq!(refused("/v1/upscale?engine=none", &[], &small).0, 404);
+    // What is not known could be meant to change the picture.
+    let (status, text) = refused("/v1/upscale?engine=model&format=png", &[], &small);
+    assert!(status == 400 && text.contains("found format") && text.contains("output_format"), "{text}");
+    let (status, _, webp) =
+        server.request("POST", "/v1/upscale?engine=model&output_format=webp", &[("Accept", "*/*")], &small);
+    assert!(status == 200 && webp.starts_with(b"RIFF"));
     assert_eq!(refused("/v1/upscale?engine=..%2fmodel", &[], &small).0, 404);
     assert_eq!(refused("/v1/depth", &[], &small).0, 404);
     assert!(refused("/v1/depth?engine=model", &[], &small).1.contains("something else"));

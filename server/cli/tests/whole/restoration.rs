@@ -95,7 +95,7 @@ fn settings_that_do_not_fit_are_refused() {
     assert!(status == 400 && error(&body).contains("seed"));
     let noise = format!("noise=@{}", file.display());
     let found = error(&form(&server, "/v1/upscale", &file, &["engine=restorer", &noise]));
-    assert_eq!(found, "expected one file, the picture as the field image, found noise");
+    assert_eq!(found, "expected files as the fields image or file, found noise");
     let long = format!("{}=1", "x".repeat(30_000));
     assert!(error(&form(&server, "/v1/upscale", &file, &["engine=restorer", &long])).len() < 300);
     // A picture of more pixels than are taken, and the settings of another kind of engine.
