@@ -15,7 +15,7 @@ use tileforge_contract::Provider;
 use tileforge_engine::Engine;
 use tileforge_image::Size;
 use tileforge_runtime::Error;
-use tileforge_runtime::host::{Host, HostOptions, Priority, Service, Terms, session_bytes};
+use tileforge_runtime::host::{Cancel, Host, HostOptions, Priority, Service, Terms, session_bytes};
 use tileforge_runtime::throughput::Throughput;
 use tileforge_runtime::upscale::UpscaleRequest;
 use tileforge_session::{Environment, Placement, SessionOptions};
@@ -251,6 +251,38 @@ fn small_pictures_of_other_callers_overtake_a_large_one() {
     long.cancel();
     assert!(matches!(long.wait(), Err(Error::Cancelled)));
     service.shutdown();
+}
+
+#[test]
+fn many_large_pictures_do_not_block_a_small_one() {
+    let (_folder, engine) = engine(&[1]);
+    let service = service(&engine, 1, 8);
+    // More than are served at the same time, and than may be open.
+    let cancel = Cancel::new();
+    let large = |seed| service.try_submit(request(&Made::new(3000, 3000, seed), false).0, &cancel);
+    let mut handles: Vec<_> = (0..6).map(|seed| large(seed).unwrap()).collect();
+    while handles[0].progress().done < 10 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    for caller in 1..=5 {
+        let small = Made::new(16, 16, 2);
+        let (request, kept) = request(&small, false);
+        let terms = Terms { caller, ..Terms::default() };
+        service.submit(request, terms).unwrap().wait().unwrap();
+        assert!(kept.0.lock().0 == small.enlarged());
+        assert!(handles.iter().all(|handle| !handle.is_finished()));
+    }
+    // As many wait as the queue has room for.
+    let full = loop {
+        match large(9) {
+            Ok(handle) => handles.push(handle),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(full, Error::QueueFull { capacity: 8 }), "{full}");
+    assert!((10..=24).contains(&handles.len()), "{}", handles.len());
+    cancel.cancel();
+    assert!(handles.into_iter().all(|handle| matches!(handle.wait(), Err(Error::Cancelled))));
 }
 
 #[test]

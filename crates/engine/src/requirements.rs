@@ -96,10 +96,16 @@ impl Manifest {
         weights.saturating_add(graph.values_bytes.unwrap_or(0).max(4 * values))
     }
 
-    /// The memory of the graph that needs least. A plan's own figures are used if known.
+    /// Bytes of an open session of the graph's plan, and of a run: as the plan itself states them, else as
+    /// [`Manifest::memory_at_least`].
+    pub fn memory_of_plan(&self, graph: &Graph) -> u64 {
+        let figures = graph.plan.as_ref().and_then(|plan| plan.figures);
+        figures.map_or_else(|| self.memory_at_least(graph), |figures| figures.memory_bytes())
+    }
+
+    /// The memory of the graph that needs least.
     fn least_memory(&self) -> u64 {
-        let planned = |graph: &Graph| graph.plan.as_ref()?.figures.map(|figures| figures.memory_bytes());
-        self.graphs.iter().map(|graph| planned(graph).unwrap_or_else(|| self.memory_at_least(graph))).min().unwrap_or(0)
+        self.graphs.iter().map(|graph| self.memory_of_plan(graph)).min().unwrap_or(0)
     }
 }
 
@@ -125,7 +131,7 @@ fn shapes(manifest: &Manifest) -> impl Iterator<Item = String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::manifest::Plan;
+    use crate::manifest::{Plan, PlanFigures};
     use crate::validate::tests::manifest;
 
     fn plan(library: &str, capabilities: &[&str]) -> Option<Plan> {
@@ -159,6 +165,21 @@ mod tests {
         let rtx = Requirements::of(&manifest);
         assert_eq!((rtx.compute_capabilities, rtx.releases), (set(&["8.9"]), set(&["1.7.1.116"])));
         assert_eq!((rtx.provider, rtx.without_plan), (Provider::TensorRtRtx, None));
+        // A plan's own figures count where they are known.
+        let figures = PlanFigures {
+            kernels: 1,
+            moved_bytes: 1,
+            multiply_adds: 1,
+            activation_bytes: 5,
+            weight_bytes: 2,
+            least_microseconds: None,
+        };
+        manifest.graphs[1].plan.as_mut().unwrap().figures = Some(figures);
+        assert_eq!(
+            [0, 1].map(|graph| manifest.memory_of_plan(&manifest.graphs[graph])),
+            [4 * 3 * (64 * 64 + 256 * 256), 7]
+        );
+        assert_eq!(Requirements::of(&manifest).memory_bytes, 7);
 
         manifest.graphs[0].plan = None;
         manifest.graphs[1].plan = None;

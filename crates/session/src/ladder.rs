@@ -113,9 +113,14 @@ impl Ladder {
         if self.provider().is_on_processor() { &[] } else { self.placement.gpus() }
     }
 
-    /// The least bytes that a session of this graph takes.
+    /// The least bytes that a session of this graph takes, on the provider that it would be opened on now.
     pub fn memory_of(&self, graph: &Graph) -> u64 {
-        self.engine.manifest().memory_at_least(graph)
+        let manifest = self.engine.manifest();
+        if self.provider_of(graph) == Provider::TensorRtRtx {
+            manifest.memory_of_plan(graph)
+        } else {
+            manifest.memory_at_least(graph)
+        }
     }
 
     /// Whether memory may hold a session of this graph: the least that the session needs is at most each GPU's memory,

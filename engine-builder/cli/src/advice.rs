@@ -12,7 +12,8 @@ use tileforge_session::Error as SessionError;
 use tileforge_session::onnxruntime::INSTALL_CPP_RUNTIME;
 use tileforge_tensorrt::{Error as PlanError, LibraryVersion};
 
-use super::RTX_LIB;
+/// The variable that names the folder of TensorRT for RTX.
+pub(crate) const RTX_LIB: &str = "TENSORRT_RTX_LIB_PATH";
 
 /// Advice about options that contradict each other.
 fn request(problem: &RequestError) -> Option<String> {

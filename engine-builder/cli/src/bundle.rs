@@ -1,6 +1,7 @@
 //! `engine-builder pack`, `unpack`, `keygen`, `sign`, `verify` and `diff`.
 
-use super::{CommandResult, Failure, named, result, result_json};
+use super::failure::{CommandResult, Failure, result, result_json};
+use super::named;
 use std::path::{Path, PathBuf};
 use tileforge_engine::diff::diff as differences_of;
 use tileforge_engine::share::share_files;

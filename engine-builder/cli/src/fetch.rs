@@ -1,6 +1,7 @@
 //! `engine-builder fetch`: downloads weights.
 
-use super::{CommandResult, Failure, models, result};
+use super::failure::{CommandResult, Failure, result};
+use super::models;
 use std::path::PathBuf;
 use std::time::Duration;
 use tileforge_engine_builder::{Hub, ModelFile, fetch};

@@ -1,7 +1,9 @@
 //! `engine-builder plan`: which engines a fleet of cards needs.
 
+use super::failure::{CommandResult, result, result_json};
+use super::libraries::Libraries;
 use super::talk::Shown;
-use super::{CommandResult, Libraries, models, named, result, result_json};
+use super::{models, named};
 use std::path::{Path, PathBuf};
 use tileforge_contract::Provider;
 use tileforge_engine::exchange;

@@ -1,7 +1,9 @@
 //! `engine-builder lint`: would TensorRT take this graph?
 
+use super::failure::{CommandResult, Failure, result, result_json};
+use super::libraries::Libraries;
+use super::named;
 use super::talk::Shown;
-use super::{CommandResult, Failure, Libraries, named, result, result_json};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};

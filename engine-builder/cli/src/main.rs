@@ -4,8 +4,10 @@
 mod advice;
 mod build;
 mod bundle;
+mod failure;
 mod fetch;
 mod fleet;
+mod libraries;
 mod lint;
 mod models;
 mod named;
@@ -14,17 +16,14 @@ mod push;
 mod talk;
 
 use clap::{CommandFactory, Parser, Subcommand};
-use std::env;
+use failure::{CommandResult, Failure, result};
+use libraries::Libraries;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use tileforge_contract::Precision;
-use tileforge_engine_builder::rtx::{self, PlanProgram};
-use tileforge_engine_builder::{Error, convert_graph};
-use tileforge_session::Environment;
-use tileforge_session::onnxruntime::{self, Search};
+use tileforge_engine_builder::{convert_graph, rtx};
 use tileforge_terminal::{
-    self as terminal, Exit, PrintError, Shell, Verbosity, cache_folder, chain, chain_with, counted, explain_bus_errors,
-    is_verbose, print, print_completions, print_json, print_manual, start_log,
+    self as terminal, Exit, Shell, Verbosity, explain_bus_errors, print_completions, print_manual, start_log,
 };
 
 const AFTER_HELP: &str = "\
@@ -117,92 +116,6 @@ struct ConvertArguments {
     output: PathBuf,
 }
 
-/// Why a command failed.
-#[derive(Debug)]
-enum Failure {
-    /// The arguments do not go together.
-    Usage(String),
-    /// The library's error.
-    Builder(Error),
-    /// An operation with engines and a registry failed.
-    Registry(tileforge_registry::Error),
-    /// A result cannot be printed.
-    Print(PrintError),
-    /// Some of several engines were not built. Their errors have been printed.
-    Partly {
-        /// How many.
-        failed: usize,
-        /// Of how many.
-        of: usize,
-        /// The exit code of the first of them.
-        exit: Exit,
-    },
-}
-
-type CommandResult = Result<(), Failure>;
-
-impl<E: Into<Error>> From<E> for Failure {
-    fn from(error: E) -> Self {
-        Self::Builder(error.into())
-    }
-}
-
-impl terminal::Failure for Failure {
-    fn exit(&self) -> Exit {
-        match self {
-            Self::Builder(error) => match error.root() {
-                Error::NoEffect { .. }
-                | Error::NoSuchName { .. }
-                | Error::Precision { .. }
-                | Error::ModelGraph { .. }
-                | Error::Component { .. }
-                | Error::Request(_)
-                | Error::Unrecorded { .. } => Exit::Usage,
-                Error::Engine(
-                    tileforge_engine::Error::NoSuchEngine { .. } | tileforge_engine::Error::NoSuchPart { .. },
-                ) => Exit::Usage,
-                Error::Gate(_) | Error::Lint(_) => Exit::Gate,
-                Error::Portable { .. } => Exit::DoesNotFit,
-                Error::Session(error) if error.does_not_fit() => Exit::DoesNotFit,
-                _ => Exit::Failed,
-            },
-            Self::Registry(
-                tileforge_registry::Error::PushToDigest { .. } | tileforge_registry::Error::Twins { .. },
-            )
-            | Self::Usage(_) => Exit::Usage,
-            Self::Registry(_) | Self::Print(_) => Exit::Failed,
-            Self::Partly { exit, .. } => *exit,
-        }
-    }
-
-    fn text(&self) -> Option<String> {
-        Some(match self {
-            Self::Usage(reason) => reason.clone(),
-            Self::Builder(error) => {
-                let text = chain_with(error, advice::on(error.root()).as_deref());
-                let details = match error.root() {
-                    Error::Export(error) if is_verbose() => error.details(),
-                    _ => None,
-                };
-                [Some(text), details].into_iter().flatten().collect::<Vec<_>>().join("\n")
-            }
-            Self::Registry(error) => chain_with(error, advice::registry(error).as_deref()),
-            Self::Print(error) => chain(error),
-            Self::Partly { failed, of, .. } => format!("{failed} of {} were not built", counted(*of, "engine")),
-        })
-    }
-}
-
-/// Prints a human-readable result.
-fn result(text: &str) -> CommandResult {
-    print(text).map_err(Failure::Print)
-}
-
-/// Prints a machine-readable result.
-fn result_json(value: &impl serde::Serialize) -> CommandResult {
-    print_json(value).map_err(Failure::Print)
-}
-
 fn main() -> ExitCode {
     let Arguments { ort_lib, rtx_lib, verbosity, command } = Arguments::parse();
     start_log(verbosity);
@@ -233,40 +146,6 @@ fn main() -> ExitCode {
         Command::Manual => print_manual(Arguments::command()).map_err(Failure::Print),
     })
 }
-
-/// The places of the libraries that a build needs, if the user names them.
-pub(crate) struct Libraries {
-    onnxruntime: Option<PathBuf>,
-    tensorrt_rtx: Option<PathBuf>,
-}
-
-impl Libraries {
-    /// The places from the arguments, else from the environment variables.
-    fn new(ort_lib: Option<PathBuf>, rtx_lib: Option<PathBuf>) -> Self {
-        let variable = env::var_os(RTX_LIB).map(PathBuf::from).filter(|path| !path.as_os_str().is_empty());
-        Self { onnxruntime: ort_lib, tensorrt_rtx: rtx_lib.or(variable) }
-    }
-
-    /// The environment in which this process builds engines.
-    fn environment(&self) -> Result<Environment, Failure> {
-        let variable = env::var_os("ORT_DYLIB_PATH").map(PathBuf::from);
-        let search = Search::first_named([("--ort-lib", self.onnxruntime.clone()), ("ORT_DYLIB_PATH", variable)]);
-        Ok(Environment::new(onnxruntime::load(&search)?).with_cache(cache_folder()).returning_large_blocks())
-    }
-
-    /// The command line and library with which this program starts itself to build one plan.
-    fn plan_program(&self) -> Result<PlanProgram, Failure> {
-        let program = env::current_exe().map_err(|source| Error::File {
-            path: "engine-builder".into(),
-            action: "find the program itself",
-            source,
-        })?;
-        Ok(PlanProgram { program, arguments: vec!["build-plan".into()], library: self.tensorrt_rtx.clone() })
-    }
-}
-
-/// The variable that names the folder of TensorRT for RTX.
-const RTX_LIB: &str = "TENSORRT_RTX_LIB_PATH";
 
 fn run_convert(arguments: &ConvertArguments) -> CommandResult {
     let islands = arguments.island.iter().cloned().collect();

@@ -1,6 +1,6 @@
 //! `engine-builder models`: the models that this source tree describes, and whether their weights are on this machine.
 
-use super::{CommandResult, result, result_json};
+use super::failure::{CommandResult, result, result_json};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use tileforge_engine_builder::{ModelFile, Origin, Result, WeightFolders};

@@ -1,6 +1,6 @@
 //! Models and engines that the user names. An existing path always takes precedence over a name.
 
-use super::Failure;
+use super::failure::Failure;
 use super::models::model_folders;
 use std::path::{Path, PathBuf};
 use tileforge_engine::NamedEngines;

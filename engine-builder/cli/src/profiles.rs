@@ -1,7 +1,7 @@
 //! `engine-builder profiles`: the machines that engines can be built for.
 
+use super::failure::{CommandResult, result, result_json};
 use super::models::list;
-use super::{CommandResult, result, result_json};
 use tileforge_engine_builder::Result;
 use tileforge_engine_builder::profile::{self, Profile};
 use tileforge_terminal::report;

@@ -1,6 +1,7 @@
 //! `engine-builder push`: engines into a registry.
 
-use super::{CommandResult, Failure, named, result, result_json};
+use super::failure::{CommandResult, Failure, result, result_json};
+use super::named;
 use std::env;
 use std::path::PathBuf;
 use tileforge_engine::{EngineSource, PublicKey};

@@ -1,6 +1,7 @@
 //! `exporter export`.
 
-use super::{CommandResult, Failure, Hints, result};
+use super::failure::{CommandResult, Failure, result};
+use super::hints::Hints;
 use std::path::{Path, PathBuf};
 use tileforge_contract::PARAMETERS_KEY;
 use tileforge_exporter::lora::{self, Lora};

@@ -3,7 +3,8 @@
 mod graph;
 mod pipeline;
 
-use super::{CommandResult, Failure, Hints, result, result_json};
+use super::failure::{CommandResult, Failure, result, result_json};
+use super::hints::Hints;
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::path::PathBuf;

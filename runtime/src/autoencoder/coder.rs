@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use serde::Serialize;
 use tileforge_contract::Contract;
 use tileforge_engine::Engine;
@@ -14,7 +15,7 @@ use tileforge_session::{Assigned, Location, Placement};
 use super::chunks::{Chunk, Cut};
 use super::interface::{Direction, Interface};
 use crate::error::{Error, Result};
-use crate::host::{Group, Host, Lease, Network, Ticket, Values};
+use crate::host::{Group, Host, Lease, Limit, Network, Ticket, Values};
 use crate::tiling::{Tiling, cut};
 
 /// Tiles of a picture that may wait in the queue for each place in a run.
@@ -68,7 +69,12 @@ pub(super) struct Coder {
     /// The network for the later chunks of clips.
     next: Option<Network>,
     overlap: Option<u32>,
+    /// How many of the graphs, from the smallest on, memory holds: fewer after one did not fit.
+    held: Mutex<Limit>,
 }
+
+/// A graph and the size of its tile.
+type Sized = (usize, Size);
 
 /// How a caller follows work and stops it.
 #[derive(Clone, Copy)]
@@ -113,8 +119,9 @@ impl Coder {
         let (first, next) = (network(engine)?, next.map(network).transpose()?);
         let singles = first.graphs().iter().enumerate().filter(|(_, (_, sizes))| sizes.batch == 1);
         let group = |graph| Ok((graph, first.group(graph, |output| output.name == interface.output)?));
-        let groups = singles.map(|(graph, _)| group(graph)).collect::<Result<_>>()?;
-        Ok(Self { interface, first, groups, next, overlap: options.overlap })
+        let groups = singles.map(|(graph, _)| group(graph)).collect::<Result<BTreeMap<_, _>>>()?;
+        let held = Mutex::new(Limit::new(groups.len()));
+        Ok(Self { interface, first, groups, next, overlap: options.overlap, held })
     }
 
     /// How many pictures and clips are served at the same time. Clips share no runs.
@@ -138,21 +145,11 @@ impl Coder {
         self.interface.frames.is_some()
     }
 
-    /// The numbers of the graphs for a latent of this size, and the size of their tile: the smallest that holds the
-    /// latent, or else the largest.
+    /// The numbers of the graphs for a latent of this size, and the size of their tile.
     fn graphs_for(&self, latent: Size) -> Result<(usize, Option<usize>, Size)> {
-        let length = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
-        let sized = |network: &Network| -> Vec<(usize, Size)> {
-            let graphs = network.graphs().iter().enumerate().filter(|(_, (_, sizes))| sizes.batch == 1);
-            graphs
-                .map(|(index, (_, sizes))| (index, Size { width: length(sizes.width), height: length(sizes.height) }))
-                .collect()
-        };
         let of_first = sized(&self.first);
-        let holds = |size: &Size| size.width >= latent.width && size.height >= latent.height;
-        let fitting = of_first.iter().filter(|(_, size)| holds(size)).min_by_key(|(_, size)| size.pixels());
-        let chosen = fitting.or_else(|| of_first.iter().max_by_key(|(_, size)| size.pixels()));
-        let (first, tile) = *chosen.ok_or_else(|| self.first.no_graph("one picture or clip at a time".into()))?;
+        let chosen = chosen(&of_first, self.held.lock().now(), latent);
+        let (first, tile) = chosen.ok_or_else(|| self.first.no_graph("one picture or clip at a time".into()))?;
         let Some(next) = &self.next else { return Ok((first, None, tile)) };
         let same = sized(next).into_iter().find(|(_, size)| *size == tile).map(|(index, _)| index);
         let same = same.ok_or_else(|| next.no_graph(format!("later chunks of latents of {tile}")))?;
@@ -170,16 +167,31 @@ impl Coder {
         Cut { first: of(&self.first, first), next: self.next.as_ref().zip(next).map(|(next, graph)| of(next, graph)) }
     }
 
-    /// Begins a picture or clip whose latent has this size.
-    pub(super) fn begin<'c>(&'c self, ticket: &'c Ticket, latent: Size) -> Result<Coding<'c>> {
-        let (first, next, tile) = self.graphs_for(latent)?;
+    /// How a latent of this size is cut into these tiles.
+    fn tiling(&self, latent: Size, tile: Size) -> Result<Tiling> {
         let factor = if self.interface.direction == Direction::Decode { self.interface.factor } else { 1 };
         let part = if self.is_clip() { 8 } else { 4 };
         let pixels = u32::try_from(self.interface.factor).unwrap_or(u32::MAX);
         let overlap = self.overlap.map_or(tile.width.min(tile.height) / part, |overlap| overlap.div_ceil(pixels));
         let overlap = Overlap::choose(Some(overlap), Some(0), None, tile)?;
         let factor = u32::try_from(factor).unwrap_or(u32::MAX);
-        let tiling = Tiling::new(TilePlan::new(latent, tile, overlap, factor, None)?, Blend::Cosine);
+        Ok(Tiling::new(TilePlan::new(latent, tile, overlap, factor, None)?, Blend::Cosine))
+    }
+
+    /// Memory did not hold this tile: later pictures get smaller ones, until enough of these went well. False if there
+    /// is no smaller one.
+    fn shrink(&self, tile: Size) -> bool {
+        let smaller = sized(&self.first).iter().filter(|(_, size)| size.pixels() < tile.pixels()).count();
+        if smaller > 0 {
+            self.held.lock().shrink(smaller);
+            tracing::warn!("out of memory: goes on with tiles smaller than {tile}");
+        }
+        smaller > 0
+    }
+
+    /// Begins a picture or clip whose latent has this size.
+    pub(super) fn begin<'c>(&'c self, ticket: &'c Ticket, latent: Size) -> Result<Coding<'c>> {
+        let (first, next, tile) = self.graphs_for(latent)?;
         Ok(Coding {
             coder: self,
             cut: self.cut_for(first, next),
@@ -189,11 +201,29 @@ impl Coder {
             next,
             latent,
             tile,
-            tiling,
+            tiling: self.tiling(latent, tile)?,
             later: Vec::new(),
             run_time: Duration::ZERO,
         })
     }
+}
+
+/// The graphs of one sample.
+fn sized(network: &Network) -> Vec<Sized> {
+    let length = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
+    let graphs = network.graphs().iter().enumerate().filter(|(_, (_, sizes))| sizes.batch == 1);
+    graphs
+        .map(|(index, (_, sizes))| (index, Size { width: length(sizes.width), height: length(sizes.height) }))
+        .collect()
+}
+
+/// Of the `held` smallest graphs the smallest that holds the latent, or else the largest.
+fn chosen(graphs: &[Sized], held: usize, latent: Size) -> Option<Sized> {
+    let mut graphs = graphs.to_vec();
+    graphs.sort_by_key(|(_, size)| size.pixels());
+    graphs.truncate(held);
+    let holds = |(_, size): &&Sized| size.width >= latent.width && size.height >= latent.height;
+    graphs.iter().find(holds).or(graphs.last()).copied()
 }
 
 /// Checks that the engine for later chunks takes the caches that the first engine outputs.
@@ -259,13 +289,13 @@ impl Coding<'_> {
         planes: &[f32],
         size: Size,
     ) -> Result<Vec<f32>> {
+        if !self.coder.is_clip() {
+            return self.run_picture(planes, size);
+        }
         let interface = &self.coder.interface;
         let factor = interface.factor;
         let encodes = interface.direction == Direction::Encode;
         let part = if encodes { pixels_of(self.tile, factor) } else { self.tile };
-        if !self.coder.is_clip() {
-            return self.run_picture(planes, size, part);
-        }
         let frames = if encodes { chunk.latents.len() } else { chunk.frames.len() };
         let mut canvas = self.tiling.canvas(interface.planes() * frames);
         for (index, tile) in self.tiling.plan().tiles().enumerate() {
@@ -291,10 +321,30 @@ impl Coding<'_> {
         Ok(canvas)
     }
 
+    /// Runs a picture, in smaller tiles if memory does not hold these.
+    fn run_picture(&mut self, planes: &[f32], size: Size) -> Result<Vec<f32>> {
+        loop {
+            match self.run_tiles(planes, size) {
+                Err(error) if error.is_out_of_memory() && self.coder.shrink(self.tile) => {
+                    let (first, _, tile) = self.coder.graphs_for(self.latent)?;
+                    self.group = self.coder.groups.get(&first).ok_or_else(|| Error::internal("autoencoder"))?;
+                    (self.first, self.tile, self.tiling) = (first, tile, self.coder.tiling(self.latent, tile)?);
+                }
+                ran => {
+                    if ran.is_ok() && self.coder.held.lock().succeed().is_some() {
+                        tracing::info!("memory sufficed for a while: tries larger tiles again");
+                    }
+                    return ran;
+                }
+            }
+        }
+    }
+
     /// Runs a picture, whose tiles are independent: one part of it goes into the network for each tile.
-    fn run_picture(&mut self, planes: &[f32], size: Size, part: Size) -> Result<Vec<f32>> {
+    fn run_tiles(&mut self, planes: &[f32], size: Size) -> Result<Vec<f32>> {
         let interface = &self.coder.interface;
         let encodes = interface.direction == Direction::Encode;
+        let part = if encodes { pixels_of(self.tile, interface.factor) } else { self.tile };
         let mut canvas = self.tiling.canvas(interface.planes());
         let tiles: Vec<_> = self.tiling.plan().tiles().collect();
         let channels = planes.len() / size.pixels().max(1) as usize;
@@ -347,4 +397,23 @@ impl Coding<'_> {
 pub(crate) fn pixels_of(latent: Size, factor: usize) -> Size {
     let factor = u32::try_from(factor).unwrap_or(u32::MAX);
     Size { width: latent.width.saturating_mul(factor), height: latent.height.saturating_mul(factor) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_latent_gets_the_smallest_graph_that_holds_it_of_those_that_memory_holds() {
+        let size = |width, height| Size { width, height };
+        let graphs = [(0, size(64, 64)), (1, size(16, 16)), (2, size(64, 32))];
+        let chosen = |held, latent| chosen(&graphs, held, latent).map(|(graph, _)| graph);
+        assert_eq!(chosen(3, size(9, 16)), Some(1));
+        assert_eq!(chosen(3, size(17, 16)), Some(2));
+        assert_eq!(chosen(3, size(17, 33)), Some(0));
+        assert_eq!(chosen(3, size(900, 9)), Some(0), "in tiles of the largest");
+        assert_eq!(chosen(2, size(17, 33)), Some(2), "the largest is too large");
+        assert_eq!(chosen(1, size(64, 64)), Some(1));
+        assert_eq!(super::chosen(&[], 1, size(1, 1)), None);
+    }
 }

@@ -197,6 +197,35 @@ fn long_requests_all_come_to_their_ends() {
     });
 }
 
+/// Requests of which every other one is long, all on one slot.
+struct Mixed;
+
+impl Task for Mixed {
+    const NAME: &'static str = "mixed";
+    type Request = u32;
+    type Output = u32;
+
+    fn concurrency(&self) -> usize {
+        1
+    }
+
+    fn serve(&self, request: u32, reply: &Reply<u32>) -> Result<u32> {
+        let _long = (request % 2 == 0).then(|| reply.wait_as_long()).transpose()?;
+        thread::yield_now();
+        Ok(request)
+    }
+}
+
+#[test]
+fn a_service_that_ends_serves_long_and_short_requests_before() {
+    in_many_orders(|| {
+        let service = Service::new(&host(), Mixed, 4);
+        let handles: Vec<_> = (0..4).map(|request| service.submit(request, &Cancel::new()).unwrap()).collect();
+        service.shutdown();
+        assert!(handles.iter().all(Handle::is_finished));
+    });
+}
+
 /// Engines that negate three numbers, alone or two of these at once.
 fn engine() -> &'static Engine {
     static ENGINE: OnceLock<(TempDir, Engine)> = OnceLock::new();

@@ -12,7 +12,26 @@ use crate::error::{Error, Result};
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// How many long requests are served at the same time: one that runs, and one that is prepared meanwhile.
-const LONG_MAXIMUM: usize = 2;
+pub(super) const LONG_MAXIMUM: usize = 2;
+
+/// The slots of a service: as many requests as it has are served at the same time. A long one gives its slot to others,
+/// so that these never wait for its end.
+pub(super) trait Slots: Send + Sync {
+    /// The slot of a request goes to others.
+    fn give(self: Arc<Self>);
+
+    /// The request is about to end.
+    fn take_back(&self);
+}
+
+/// A slot that was given to others.
+struct Given(Arc<dyn Slots>);
+
+impl Drop for Given {
+    fn drop(&mut self) {
+        self.0.take_back();
+    }
+}
 
 /// The long requests that are open or wait to be, by the order of their turns.
 #[derive(Default)]
@@ -24,21 +43,24 @@ pub(super) struct LongRequests {
 /// A request's place among long ones.
 pub(super) struct LongTurn {
     long: Arc<LongRequests>,
+    slots: Arc<dyn Slots>,
     number: u64,
     priority: Priority,
 }
 
 impl LongTurn {
-    pub(super) fn new(long: &Arc<LongRequests>, number: u64, priority: Priority) -> Self {
-        Self { long: long.clone(), number, priority }
+    pub(super) fn new(long: &Arc<LongRequests>, slots: Arc<dyn Slots>, number: u64, priority: Priority) -> Self {
+        Self { long: long.clone(), slots, number, priority }
     }
 
-    /// Waits while too many long requests of the same or higher priority with earlier turns are open. It never waits
+    /// Gives the slot of the request to others, and waits while too many long requests of the same or higher priority with earlier turns are open. It never waits
     /// for later requests: they may need the result of this one.
     pub(super) fn begin(&self, is_over: impl Fn() -> bool) -> Result<OpenLong> {
+        self.slots.clone().give();
+        let given = Given(self.slots.clone());
         let mut open = self.long.open.lock();
         open.insert(self.number, self.priority);
-        let long = OpenLong { long: self.long.clone(), number: self.number };
+        let long = OpenLong { long: self.long.clone(), number: self.number, _given: given };
         let before = |open: &BTreeMap<u64, Priority>| {
             open.range(..self.number).filter(|(_, priority)| **priority >= self.priority).count()
         };
@@ -58,6 +80,7 @@ impl LongTurn {
 pub(crate) struct OpenLong {
     long: Arc<LongRequests>,
     number: u64,
+    _given: Given,
 }
 
 impl Drop for OpenLong {

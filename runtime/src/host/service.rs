@@ -12,7 +12,7 @@ use super::counted::Counted;
 use super::deadlines::Deadline;
 use super::handle::{Handle, Promise, Reply, pair};
 use super::host::Host;
-use super::long::{LongRequests, LongTurn};
+use super::long::{LONG_MAXIMUM, LongRequests, LongTurn, Slots};
 use super::queue::Priority;
 use super::sync::thread::{self, JoinHandle};
 use super::sync::{Condvar, Mutex, MutexGuard};
@@ -35,8 +35,8 @@ pub trait Task: Send + Sync + 'static {
     /// The result of a request.
     type Output: Send + 'static;
 
-    /// How many requests are served at the same time: enough to fill the device while others are prepared and
-    /// finished.
+    /// How many requests are served at the same time, beside long ones: enough to fill the device while others are
+    /// prepared and finished.
     fn concurrency(&self) -> usize;
 
     /// Serves one request.
@@ -103,15 +103,26 @@ struct State<T: Task> {
     turns: BTreeMap<u64, u64>,
     /// The highest number of turns that a caller had had when its turn came.
     round: u64,
-    /// Threads that serve a request now.
+    /// Requests that are served now.
     serving: usize,
+    /// Those of them that are long, and have given their slots to others.
+    long: usize,
+    /// Threads that were started.
+    started: usize,
+    /// Those of them that nobody waits for yet.
     threads: Vec<JoinHandle<()>>,
 }
 
 impl<T: Task> State<T> {
-    /// How many threads could take a request. A thread counts from its start, before it runs.
-    fn idle(&self) -> usize {
-        self.threads.len() - self.serving
+    /// How many more requests may be served beside those that are, if `slots` may at the same time.
+    fn free(&self, slots: usize) -> usize {
+        slots.max(1).saturating_sub(self.serving - self.long)
+    }
+
+    /// Whether the queue has no room. `capacity` requests wait for a slot, and as many long ones for others to end.
+    fn is_full(&self, capacity: usize, slots: usize) -> bool {
+        // What has a slot is about to be taken, so it does not count.
+        self.waiting.len() >= capacity + self.free(slots) || self.long >= LONG_MAXIMUM + capacity
     }
 
     /// The sort key of each waiting request; the least is served first. It holds the priority; the number of the
@@ -153,7 +164,8 @@ impl<T: Task> std::fmt::Debug for Service<T> {
 }
 
 impl<T: Task> Service<T> {
-    /// Serves a task. At most `capacity` requests, and at least one, wait for their turn.
+    /// Serves a task. At most `capacity` requests, and at least one, wait for their turn; and as many long ones whose
+    /// turn has come wait for other long ones.
     pub fn new(host: &Host, task: T, capacity: usize) -> Self {
         let state = State {
             waiting: Vec::new(),
@@ -163,6 +175,8 @@ impl<T: Task> Service<T> {
             turns: BTreeMap::new(),
             round: 0,
             serving: 0,
+            long: 0,
+            started: 0,
             threads: Vec::new(),
         };
         Self {
@@ -210,8 +224,8 @@ impl<T: Task> Service<T> {
     fn add(&self, request: T::Request, terms: Terms) -> Result<Handle<T::Output>> {
         let inner = self.inner();
         let mut state = inner.state.lock();
-        // Idle threads are about to take waiting requests, so these do not count against the capacity.
-        while state.waiting.len() >= inner.capacity + state.idle() {
+        let slots = inner.task.concurrency();
+        while state.is_full(inner.capacity, slots) {
             // Cancelled and expired requests make room.
             let waiting = std::mem::take(&mut state.waiting);
             let (over, waiting): (Vec<_>, Vec<_>) = waiting.into_iter().partition(|waiting| waiting.promise.is_over());
@@ -238,15 +252,11 @@ impl<T: Task> Service<T> {
         if state.closed {
             return Err(Error::Closed);
         }
-        if state.waiting.len() >= state.idle() && state.threads.len() < inner.task.concurrency().max(1) {
-            let serving = inner.clone();
-            let thread = thread::Builder::new().name(T::NAME.into()).spawn(move || serving.serve_all());
-            match thread {
-                Ok(thread) => state.threads.push(thread),
-                // An existing thread serves it later.
-                Err(_) if !state.threads.is_empty() => {}
-                Err(source) => return Err(Error::Thread { name: T::NAME, source }),
-            }
+        let waiting = state.waiting.len() + 1;
+        match inner.start_threads(&mut state, waiting) {
+            // An existing thread serves it later.
+            Err(_) if state.started > 0 => {}
+            started => started?,
         }
         let id = state.next_id;
         state.next_id += 1;
@@ -272,11 +282,17 @@ impl<T: Task> Service<T> {
     fn join(&mut self) {
         if let Some(inner) = self.inner.take() {
             inner.close();
-            let threads = std::mem::take(&mut inner.state.lock().threads);
-            // A request that drops the last owner of its service runs on one of these threads.
-            for thread in threads.into_iter().filter(|thread| thread.thread().id() != thread::current().id()) {
-                // The caller of the request has received the panic as an error.
-                let _ = thread.join();
+            // A long request may start more threads meanwhile.
+            loop {
+                let threads = std::mem::take(&mut inner.state.lock().threads);
+                if threads.is_empty() {
+                    break;
+                }
+                // A request that drops the last owner of its service runs on one of these threads.
+                for thread in threads.into_iter().filter(|thread| thread.thread().id() != thread::current().id()) {
+                    // The caller of the request has received the panic as an error.
+                    let _ = thread.join();
+                }
             }
         }
     }
@@ -307,24 +323,42 @@ impl<T: Task> Inner<T> {
     fn next(&self) -> Option<(u64, Waiting<T>)> {
         let mut state = self.state.lock();
         loop {
+            let has_slot = state.free(self.task.concurrency()) > 0;
             let first = state.order().into_iter().enumerate().min_by_key(|(_, order)| *order);
-            if let Some((place, _)) = first {
+            if let Some((place, _)) = first.filter(|_| has_slot) {
                 let waiting = state.waiting.remove(place);
                 state.take_turn(waiting.terms.caller);
                 let number = state.begun;
                 state.begun += 1;
                 state.serving += 1;
                 self.room.notify_all();
+                if state.closed {
+                    // Nothing may be left for the threads that wait.
+                    self.news.notify_all();
+                }
                 return Some((number, waiting));
             }
-            if state.closed {
+            if state.closed && state.waiting.is_empty() {
                 return None;
             }
             self.news.wait(&mut state);
         }
     }
 
-    fn serve_all(&self) {
+    /// Starts threads until all that have slots are served, of so many waiting requests.
+    fn start_threads(self: &Arc<Self>, state: &mut State<T>, waiting: usize) -> Result<()> {
+        let wanted = state.serving + waiting.min(state.free(self.task.concurrency()));
+        // A thread counts from its start, before it runs.
+        while state.started < wanted {
+            let serving = self.clone();
+            let thread = thread::Builder::new().name(T::NAME.into()).spawn(move || serving.serve_all());
+            state.threads.push(thread.map_err(|source| Error::Thread { name: T::NAME, source })?);
+            state.started += 1;
+        }
+        Ok(())
+    }
+
+    fn serve_all(self: &Arc<Self>) {
         while let Some((number, waiting)) = self.next() {
             // After a panic the request has its error, and the thread serves the next one.
             let _ = catch_unwind(AssertUnwindSafe(|| self.serve(number, waiting)));
@@ -333,7 +367,7 @@ impl<T: Task> Inner<T> {
         }
     }
 
-    fn serve(&self, number: u64, waiting: Waiting<T>) {
+    fn serve(self: &Arc<Self>, number: u64, waiting: Waiting<T>) {
         let Waiting { request, promise, terms, deadline, counted, .. } = waiting;
         // Metrics are updated before the answer, so that a caller with an answer sees the request in them.
         if promise.is_over() {
@@ -349,12 +383,30 @@ impl<T: Task> Inner<T> {
         }
         let Terms { priority, caller, allows_rounding, .. } = terms;
         let ticket = Ticket::new(self.host.shared(), priority, caller, allows_rounding, promise.cancel());
-        let long_turn = LongTurn::new(&self.long, number, priority);
+        let long_turn = LongTurn::new(&self.long, self.clone(), number, priority);
         let reply = Reply { promise, ticket, long_turn, _deadline: deadline };
         // Declared after `reply`, so that it is dropped first if the task panics.
         let counted = counted.begin();
         let result = self.task.serve(request, &reply);
         drop(counted);
         reply.promise.finish(result);
+    }
+}
+
+impl<T: Task> Slots for Inner<T> {
+    fn give(self: Arc<Self>) {
+        let mut state = self.state.lock();
+        state.long += 1;
+        let waiting = state.waiting.len();
+        // Otherwise they are served when a thread is free.
+        let _ = self.start_threads(&mut state, waiting);
+        drop(state);
+        self.news.notify_all();
+        self.room.notify_all();
+    }
+
+    fn take_back(&self) {
+        self.state.lock().long -= 1;
+        self.room.notify_all();
     }
 }

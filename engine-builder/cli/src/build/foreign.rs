@@ -1,6 +1,6 @@
 //! The options about an ONNX file of another program.
 
-use super::super::Failure;
+use super::super::failure::Failure;
 use std::path::PathBuf;
 use tileforge_contract::{ChannelOrder, Contract, Task};
 use tileforge_engine::manifest::ForeignRecipe;

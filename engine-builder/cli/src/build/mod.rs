@@ -9,8 +9,10 @@ use compilation::compilation;
 use foreign::ForeignArguments;
 use outcome::Printing;
 
+use super::failure::{CommandResult, Failure};
+use super::libraries::Libraries;
 use super::talk::{Noted, Shown};
-use super::{CommandResult, Failure, Libraries, models, named};
+use super::{models, named};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use tileforge_contract::Precision;

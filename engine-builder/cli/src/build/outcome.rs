@@ -1,6 +1,6 @@
 //! The output of `engine-builder build` about a built engine.
 
-use super::super::{CommandResult, result, result_json};
+use super::super::failure::{CommandResult, result, result_json};
 use std::collections::BTreeMap;
 use std::path::Path;
 use tileforge_contract::Upscale;

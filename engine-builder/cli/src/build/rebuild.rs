@@ -1,8 +1,10 @@
 //! `engine-builder rebuild`: builds an engine again from its manifest.
 
+use super::super::failure::CommandResult;
+use super::super::libraries::Libraries;
 use super::super::models::{model_folders, weight_folders};
+use super::super::named;
 use super::super::talk::Shown;
-use super::super::{CommandResult, Libraries, named};
 use super::compilation::compilation;
 use super::outcome::Printing;
 use std::path::PathBuf;

@@ -1,6 +1,6 @@
 //! What an ONNX graph is.
 
-use super::super::{CommandResult, result_json};
+use super::super::failure::{CommandResult, result_json};
 use super::show;
 use serde_json::json;
 use std::collections::BTreeSet;
