@@ -115,7 +115,7 @@ impl PipelineManifest {
             })?;
         }
         if let Some(Restoration { text }) = &self.restoration {
-            rule(self.diffusion.is_none(), || "restoration: a diffusion pipeline is none of restoration".into())?;
+            rule(self.diffusion.is_none(), || "restoration: expected an engine that is no diffusion pipeline".into())?;
             rule(self.files.contains_key(text), || {
                 format!("restoration.text: expected a file beside the parts, found \"{}\"", text.escape_debug())
             })?;
@@ -241,7 +241,7 @@ mod tests {
             (&restores("gone"), "restoration.text: expected a file beside the parts, found \"gone\""),
             (
                 &|value| value["restoration"] = json!({ "text": "model_index.json" }),
-                "a diffusion pipeline is none of restoration",
+                "restoration: expected an engine that is no diffusion pipeline",
             ),
             (&set("parts", "a/b", &digest), "plain file name"),
             (&set("parts", "..", &digest), "plain file name"),

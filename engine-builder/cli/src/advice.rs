@@ -36,8 +36,8 @@ fn request(problem: &RequestError) -> Option<String> {
                 .into()
         }
         RequestError::NoMeaning { path } => format!(
-            "`--task upscale` says that it makes pictures of pictures, `--task tensors` that nobody needs to know, and \
-             `--contract FILE` everything; `exporter inspect {}` shows what it has",
+            "`--task upscale` states that it makes pictures of pictures, `--task tensors` leaves its tensors without \
+             a meaning, and `--contract FILE` states everything; `exporter inspect {}` shows what it has",
             path.display()
         ),
         RequestError::NeedsContract { .. } => "say it with `--contract FILE` (docs/metadata.md)".into(),

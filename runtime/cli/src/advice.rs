@@ -193,9 +193,7 @@ fn of_engine(error: &EngineError) -> Option<&'static str> {
         | EngineError::Contract(_)
         | EngineError::Graph { .. } => Some(REBUILD),
         EngineError::SeveralParts { .. } => Some("give the folder of one part as --engine"),
-        EngineError::Unsigned { .. } => {
-            Some("ask whoever sent the engine for one that is signed, or leave out --require-signature")
-        }
+        EngineError::Unsigned { .. } => Some("get a signed engine from its maker, or leave out --require-signature"),
         _ => None,
     }
 }

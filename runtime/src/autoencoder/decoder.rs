@@ -97,16 +97,18 @@ impl Decoder {
     ) -> Result<CodingStatistics> {
         let interface = &self.0.interface;
         let given = latent.frames.is_some();
+        let tensor = || interface.input.clone();
         if latent.channels != interface.latent_channels || given != self.is_clip() {
             let of = |channels: usize, clip: bool| {
                 format!("a latent {} of {channels} channels", if clip { "clip" } else { "picture" })
             };
             return Err(Error::Tensor {
-                tensor: interface.input.clone(),
+                tensor: tensor(),
                 expected: of(interface.latent_channels, self.is_clip()),
                 found: of(latent.channels, given),
             });
         }
+        latent.check(|expected, found| Error::Tensor { tensor: tensor(), expected, found })?;
         let whole = pixels_of(latent.size, interface.factor);
         let size = latent.pixels.filter(|size| size.width <= whole.width && size.height <= whole.height);
         let size = size.unwrap_or(whole);

@@ -75,6 +75,24 @@ impl Latent {
         Ok(Self { channels, frames, size, values, pixels, clip_frames })
     }
 
+    /// Checks that there is at least one element, and a value for each. All fields are public, so that a caller's
+    /// latent need not come from [`read`](Self::read). `refused` makes an error of what was expected and found.
+    pub(crate) fn check<E>(&self, refused: impl FnOnce(String, String) -> E) -> Result<(), E> {
+        let Size { width, height } = self.size;
+        let frames = self.frames.map_or(String::new(), |frames| format!(" and {frames} frames"));
+        let shape = format!("{} channels of {}{frames}", self.channels, self.size);
+        let lengths = [self.channels, self.frames.unwrap_or(1), height as usize, width as usize];
+        if lengths.contains(&0) {
+            return Err(refused("at least one channel, frame and pixel".into(), shape));
+        }
+        let count = lengths.into_iter().try_fold(1_usize, usize::checked_mul);
+        if count == Some(self.values.len()) {
+            return Ok(());
+        }
+        let expected = count.map_or_else(|| "more values than there can be".into(), |count| format!("{count} values"));
+        Err(refused(format!("{expected} for {shape}"), self.values.len().to_string()))
+    }
+
     /// Writes the latent, with the size of its pixels. The file appears only when it is complete.
     ///
     /// # Errors
@@ -111,4 +129,37 @@ fn check(path: &Path, found: &BTreeMap<String, Description>) -> Result<()> {
         return refused(format!("expected a latent of f32, f16 or bf16, found {tensor}"));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_latent_has_a_value_for_each_of_its_elements() {
+        let check = |channels: usize, frames: Option<usize>, [width, height]: [u32; 2], values: usize| {
+            let (size, values) = (Size { width, height }, vec![0.0; values]);
+            let latent = Latent { channels, frames, size, values, pixels: None, clip_frames: None };
+            latent.check(|expected, found| format!("expected {expected}, found {found}"))
+        };
+        assert_eq!(check(4, None, [3, 2], 24), Ok(()));
+        assert_eq!(check(4, Some(2), [3, 2], 48), Ok(()));
+        for (refused, expected) in [
+            (check(4, None, [3, 2], 23), "expected 24 values for 4 channels of 3×2, found 23"),
+            (check(4, None, [3, 2], 25), "expected 24 values for 4 channels of 3×2, found 25"),
+            (check(4, Some(2), [3, 2], 24), "expected 48 values for 4 channels of 3×2 and 2 frames, found 24"),
+            (
+                check(4, Some(0), [3, 2], 0),
+                "expected at least one channel, frame and pixel, found 4 channels of 3×2 and 0 frames",
+            ),
+            (check(0, None, [3, 2], 0), "expected at least one channel, frame and pixel, found 0 channels of 3×2"),
+            (check(4, None, [0, 2], 0), "expected at least one channel, frame and pixel, found 4 channels of 0×2"),
+            (
+                check(usize::MAX, None, [3, 2], 1),
+                &format!("expected more values than there can be for {} channels of 3×2, found 1", usize::MAX),
+            ),
+        ] {
+            assert_eq!(refused, Err(expected.to_owned()));
+        }
+    }
 }

@@ -90,7 +90,7 @@ pub(super) fn check_latent(what: &'static str, latent: &Latent, channels: usize,
         format!("{channels} channels of {size}{frames}")
     };
     if (latent.channels, latent.size, latent.frames) == (channels, size, None) {
-        return Ok(());
+        return latent.check(|expected, found| Error::Latent { what, expected, found });
     }
     let (expected, found) = (text(channels, size, None), text(latent.channels, latent.size, latent.frames));
     Err(Error::Latent { what, expected, found })
@@ -152,6 +152,11 @@ mod tests {
         assert_eq!(check(&noise, &settings, false), Ok(()));
         let expected = "the latent to start from: expected a latent of 4 channels of 8×8, found 16 channels of 8×8";
         assert_eq!(check(&start, &settings, true), Err(expected.into()));
+        for (count, found) in [(255, "255"), (257, "257")] {
+            let source = StartingPoint::Noise(Some(Latent { values: vec![0.0; count], ..latent(4, EIGHT) }));
+            let expected = "the noise: expected a latent of 256 values for 4 channels of 8×8, found";
+            assert_eq!(check(&source, &settings, false), Err(format!("{expected} {found}")));
+        }
         let expected = "a picture to start from needs an encoder of pictures, and the engine has none";
         assert_eq!(check(&StartingPoint::Picture(picture(64, 64)), &settings, false), Err(expected.into()));
         assert_eq!(check(&StartingPoint::Picture(picture(64, 64)), &settings, true), Ok(()));

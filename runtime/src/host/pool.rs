@@ -280,7 +280,7 @@ mod tests {
         assert_eq!(take(1, None), Found::MayOpen(vec![]));
         assert_eq!(take(2, Some(5)), Found::MayOpen(vec![]));
         pool.give_back(key(1));
-        assert_eq!(pool.take(key(1), Memory::Machine, 10, None), Found::Open, "what is open asks nobody");
+        assert_eq!(pool.take(key(1), Memory::Machine, 10, None), Found::Open, "an open session needs no more memory");
         pool.give_back(key(1));
         assert_eq!(pool.take(key(3), Memory::Machine, 10, None), Found::AsksSystem);
         assert_eq!(pool.take(key(3), Memory::Machine, 10, Some(Some(5))), Found::MayOpen(vec![key(1)]));

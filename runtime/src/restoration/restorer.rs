@@ -231,6 +231,7 @@ impl Work<'_> {
                 let expected = of(channels, &frames, latent);
                 return Err(Error::Tensor { tensor: "noise".into(), expected, found });
             }
+            noise.check(|expected, found| Error::Tensor { tensor: "noise".into(), expected, found })?;
             frames = vec![given];
         }
         let lengths: Vec<usize> = frames.iter().filter_map(|frames| self.restorer.frames.length(*frames)).collect();

@@ -105,7 +105,7 @@ fn a_picture_gets_tiles_that_suit_it() {
     assert!(whole.iter().zip(pixels(&output)).all(|(one, other)| one.abs_diff(other) <= 1));
     let line = words(&[&"infer", &"--engine", &ENGINE.1, &"--input", &input, &"--output", &output, &"--tile=129x128"]);
     let expected = "at most as many pixels as 128×128, and 129×128 has more";
-    let _ = run("runtime", line).failure(1, &[expected, "choose a smaller --tile"]);
+    let _ = run("runtime", line).failure(2, &[expected, "choose a smaller --tile"]);
 }
 
 /// Compares single pictures in runs of one on one thread with all pictures in every batch, on several streams and

@@ -300,7 +300,7 @@ fn places_that_cannot_be_written_are_refused() {
     let _ = infer(Path::new("/proc/out.png")).failure(1, &["/proc"]);
     let _ = infer(Path::new("/dev/null/out.png")).failure(1, &["/dev/null"]);
     let work = tempfile::tempdir().unwrap();
-    let _ = infer(&work.path().join("out.xyz")).failure(1, &["xyz"]);
+    let _ = infer(&work.path().join("out.xyz")).failure(2, &["xyz"]);
     assert!(names_in(work.path()).is_empty());
     let model = repository("models/compact-x4.safetensors");
     let _ = run("exporter", words(&[&"export", &model, &"-o", &"/proc/out.onnx"])).failure(1, &["/proc"]);

@@ -207,7 +207,7 @@ fn a_changed_engine_is_refused() {
     let one = copy_of(demo_engine(), &engines);
     for folder in ["engines", "engines/cpu"] {
         let folder = work.path().join(folder);
-        run("runtime", words(&[&"inspect", &"--engine", &folder]))
+        let _ = run("runtime", words(&[&"inspect", &"--engine", &folder]))
             .failure(1, &["no manifest.json in this folder; give one of the engines in it", one.to_str().unwrap()]);
     }
     let nothing = work.path().join("nothing");

@@ -11,8 +11,8 @@ use std::pin::pin;
 use std::sync::{Arc, Condvar, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use tileforge::{
-    Cancel, Coding, Colour, Depth, Engine, ErrorKind, Format, Generate, Host, Limits, OpenOptions, Picture, PixelData,
-    Pixels, Placement, RealtimeOptions, Setup, Size, Terms, Upscale,
+    Cancel, Coding, Colour, Depth, Engine, ErrorKind, Format, Generate, Host, Latent, Limits, OpenOptions, Picture,
+    PixelData, Pixels, Placement, RealtimeOptions, Setup, Size, Terms, Upscale,
 };
 
 fn host(cache: Option<PathBuf>) -> Host {
@@ -195,6 +195,12 @@ fn a_pipeline_makes_pictures_and_its_parts_code_them() {
     assert_eq!((made.pictures.len(), made.pictures[0].size()), (1, generator.sizes()[0]));
     let decoder = engine.decoder(Default::default()).unwrap();
     assert!(decoder.decode(made.latents[0].clone()).unwrap() == made.pictures[0]);
+    // The fields of a latent are public, so they may contradict each other.
+    let short = Latent { values: made.latents[0].values[1..].to_vec(), ..made.latents[0].clone() };
+    let refused = decoder.decode(short).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::InvalidInput);
+    let expected = "latent_sample: expected 256 values for 4 channels of 8×8, found 255";
+    assert_eq!(refused.to_string(), expected);
     let latent = engine.encoder(Default::default()).unwrap().encode(made.pictures[0].clone()).unwrap();
     assert_eq!((latent.channels, latent.size), (made.latents[0].channels, made.latents[0].size));
     let changed = generator.submit_from(settings, made.pictures[0].clone(), None, Terms::default()).unwrap();
@@ -335,6 +341,14 @@ fn clips_become_latents_and_frames_again() {
     let maker = maker.decoder(Coding::default()).unwrap();
     let frames = maker.submit_clip(latent.clone(), Terms::default()).unwrap().wait().unwrap();
     assert!(!frames.is_empty() && frames.iter().all(|frame| frame.colour() == Colour::Rgb));
+    for (refused, expected) in [
+        (Latent { frames: Some(0), values: Vec::new(), ..latent.clone() }, "at least one channel, frame and pixel"),
+        (Latent { values: Vec::new(), ..latent.clone() }, &format!("{} values for", latent.values.len())),
+    ] {
+        let error = maker.submit_clip(refused, Terms::default()).unwrap().wait().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
+        assert!(error.to_string().contains(&format!(": expected {expected}")), "{error}");
+    }
     let one = maker.submit(latent, Terms::default()).unwrap().wait();
     assert!(one.is_err() == (frames.len() > 1), "one picture is not several");
 }

@@ -209,20 +209,20 @@ fn settings_of_an_attackers_picture_are_refused_before_memory_is_used() {
         assert_eq!(names_in(work.path()), ["hostile.png", "made.png"]);
     };
     for count in [1025_u64, 1_000_000_000, 1 << 63, u64::MAX] {
-        refused("count", json!(count), 1, &["count is", "from 1 to 1024"]);
+        refused("count", json!(count), 2, &["count is", "from 1 to 1024"]);
     }
-    refused("count", json!(0), 1, &["count is 0"]);
+    refused("count", json!(0), 2, &["count is 0"]);
     refused("count", json!(-1), 2, &["its settings cannot be read"]);
     for steps in [0, 1_000_000_000, u64::MAX] {
-        refused("steps", json!(steps), 1, &["cannot run", "steps"]);
+        refused("steps", json!(steps), 2, &["cannot run", "steps"]);
     }
-    refused("size", json!({ "width": u32::MAX, "height": u32::MAX }), 1, &["multiples of 8"]);
-    refused("size", json!({ "width": 0, "height": 0 }), 1, &["0×0"]);
-    refused("size", json!({ "width": 4_294_967_288_u32, "height": 8 }), 1, &["only of 64×64"]);
-    refused("guidance", json!(1e300), 1, &["guidance is"]);
-    refused("strength", json!(-1e300), 1, &["strength is"]);
+    refused("size", json!({ "width": u32::MAX, "height": u32::MAX }), 2, &["multiples of 8"]);
+    refused("size", json!({ "width": 0, "height": 0 }), 2, &["0×0"]);
+    refused("size", json!({ "width": 4_294_967_288_u32, "height": 8 }), 2, &["only of 64×64"]);
+    refused("guidance", json!(1e300), 2, &["guidance is"]);
+    refused("strength", json!(-1e300), 2, &["strength is"]);
     refused("prompt", json!("((fox)) ".repeat(100_000)), 1, &["800000 bytes", "at most 262144"]);
-    refused("scheduler", json!("x".repeat(1000)), 1, &["unknown sampler"]);
+    refused("scheduler", json!("x".repeat(1000)), 2, &["unknown sampler"]);
 }
 
 #[test]
@@ -442,7 +442,7 @@ fn pictures_of_several_numbers_of_steps_are_measured() {
         assert!(measured[figure].as_f64().unwrap() > 0.0, "{figure}: {measured}");
     }
 
-    let _ = bench(&sd, &[&"2", &"--size", &"128x128"]).failure(1, &["only of 64×64"]);
+    let _ = bench(&sd, &[&"2", &"--size", &"128x128"]).failure(2, &["only of 64×64"]);
     let _ = bench(&sd, &[&"2", &"--tile", &"64x64"]).failure(2, &["--tile is for upscalers"]);
     let _ = bench(&sd, &[&"2", &"--sweep"]).failure(2, &["--sweep"]);
     let _ = bench(&sd.join("unet"), &[&"2"]).failure(2, &["expected the engine of a diffusion pipeline"]);
@@ -459,35 +459,35 @@ fn what_cannot_be_made_is_refused() {
     };
     let sd = engine("sd");
     let (picture, large, mask) = (input("picture.png"), input("large.png"), input("mask.png"));
-    refused(&sd, &["--size", "60x64"], 1, &["60×64", "multiples of 8"]);
-    refused(&sd, &["--size", "128x128"], 1, &["128×128", "only of 64×64", "--size"]);
+    refused(&sd, &["--size", "60x64"], 2, &["60×64", "multiples of 8"]);
+    refused(&sd, &["--size", "128x128"], 2, &["128×128", "only of 64×64", "--size"]);
     refused(&sd, &["--image", &large, "--mask", &mask], 1, &["a mask of the picture's size 81×70, found 64×64"]);
-    refused(&sd, &["--image", &picture, "--strength", "1.5"], 1, &["strength is 1.5", "from 0 to 1"]);
-    refused(&sd, &["--image", &picture, "--strength=-0.5"], 1, &["strength is -0.5"]);
+    refused(&sd, &["--image", &picture, "--strength", "1.5"], 2, &["'1.5' for '--strength", "from 0 to 1"]);
+    refused(&sd, &["--image", &picture, "--strength=-0.5"], 2, &["'-0.5' for '--strength"]);
     let euler = ["--scheduler", "EulerDiscreteScheduler"];
     let little = ["--image", &picture, "--strength", "0.1"];
-    refused(&sd, &[&little[..], &euler].concat(), 1, &["no step is left of 2"]);
+    refused(&sd, &[&little[..], &euler].concat(), 2, &["no step is left of 2"]);
     refused(&sd, &["--scheduler", "FastScheduler"], 1, &["FastScheduler", "PNDMScheduler", "--scheduler"]);
-    refused(&sd, &["--scheduler", "DPM++ SDE"], 1, &["unknown sampler \"DPM++ SDE\"", "DPM++ 2M", "--scheduler"]);
-    refused(&sd, &["--scheduler", "euler_a_karras"], 1, &["\"Euler a\" cannot be combined with Karras"]);
+    refused(&sd, &["--scheduler", "DPM++ SDE"], 2, &["unknown sampler \"DPM++ SDE\"", "DPM++ 2M", "--scheduler"]);
+    refused(&sd, &["--scheduler", "euler_a_karras"], 2, &["\"Euler a\" cannot be combined with Karras"]);
     let lora = ["--negative-prompt", "blurry <lora:snow:0.8>"];
-    refused(&sd, &lora, 1, &["\"<lora:snow:0.8>\" names weights", "`engine-builder build PIPELINE --lora"]);
-    refused(&sd, &["--negative-prompt", "[a:b:0.5]"], 1, &["changes between the steps", "--literal-prompt"]);
-    refused(&sd, &["--negative-prompt", "(a:1000)"], 1, &["no number from −100 to 100", "\\("]);
-    refused(&sd, &["--negative-prompt", &"(".repeat(100_000)], 1, &["more than 64 open brackets"]);
+    refused(&sd, &lora, 2, &["\"<lora:snow:0.8>\" names weights", "`engine-builder build PIPELINE --lora"]);
+    refused(&sd, &["--negative-prompt", "[a:b:0.5]"], 2, &["changes between the steps", "--literal-prompt"]);
+    refused(&sd, &["--negative-prompt", "(a:1000)"], 2, &["no number from −100 to 100", "\\("]);
+    refused(&sd, &["--negative-prompt", &"(".repeat(100_000)], 2, &["more than 64 open brackets"]);
     refused(&sd, &["--fit", "crop"], 2, &["--image"]);
-    refused(&sd, &["--guidance", "nan"], 1, &["guidance is NaN"]);
-    refused(&sd, &["--eta", "2"], 1, &["eta is 2"]);
+    refused(&sd, &["--guidance", "nan"], 2, &["'nan' for '--guidance", "from 0 to 1000"]);
+    refused(&sd, &["--eta", "2"], 2, &["'2' for '--eta", "from 0 to 1"]);
     refused(&sd, &["--mask", &mask], 2, &["--image"]);
     refused(&sd, &["--image", &picture, "--latents", &input("noise.safetensors")], 2, &["--latents"]);
-    refused(&sd, &["--latents", &input("noise.safetensors"), "--count", "2"], 1, &["one picture"]);
+    refused(&sd, &["--latents", &input("noise.safetensors"), "--count", "2"], 2, &["one picture"]);
     refused(&sd, &["--image", &mask.replace("mask.png", "missing.png")], 1, &["missing.png"]);
-    refused(&sd, &["--long-prompt", "--negative-prompt", &"the sea ".repeat(80)], 1, &["231 tokens", "only 77"]);
-    refused(&engine("sd-inpainting"), &[], 1, &["expected a picture and a mask"]);
-    refused(&engine("sd-inpainting"), &["--image", &picture], 1, &["expected a picture and a mask"]);
+    refused(&sd, &["--long-prompt", "--negative-prompt", &"the sea ".repeat(80)], 2, &["231 tokens", "only 77"]);
+    refused(&engine("sd-inpainting"), &[], 2, &["expected a picture and a mask"]);
+    refused(&engine("sd-inpainting"), &["--image", &picture], 2, &["expected a picture and a mask"]);
     let latent = work.path().join("latent.safetensors");
     let _ = generate(&sd, &latent, &fox(&[])).success();
-    refused(&sd, &["--image", latent.to_str().unwrap(), "--mask", &mask], 1, &["a mask needs a picture"]);
+    refused(&sd, &["--image", latent.to_str().unwrap(), "--mask", &mask], 2, &["a mask needs a picture"]);
     fs::remove_file(latent).unwrap();
 
     // A command line cannot hold so much text, but a file can.
@@ -625,7 +625,7 @@ fn a_network_that_takes_the_guidance_scale_has_no_negative_prompt() {
     assert_ne!(samples(&at("plain.png")), samples(&at("weak.png")));
     let options = ["--image", &input("picture.png"), "--strength", "0.05"];
     let expected = "cannot run 4 steps with a strength of 0.05; expected 1 to 2";
-    let _ = generate(&lcm, &at("refused.png"), &line(&options)).failure(1, &[expected]);
+    let _ = generate(&lcm, &at("refused.png"), &line(&options)).failure(2, &[expected]);
 }
 
 #[test]

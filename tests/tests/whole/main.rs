@@ -29,6 +29,7 @@ mod generate;
 mod hostile;
 mod infer;
 mod intrusion;
+mod json_forms;
 mod many;
 mod model_package;
 mod models;

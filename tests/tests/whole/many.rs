@@ -75,7 +75,7 @@ fn batches_streams_threads_and_folders_change_no_byte() {
     assert_eq!(differing, [""; 0]);
     // If the engine lacks the requested batch, no other batch is used silently.
     let _ = infer(batched(), &input, &work.path().join("none"), &["--batch", "3"])
-        .failure(1, &["the engine has no graph for 3 images in one run, only for 1, 4", "--batch"]);
+        .failure(2, &["the engine has no graph for 3 images in one run, only for 1, 4", "--batch"]);
     for (name, _) in &pictures {
         let alone = work.path().join(format!("alone-{name}"));
         let _ = infer(batched(), &input.join(name), &alone, &[]).success();

@@ -82,7 +82,7 @@ fn a_folder_of_everything_becomes_what_was_asked_for() {
     let _ = with_engine(work.path(), &["in"]).success();
     assert_eq!(names_in(&at("in-x4")), ["a.png"]);
     let _ =
-        with_engine(work.path(), &["in/trip/b.bmp", "-o", "b.bmp"]).failure(1, &["b.bmp: expected a name that ends"]);
+        with_engine(work.path(), &["in/trip/b.bmp", "-o", "b.bmp"]).failure(2, &["b.bmp: expected a name that ends"]);
     // A truncated GIF gives its own error.
     gif.truncate(gif.len() / 2);
     fs::write(at("cut.gif"), gif).unwrap();

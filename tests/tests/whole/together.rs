@@ -1,12 +1,16 @@
 //! Requests of several callers at once, through the library: shared runs change nothing.
 
-use end_to_end::{GoldenPipelines, THREADS, golden_components, run_with_cache_in, words};
-use std::path::Path;
+use end_to_end::{
+    GoldenPipelines, THREADS, demo_engine, golden_components, golden_systems, list_again, run_with_cache_in, words,
+};
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Barrier, Mutex};
+use tileforge::{Colour, ErrorKind, OpenOptions, Picture, PixelData, Priority, Setup, Upscale};
 use tileforge_contract::Provider;
 use tileforge_engine::{Engine, Pipeline};
 use tileforge_image::Size;
 use tileforge_runtime::autoencoder::{CodingOptions, DecodeRequest, Decoder, Latent};
+use tileforge_runtime::depth::Estimate;
 use tileforge_runtime::diffusion::{
     Family, GenerateKind, GenerateRequest, Generated, Generator, GeneratorOptions, Settings,
 };
@@ -85,6 +89,71 @@ fn pictures_that_share_runs_of_a_network_are_those_that_each_gives_alone() {
         let runs = host.metrics().runs;
         assert!(runs.keys().any(|rows| *rows > 4), "nothing was shared: {runs:?}");
         service.shutdown();
+    }
+}
+
+/// A profile for a network of `sd` alone, for several latents of 8×8 in a run.
+const NETWORK: &str = "\
+name: network
+provider: cpu
+precision: fp32
+tasks:
+  unet: { tiles: [8x8], batch: [1, 2, 4] }
+floors:
+  psnr_db: 100
+  cosine: 0.999999
+";
+
+/// The engine of `sd` with a network that takes one timestep for all samples of a run, as older engines have.
+fn engine_with_a_shared_timestep(work: &Path) -> PathBuf {
+    let engine = GoldenPipelines::read().engine_with(work, "sd", &["--batch", "4"]);
+    let (profile, unet) = (work.join("network.yaml"), engine.join("unet"));
+    std::fs::write(&profile, NETWORK).unwrap();
+    std::fs::remove_dir_all(&unet).unwrap();
+    let from = words(&[&"build", &work.join("sd.folder/unet"), &"--set", &"timestep=shared"]);
+    let line = from.into_iter().chain(words(&[&"--profile", &profile, &"-o", &unet]));
+    let _ = run_with_cache_in(work, "engine-builder", line).success();
+    list_again(&engine);
+    engine
+}
+
+#[test]
+fn a_network_with_one_timestep_for_a_run_shares_runs_at_equal_timesteps_alone() {
+    let work = tempfile::tempdir().unwrap();
+    let engine = engine_with_a_shared_timestep(work.path());
+    let manifest = Engine::open(&engine.join("unet")).unwrap().manifest().clone();
+    assert!(manifest.graphs.iter().all(|graph| graph.inputs["timestep"].is_empty()), "{:?}", manifest.graphs);
+    // Four requests have the same timesteps, and the others have others at most of their steps.
+    let equal = [("a red fox", 11), ("snow", 12), ("a boat", 13), ("", 14)].map(|(prompt, seed)| Settings {
+        steps: 6,
+        scheduler: Some("EulerDiscreteScheduler".into()),
+        guidance: 4.0,
+        seed,
+        ..Settings::new(prompt, GenerateKind::TextToImage, Family::StableDiffusion)
+    });
+    let others = settings().into_iter().filter(|settings| settings.count == 1);
+    let requests: Vec<Settings> = equal.into_iter().chain(others).collect();
+    let made = |together: bool| {
+        let (host, service) = service(&engine, 2);
+        let submit = |settings: Settings| service.submit(GenerateRequest::new(settings), Terms::default()).unwrap();
+        let made: Vec<Vec<u32>> = if together {
+            let all: Vec<_> = requests.iter().cloned().map(submit).collect();
+            all.into_iter().map(|handle| bits(&handle.wait().unwrap())).collect()
+        } else {
+            requests.iter().cloned().map(|settings| bits(&submit(settings).wait().unwrap())).collect()
+        };
+        let most = host.metrics().runs.keys().copied().max();
+        service.shutdown();
+        (made, most)
+    };
+    // With guidance, a request has two rows in each step.
+    let (alone, most) = made(false);
+    assert_eq!(most, Some(2));
+    // Rows that shared a run at another timestep than their own would become others.
+    let (together, most) = made(true);
+    assert_eq!(most, Some(4), "nothing was shared");
+    for (number, (found, expected)) in together.iter().zip(&alone).enumerate() {
+        assert!(found == expected, "request {number} is another one beside the others");
     }
 }
 
@@ -203,5 +272,62 @@ fn latents_that_share_runs_of_a_decoder_are_the_pictures_that_each_gives_alone()
         let runs = host.metrics().runs;
         assert!(runs.keys().any(|latents| *latents > 1), "nothing was shared: {runs:?}");
         service.shutdown();
+    }
+}
+
+/// Pictures of 42×70 in a network of depth, one or two in a run.
+const DEPTH: &str = "\
+name: depth
+provider: cpu
+precision: fp32
+tasks:
+  depth: { tiles: [42x70], batch: [1, 2] }
+floors:
+  psnr_db: 100
+  cosine: 0.999999
+";
+
+#[test]
+fn pictures_that_share_a_run_of_a_network_of_depth_have_the_depth_that_each_has_alone() {
+    let work = tempfile::tempdir().unwrap();
+    let (profile, engine) = (work.path().join("depth.yaml"), work.path().join("depth"));
+    std::fs::write(&profile, DEPTH).unwrap();
+    let golden = golden_systems(work.path()).into_iter().find(|golden| golden.name.starts_with("DepthAnything"));
+    let line = words(&[&"build", &golden.unwrap().checkpoint, &"--profile", &profile, &"-o", &engine]);
+    let _ = run_with_cache_in(work.path(), "engine-builder", line).success();
+    let picture = |size: Size, number: u32| {
+        let sample = |index: u32| ((index * (number + 3) * 7) % 251) as u8;
+        let samples: Vec<u8> = (0..3 * size.pixels() as u32).map(sample).collect();
+        let data = PixelData::Eight(&samples);
+        Picture::from_pixels(tileforge::Pixels { size, colour: Colour::Rgb, data, stride: None }).unwrap()
+    };
+    for threads in THREADS {
+        let host = Setup::default().host().unwrap();
+        let placement = Placement { streams: Some(1), ..placement(threads) };
+        let open = |engine: &Path| tileforge::Engine::open(&host, engine, &OpenOptions::default()).unwrap();
+        let estimator = open(&engine).depth(placement.clone()).unwrap();
+        let submit = |number: u32| {
+            estimator.submit(picture(Size { width: 70, height: 42 }, number), None, Terms::default()).unwrap()
+        };
+        let bits = |made: tileforge::Request<Estimate>| -> Vec<u32> {
+            made.wait().unwrap().values.iter().map(|value| value.to_bits()).collect()
+        };
+        let each: Vec<_> = (0..9).map(|number| bits(submit(number))).collect();
+        assert_eq!(host.metrics().runs.keys().collect::<Vec<_>>(), [&1]);
+        assert!(each[0].len() == 70 * 42 && each[0] != each[1]);
+        // While a tile of another engine runs, which takes longer than to open a picture, several come together.
+        let upscaler = open(demo_engine()).upscaler(Upscale { placement, ..Upscale::default() }).unwrap();
+        let terms = Terms { priority: Priority::Background, ..Terms::default() };
+        let holding = upscaler.submit(picture(Size { width: 3000, height: 3000 }, 0), terms).unwrap();
+        while holding.progress().done == 0 {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        let all: Vec<_> = (0..9).map(submit).collect();
+        let together: Vec<_> = all.into_iter().map(bits).collect();
+        holding.cancel();
+        assert!(together == each, "{threads} threads: a picture has another depth beside the others");
+        let runs = host.metrics().runs;
+        assert!(runs.contains_key(&2), "nothing was shared: {runs:?}");
+        assert_eq!(holding.wait().unwrap_err().kind(), ErrorKind::Cancelled);
     }
 }

@@ -51,7 +51,8 @@ pub(in super::super) struct Arguments {
     /// The folder that activations were measured on
     #[arg(long, value_name = "DIR")]
     calibration: Option<PathBuf>,
-    /// Go on where a file is another one than the engine was made of, or where the manifest does not say; this is told
+    /// Go on where a file is another one than the engine was made of, or where the manifest does not say. Changes are
+    /// printed
     #[arg(long)]
     allow_changed_source: bool,
     /// Fail with exit code 3 if the engine cannot be compiled here

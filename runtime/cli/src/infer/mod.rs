@@ -164,12 +164,12 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
         let (upscaler, cancel, films) = (&upscaler, &cancel, &films);
         let feeder = Feeder { upscaler, assignments, arguments, piped, films, cancel, items };
         let feeding = scope.spawn(move || feeder.run());
-        submitted.iter().for_each(|item| reporter.hear(item));
+        submitted.iter().for_each(|item| reporter.report(item));
         feeding.join().unwrap_or_else(|_| Err(Error::Internal("feed".into())))
     });
-    let (stopped, cancelled, unheard) = (reporter.stopped, reporter.cancelled, reporter.unheard.take());
+    let (stopped, cancelled, unprinted) = (reporter.stopped, reporter.cancelled, reporter.unprinted.take());
     let (files, mut failures) = reporter.finish();
-    if let Some(error) = unheard {
+    if let Some(error) = unprinted {
         return Err(error.into());
     }
     match fed {

@@ -48,7 +48,7 @@ pub(super) struct Reporter<'t> {
     /// A picture was stopped by the user.
     pub(super) cancelled: bool,
     /// Why results cannot be printed.
-    pub(super) unheard: Option<PrintError>,
+    pub(super) unprinted: Option<PrintError>,
 }
 
 impl<'t> Reporter<'t> {
@@ -79,12 +79,12 @@ impl<'t> Reporter<'t> {
             failures: Vec::new(),
             stopped: false,
             cancelled: false,
-            unheard: None,
+            unprinted: None,
         }
     }
 
     /// Waits for a submitted item, and reports its result.
-    pub(super) fn hear(&mut self, item: Item) {
+    pub(super) fn report(&mut self, item: Item) {
         match item {
             Item::Picture(owner, handle) => {
                 match self.wait(owner, &handle) {
@@ -199,7 +199,7 @@ impl<'t> Reporter<'t> {
         if !self.arguments.json
             && let Err(error) = self.progress.suspend(line)
         {
-            self.unheard = Some(error);
+            self.unprinted = Some(error);
             self.cancel.cancel();
         }
         self.files.insert(owner, entry(assignment, statistics, frames));

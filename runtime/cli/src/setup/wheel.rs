@@ -75,7 +75,7 @@ fn checked_name(member: &ZipFile<'_, &File>) -> Result<String, String> {
     let name = String::from_utf8(member.name_raw().to_vec()).map_err(|_| "a file name in it is not UTF-8")?;
     let parts = name.strip_suffix('/').unwrap_or(&name);
     if !parts.split('/').all(is_plain) {
-        return Err(format!("a name in it leads out of its folder, or is none that every system has: {name:?}"));
+        return Err(format!("a name in it leads out of its folder, or is not valid on every system: {name:?}"));
     }
     if member.is_symlink() {
         return Err(format!("expected files, found a link: {name}"));

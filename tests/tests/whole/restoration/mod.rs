@@ -12,7 +12,8 @@ use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
 use tileforge::{
-    Coding, Colour, Engine, OpenOptions, Picture, PixelData, Pixels, Samples, Setup, Size, Terms, restoration,
+    Coding, Colour, Engine, ErrorKind, Latent, OpenOptions, Picture, PixelData, Pixels, Samples, Setup, Size, Terms,
+    restoration,
 };
 
 /// The least PSNR in the tests: it allows for errors of 32-bit floats and of 16-bit samples.
@@ -189,6 +190,21 @@ fn programs_of_others_restore_frames_one_after_the_other() {
     // A single picture is a film of one frame.
     let alone = restorer.restore(frames[0].clone(), settings.clone()).unwrap();
     assert_eq!(alone.size(), Size { width: case.expected.0[2] as u32, height: case.expected.0[1] as u32 });
+    // Noise with fewer values than its shape has elements is refused.
+    let [channels, count, rows, columns] = *case.noise.0 else { unreachable!("noise") };
+    let noise = Latent {
+        channels,
+        frames: Some(count),
+        size: Size { width: columns as u32, height: rows as u32 },
+        values: case.noise.1[1..].to_vec(),
+        pixels: None,
+        clip_frames: None,
+    };
+    let short = restoration::Settings { noise: restoration::NoiseOf::Latent(noise), ..settings.clone() };
+    let refused = restorer.restore(frames[0].clone(), short).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::InvalidInput);
+    let expected = "noise: expected 192 values for 4 channels of 6×4 and 2 frames, found 191";
+    assert_eq!(refused.to_string(), expected);
     // A caller that takes no more results ends the film, and the next film starts.
     let many: Vec<Picture> = frames.iter().cycle().take(90).cloned().collect();
     drop(restorer.play(many, settings.clone(), Terms::default()).unwrap());

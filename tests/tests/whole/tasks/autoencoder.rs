@@ -184,13 +184,13 @@ fn a_picture_above_the_engines_size_goes_in_tiles() {
     let _ = command("encode", &both, &input, &by_part, &[&"--part", &"decoder"])
         .failure(1, &["expected an engine that encodes, found one that decodes"]);
     let _ = command("encode", &both, &input, &by_part, &[&"--part", &"unet"])
-        .failure(1, &["no part `unet`; its parts are decoder, encoder"]);
+        .failure(2, &["no part `unet`; its parts are decoder, encoder"]);
     let _ = command("infer", &both, &input, &one_picture, &[])
         .failure(1, &["expected an engine of one network, found one of the parts decoder, encoder", "--engine"]);
     let line = words(&[&"roundtrip", &"--engine", &both.join("encoder"), &"--input", &input]);
     let _ = run("runtime", line).failure(1, &["expected an engine that decodes, found one that encodes"]);
     // An overlap of the whole tile is refused.
-    let _ = command("encode", &small, &input, &tiled, &[&"--overlap", &"4096"]).failure(1, &["tiles:"]);
+    let _ = command("encode", &small, &input, &tiled, &[&"--overlap", &"4096"]).failure(2, &["tiles:"]);
 }
 
 /// A YUV4MPEG2 stream of grey frames, so that colours survive exactly.

@@ -129,7 +129,7 @@ fn a_refined_map_is_that_of_the_references_script_in_every_format() {
         let _ = infer(&engine, &case.picture, &other, &[&"--depth", map, &"--channel-order", &"rgb"]).success();
         assert!(share_of_equal(&npy(&other).1, &case.depth) < 0.9);
         let wrong = infer(&engine, &case.picture, &other, &[&"--depth", map, &"--input-size", &"70"]);
-        let _ = wrong.failure(1, &["with an input size of 70", "leave out --input-size", "--size"]);
+        let _ = wrong.failure(2, &["with an input size of 70", "leave out --input-size", "--size"]);
         let right = infer(&engine, &case.picture, &other, &[&"--depth", map, &"--input-size", &case.input_size]);
         let _ = right.success();
     }

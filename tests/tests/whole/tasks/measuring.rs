@@ -88,7 +88,7 @@ fn figures_of_graphs_are_saved_compared_profiled_and_swept() {
     // Refused: options for tiles of pictures, sizes without a graph, and figures and engines of another kind.
     let _ = bench(&[&"--batch", &"1"]).failure(2, &["--batch is for upscalers"]);
     let _ =
-        bench(&[&"--size", &"9x9"]).failure(1, &["the engine has no graph for 9×9", "choose one of them with --size"]);
+        bench(&[&"--size", &"9x9"]).failure(2, &["the engine has no graph for 9×9", "choose one of them with --size"]);
     let _ = bench(&[&"--engine", &end_to_end::demo_engine(), &"--sweep"]).failure(2, &["sweep them apart"]);
     let _ = runtime(work.path(), "bench", end_to_end::demo_engine(), &[&FEW[..], &[&"--compare", &base]].concat())
         .failure(2, &["base.json: not figures of --save"]);

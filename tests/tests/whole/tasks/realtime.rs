@@ -212,7 +212,7 @@ fn wrong_options_and_frames_are_refused_and_nothing_is_written() {
     refused(&[&"--timestep", &"200"], 1, &["timestep: expected timesteps from 0 to 100, found 200"]);
     refused(&[&"--timestep", &"5", &"--timesteps", &"1,2"], 2, &["cannot be used with"]);
     refused(&[&"--late", &"drop"], 2, &["--target-fps"]);
-    refused(&[&"--tile", &"64x64"], 1, &["the engine has no tiles of 64×64, only of 32×16"]);
+    refused(&[&"--tile", &"64x64"], 2, &["the engine has no tiles of 64×64, only of 32×16"]);
     refused(&[&"--overlap", &"4"], 2, &["--overlap does not go with a real-time network"]);
     refused(&[&"--depth", &"map.png"], 2, &["--depth is for engines that give depth", "this one is for realtime"]);
     let _ = infer(end_to_end::demo_engine(), &input, &output, &[&"--timestep", &"5", &"--raw", &"rgb24:32x16"])
