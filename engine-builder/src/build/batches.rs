@@ -209,7 +209,7 @@ fn is_by_sample(spec: &TensorSpec) -> bool {
 /// The part of the sample at a place of a batch.
 fn row(bytes: &[u8], batch: usize, place: usize) -> Vec<u8> {
     let length = bytes.len() / batch.max(1);
-    bytes.iter().skip(place * length).take(length).copied().collect()
+    bytes.get(place * length..(place + 1) * length).unwrap_or_default().to_vec()
 }
 
 /// An input of a run: the first row of each sample's tensor, and zeros for the places without a sample.
@@ -277,7 +277,10 @@ mod tests {
     fn the_smallest_and_the_largest_size_are_compared() {
         let models: Vec<Model> = (0..4).map(|_| Model::default()).collect();
         let group = |batches: &[usize], size: usize| -> Vec<Variant<'_>> {
-            let variant = |(batch, model)| Variant { batch: *batch, model, file: format!("{size}-{batch}").into() };
+            let variant = |(batch, model): (&usize, _)| {
+                let file = format!("{size}-{batch}").into();
+                Variant { batch: *batch, model, file }
+            };
             batches.iter().zip(&models).map(variant).collect()
         };
         let names = |groups: &[Vec<Variant<'_>>]| -> Vec<String> {
