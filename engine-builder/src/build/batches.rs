@@ -21,6 +21,9 @@ use crate::{Result, Source};
 /// number, and some kernels round differently at the ends of the parts.
 const THREADS: [usize; 4] = [1, 2, 4, 8];
 
+/// The same for a large size, which takes long: undivided, and in the smallest parts.
+const ENDS_OF_THREADS: [usize; 2] = [1, 8];
+
 /// Whether each sample of a batch has the same bytes as alone. `None` if that was not compared: no graph takes several
 /// samples, no processor runs the engine through ONNX Runtime, or the calibration budget does not suffice.
 ///
@@ -41,21 +44,22 @@ pub(super) fn change_no_byte(
     let network = Network { environment: job.environment, options: job.session_options(), contract: job.contract };
     let mut left = job.options.budget.operations() / 2;
     let mut compared = None;
-    job.progress.begin("comparing batches with single samples", comparisons.len() * THREADS.len());
-    for (alone, together) in comparisons {
+    let steps = comparisons.iter().map(|comparison| comparison.threads.len()).sum();
+    job.progress.begin("comparing batches with single samples", steps);
+    for comparison in comparisons {
         // The gates do not run every batch of every size, so the memory is checked here.
-        let rest = left.checked_sub(operations(alone, together));
-        match rest.filter(|_| super::check_memory(source, together.model).is_ok()) {
+        let rest = left.checked_sub(comparison.operations());
+        match rest.filter(|_| super::check_memory(source, comparison.together.model).is_ok()) {
             Some(rest) => left = rest,
             // Without the largest batch in the smallest size, nothing is said.
             None if compared.is_none() => break,
             None => continue,
         }
-        if let Some(threads) = network.differs(alone, together, &|| job.progress.step())? {
+        if let Some(threads) = network.differs(&comparison, &|| job.progress.step())? {
             job.progress.note(&format!(
                 "{}: a sample beside others has other bytes than alone (with threads: {threads}); so samples share a \
                  run with those of other requests only if these allow rounding (`allows_rounding`)",
-                together.name()
+                comparison.together.name()
             ));
             return Ok(Some(false));
         }
@@ -113,28 +117,48 @@ fn groups<'m>(
     Ok(groups)
 }
 
-/// The comparisons of an engine, the most telling first: each a graph that takes one sample alone, and a batch.
+/// A batch that is compared with each of its samples alone.
+struct Comparison<'g, 'm> {
+    alone: &'g Variant<'m>,
+    together: &'g Variant<'m>,
+    /// Each on so many threads.
+    threads: &'static [usize],
+}
+
+impl Comparison<'_, '_> {
+    fn operations(&self) -> u64 {
+        let [one, all] = [self.alone, self.together].map(|variant| variant.model.operations());
+        let lone_runs = self.together.batch + self.threads.len() - 1;
+        one.saturating_mul(lone_runs as u64).saturating_add(all.saturating_mul(self.threads.len() as u64))
+    }
+}
+
+/// The comparisons of an engine, the most telling first.
 ///
-/// Whether kernels round differently depends on the shapes. A small size is computed on fewer threads than there are,
-/// and its parts end in the middle of vector registers; a large one is divided among all threads and in blocks of the
-/// cache. Sizes between them are divided in one of these ways. So the largest batch is compared in the smallest and in
-/// the largest size, and the batches between one sample and the largest only in the smallest size.
-fn comparisons<'g, 'm>(groups: &'g [Vec<Variant<'m>>]) -> Vec<(&'g Variant<'m>, &'g Variant<'m>)> {
-    let ends = |group: &'g Vec<Variant<'m>>| Some((group.first()?, group.last()?));
-    let largest = (groups.len() > 1).then(|| groups.last()).flatten();
-    let mut comparisons: Vec<_> = groups.first().into_iter().chain(largest).filter_map(ends).collect();
-    if let Some([alone, .., _]) = groups.first().map(Vec::as_slice) {
-        let others = groups.iter().take(1).flatten().rev().skip(1).filter(|variant| variant.batch > 1);
-        comparisons.extend(others.map(|together| (alone, together)));
+/// Whether kernels round differently in a batch follows from the shapes: ONNX Runtime divides an operator's work into
+/// parts of whole rows or blocks, and where there are few rows, as in the smallest size, the division follows the
+/// batch and the number of threads most closely. In the largest size, work is also cut for the processor's caches, and
+/// sizes between the two are divided in one of these ways. So for engines of many sizes two suffice: the largest batch
+/// is compared in the smallest and in the largest size, and the batches between one sample and the largest only in the
+/// smallest size, where that costs little.
+fn comparisons<'g, 'm>(groups: &'g [Vec<Variant<'m>>]) -> Vec<Comparison<'g, 'm>> {
+    let [smallest, .., largest] = groups else {
+        return groups.first().map(|group| batches_of(group)).unwrap_or_default();
+    };
+    let mut comparisons = batches_of(smallest);
+    if let [alone, ..] = largest.as_slice()
+        && let Some(together) = largest.last()
+    {
+        comparisons.insert(comparisons.len().min(1), Comparison { alone, together, threads: &ENDS_OF_THREADS });
     }
     comparisons
 }
 
-/// Operations of a comparison.
-fn operations(alone: &Variant<'_>, together: &Variant<'_>) -> u64 {
-    let [one, all] = [alone, together].map(|variant| variant.model.operations());
-    let lone_runs = together.batch + THREADS.len() - 1;
-    one.saturating_mul(lone_runs as u64).saturating_add(all.saturating_mul(THREADS.len() as u64))
+/// Each batch of more than one sample, the largest first.
+fn batches_of<'g, 'm>(group: &'g [Variant<'m>]) -> Vec<Comparison<'g, 'm>> {
+    let Some(alone) = group.first() else { return Vec::new() };
+    let batches = group.iter().rev().filter(|variant| variant.batch > 1);
+    batches.map(|together| Comparison { alone, together, threads: &THREADS }).collect()
 }
 
 /// What runs the graphs of an engine.
@@ -150,11 +174,12 @@ type Outputs = Vec<Vec<u8>>;
 impl Network<'_> {
     /// The number of threads with which a sample of the batch has other bytes than alone on one thread; `None` if no
     /// byte differs. `step` is called after each number of threads.
-    fn differs(&self, alone: &Variant<'_>, together: &Variant<'_>, step: &dyn Fn()) -> Result<Option<usize>> {
+    fn differs(&self, comparison: &Comparison<'_, '_>, step: &dyn Fn()) -> Result<Option<usize>> {
+        let Comparison { alone, together, threads } = *comparison;
         let given = |number| sample(self.contract, alone.model, number);
         let samples = (0..together.batch).map(given).collect::<Result<Vec<Sample>>>()?;
         let mut expected: Vec<Outputs> = Vec::new();
-        for threads in THREADS {
+        for &threads in threads {
             let mut session = self.open(alone, threads)?;
             // How the work of a lone sample is divided among threads does not depend on its values, so beyond one
             // thread one sample suffices.
@@ -261,7 +286,7 @@ mod tests {
         let group: Vec<Variant<'_>> = batches.iter().zip(&models).map(variant).collect();
         let environment = crate::tests::environment();
         let network = Network { environment: &environment, options: SessionOptions::default(), contract: &contract };
-        network.differs(&group[0], &group[group.len() - 1], &|| {}).unwrap()
+        network.differs(&batches_of(&group)[0], &|| {}).unwrap()
     }
 
     #[test]
@@ -284,15 +309,20 @@ mod tests {
             batches.iter().zip(&models).map(variant).collect()
         };
         let names = |groups: &[Vec<Variant<'_>>]| -> Vec<String> {
-            let pair = |(alone, together): (&Variant<'_>, &Variant<'_>)| [alone.name(), together.name()].join(" ");
-            comparisons(groups).into_iter().map(pair).collect()
+            let text = |Comparison { alone, together, threads }: Comparison<'_, '_>| {
+                format!("{} {} on {threads:?}", alone.name(), together.name())
+            };
+            comparisons(groups).into_iter().map(text).collect()
         };
         let groups = [group(&[1, 2, 4, 8], 64), group(&[1, 2, 4], 128), group(&[1, 2], 256)];
-        assert_eq!(names(&groups), ["64-1 64-8", "256-1 256-2", "64-1 64-4", "64-1 64-2"]);
-        assert_eq!(names(&groups[2..]), ["256-1 256-2"]);
+        let each = |pairs: &[&str]| pairs.iter().map(|pair| format!("{pair} on [1, 2, 4, 8]")).collect::<Vec<_>>();
+        let mut expected = each(&["64-1 64-8", "64-1 64-4", "64-1 64-2"]);
+        expected.insert(1, "256-1 256-2 on [1, 8]".into());
+        assert_eq!(names(&groups), expected);
+        assert_eq!(names(&groups[2..]), each(&["256-1 256-2"]));
         // Samples that are alone in the only graph, and all of them together.
-        assert_eq!(names(&[group(&[2], 64)]), ["64-2 64-2"]);
-        assert_eq!(names(&[group(&[2, 3], 64)]), ["64-2 64-3", "64-2 64-2"]);
-        assert_eq!(names(&[]), Vec::<String>::new());
+        assert_eq!(names(&[group(&[2], 64)]), each(&["64-2 64-2"]));
+        assert_eq!(names(&[group(&[2, 3], 64)]), each(&["64-2 64-3", "64-2 64-2"]));
+        assert_eq!(names(&[]), each(&[]));
     }
 }

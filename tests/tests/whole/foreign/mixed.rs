@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use tileforge_engine::Engine;
 use tileforge_graph::{DataType, Dim, TensorType, Trace, Value, WeightStorage, save};
-use tileforge_runtime::host::{Host, HostOptions, Service, Terms};
-use tileforge_runtime::run::Runner;
+use tileforge_runtime::host::{Handle, Host, HostOptions, Service, Terms};
+use tileforge_runtime::run::{Outputs, Runner};
 use tileforge_session::{Placement, Tensor};
 
 const SIDE: usize = 48;
@@ -24,31 +24,43 @@ fn built(work: &Path, change: impl Fn(&Value) -> Value) -> String {
     build(work, &path, "tests/profiles/batched.yaml", &["--task", "upscale"]).success().stderr
 }
 
-/// What eight requests of one picture each make, and the largest number of samples in a run.
+/// A number of requests that wait for one stream.
+const REQUESTS: usize = 8;
+
+/// What requests of one picture each make, and the largest number of samples in a run.
 fn made(work: &Path, allows_rounding: bool, together: bool) -> (Vec<ArrayD<f32>>, usize) {
     let host = Host::new(&environment(), HostOptions::default());
     let placement = Placement { streams: Some(1), ..Placement::default() };
     let runner = Runner::new(&host, &Engine::open(&work.join("engine")).unwrap(), placement).unwrap();
-    let service = Service::new(&host, runner, 8);
-    let submit = |seed: usize| {
+    let service = Service::new(&host, runner, REQUESTS);
+    let picture = |seed: usize| {
         let value = |at: usize| ((at + seed * 131) * 7919 % 1009) as f32 / 1009.0;
-        let picture = (0..3 * SIDE * SIDE).map(value).collect();
-        let picture = Tensor::from(ArrayD::from_shape_vec(vec![1, 3, SIDE, SIDE], picture).unwrap());
+        let values = (0..3 * SIDE * SIDE).map(value).collect();
+        Tensor::from(ArrayD::from_shape_vec(vec![1, 3, SIDE, SIDE], values).unwrap())
+    };
+    // All are made before the first is submitted, so that they come while the first opens the session.
+    let pictures: Vec<Tensor> = (0..REQUESTS).map(picture).collect();
+    let submit = |picture: Tensor| {
         let terms = Terms { allows_rounding, ..Terms::default() };
         service.submit(BTreeMap::from([("image".to_owned(), picture)]), terms).unwrap()
     };
-    let wait = |handle: tileforge_runtime::host::Handle<tileforge_runtime::run::Outputs>| {
-        handle.wait().unwrap().tensors.swap_remove(0).1.into_f32().unwrap()
-    };
+    let wait = |handle: Handle<Outputs>| handle.wait().unwrap().tensors.swap_remove(0).1.into_f32().unwrap();
     let made = if together {
-        let handles: Vec<_> = (0..8).map(submit).collect();
+        let handles: Vec<_> = pictures.into_iter().map(submit).collect();
         handles.into_iter().map(wait).collect()
     } else {
-        (0..8).map(submit).map(wait).collect()
+        pictures.into_iter().map(submit).map(wait).collect()
     };
     let most = host.metrics().runs.keys().copied().max().unwrap();
     service.shutdown();
     (made, most)
+}
+
+/// What requests that come together make, once a run had samples of several. On a busy machine, each may be finished
+/// before the next one comes.
+fn shared(work: &Path, allows_rounding: bool) -> Vec<ArrayD<f32>> {
+    let mut attempts = (0..50).map(|_| made(work, allows_rounding, true));
+    attempts.find(|(_, most)| *most > 1).expect("nothing was shared").0
 }
 
 #[test]
@@ -64,8 +76,7 @@ fn requests_to_a_network_that_mixes_samples_are_kept_apart() {
     let (apart, most) = made(work.path(), false, true);
     assert!(most == 1 && apart == alone, "{most} samples in a run");
     // The network does mix what shares a run.
-    let (mixed, most) = made(work.path(), true, true);
-    assert!(most > 1 && mixed != alone, "{most} samples in a run");
+    assert!(shared(work.path(), true) != alone);
 }
 
 #[test]
@@ -74,6 +85,6 @@ fn requests_to_a_network_whose_samples_are_independent_share_runs() {
     let said = built(work.path(), |image| image.sigmoid());
     assert!(!said.contains("allows_rounding"), "{said}");
     assert_eq!(manifest_in(work.path())["batches_change_no_byte"], true);
-    let ((alone, one), (together, most)) = (made(work.path(), false, false), made(work.path(), false, true));
-    assert!(one == 1 && most > 1 && together == alone, "{most} samples in a run");
+    let (alone, most) = made(work.path(), false, false);
+    assert!(most == 1 && shared(work.path(), false) == alone, "{most} samples in a run");
 }
