@@ -4,8 +4,10 @@
 //! |---|---|
 //! | `graphs` | the engine's graphs, converted and written |
 //! | `measured` | what they compute beside the graphs as they were exported: gates and self-test |
+//! | `batches` | whether batches change a sample's results |
 //! | `tiling` | how well tiles join |
 
+mod batches;
 mod graphs;
 mod measured;
 mod plan_speed;
@@ -223,6 +225,7 @@ fn write_engine(prepared: &Prepared<'_>, job: &Job<'_>, staging: &Path, scratch:
     let Measured { gates, mut speed, selftest, peaks } = measure(source, job, &graphs, &converted, staging, scratch)?;
     let all: Vec<&Gate> = gates.iter().chain(&speed).collect();
     gate::check(&all).map_err(|error| with_blame(error, &converted, job, scratch))?;
+    let batches_change_no_byte = batches::change_no_byte(source, job, &prepared.graphs.fixed, &graphs, staging)?;
     // Graphs of any size have no fixed tiles: the runtime chooses tiles for each picture.
     let fixed = if prepared.graphs.any_size.is_empty() { prepared.graphs.fixed.as_slice() } else { &[] };
     let tiling = tiling::measure_tiling(source, job, fixed, scratch)?;
@@ -295,6 +298,7 @@ fn write_engine(prepared: &Prepared<'_>, job: &Job<'_>, staging: &Path, scratch:
         },
         graphs: records,
         gates,
+        batches_change_no_byte,
         tiling,
         selftest,
         files: folder::files(staging)?,

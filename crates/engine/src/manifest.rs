@@ -63,6 +63,11 @@ pub struct Manifest {
     pub graphs: Vec<Graph>,
     /// The gates that it passed, with figures.
     pub gates: Vec<Gate>,
+    /// Whether a sample's results have the same bytes in every batch, on any number of threads: the builder compared
+    /// batches with single samples on ONNX Runtime's CPU kernels. `None` if it did not: no graph takes several
+    /// samples, the engine is for another provider or for clips, or its builder is older.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub batches_change_no_byte: Option<bool>,
     /// How well its tiles join, if that was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tiling: Option<Tiling>,
@@ -78,6 +83,12 @@ impl Manifest {
     /// its signature.
     pub fn has_file(&self, name: &str) -> bool {
         [MANIFEST_FILE, SIGNATURE_FILE].contains(&name) || self.files.contains_key(name)
+    }
+
+    /// Whether its graph was made of an ONNX file that another program wrote.
+    pub fn is_foreign(&self) -> bool {
+        // Such a file is built only with words about what it does.
+        self.recipe.as_ref().is_some_and(|recipe| !recipe.foreign.is_empty())
     }
 }
 

@@ -109,6 +109,7 @@ fn text(manifest: &Manifest) -> String {
         manifest.graphs.iter().map(|graph| format!("graph            {}", graph_text(graph, upscale.as_ref()))),
     );
     lines.extend(manifest.gates.iter().map(gate_text));
+    lines.extend(manifest.batches_change_no_byte.map(batches_text));
     lines.extend(manifest.tiling.iter().flat_map(|tiling| {
         tiling.tiles.iter().map(|tile| {
             let chosen = match [false, true].map(|is_filled| tiling.reaches(tile, is_filled)) {
@@ -131,6 +132,16 @@ fn gate_text(gate: &Gate) -> String {
     let value = if gate.name == "cosine" { format!("{:.7}", gate.value) } else { format!("{:.4}", gate.value) };
     let value = value.trim_end_matches('0').trim_end_matches('.');
     format!("gate             {} on {}: {value} (at least {})", gate.name, gate.graph, gate.floor)
+}
+
+/// What the builder found when it compared the samples of a batch with each alone.
+fn batches_text(change_no_byte: bool) -> String {
+    let found = if change_no_byte {
+        "change no byte of a sample's results on a processor"
+    } else {
+        "change results: samples of several requests share a run only if these allow rounding"
+    };
+    format!("batches          {found}")
 }
 
 fn graph_text(graph: &Graph, upscale: Option<&Upscale>) -> String {

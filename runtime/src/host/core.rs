@@ -19,8 +19,8 @@ pub(super) struct Core {
     pub(super) contract: Contract,
     /// The smallest first.
     pub(super) graphs: Vec<(Graph, Sizes)>,
-    /// Whether ONNX Runtime optimises its graphs at the usual level.
-    is_usual: bool,
+    /// Whether a sample's results have the same bytes in every batch on ONNX Runtime's CPU kernels.
+    is_exact_on_cpu: bool,
     limits: Mutex<Limits>,
     /// The node assignments of the session that was opened last.
     assigned: Mutex<Vec<Assigned>>,
@@ -35,8 +35,9 @@ impl Core {
         let sized = |graph: &Graph| Ok((graph.clone(), graph.sizes(&contract)?));
         let mut graphs = engine.manifest().graphs.iter().map(sized).collect::<Result<Vec<_>>>()?;
         graphs.sort_by_key(|(_, sizes)| (sizes.height * sizes.width, sizes.frames, sizes.batch));
-        // That batches change no byte was tested only at the usual optimisation level.
+        // That batches change no byte was found only at the usual optimisation level.
         let is_usual = placement.session.optimisation == OptimisationLevel::All;
+        let is_exact_on_cpu = is_usual && batches_change_no_byte(engine.manifest());
         let ladder = Ladder::new(environment, engine, placement)?;
         let most = graphs.iter().map(|(_, sizes)| sizes.batch).max().unwrap_or(1);
         let limits = Limits::new(most, ladder.streams());
@@ -45,19 +46,16 @@ impl Core {
             ladder,
             contract,
             graphs,
-            is_usual,
+            is_exact_on_cpu,
             limits: Mutex::new(limits),
             assigned: Mutex::default(),
             retired: AtomicBool::new(false),
         })
     }
 
-    /// Whether a sample's results have the same bytes in every batch. True on ONNX Runtime's CPU kernels, except for
-    /// clips: their kernels round differently at other positions of a batch, as OpenVINO's do for many networks.
+    /// Whether a sample's results have the same bytes in every batch. OpenVINO and GPUs choose kernels by the batch.
     pub(super) fn is_exact(&self) -> bool {
-        self.is_usual
-            && self.ladder.provider() == Provider::Cpu
-            && self.contract.inputs.iter().all(|input| input.frames().is_none())
+        self.is_exact_on_cpu && self.ladder.provider() == Provider::Cpu
     }
 
     /// The memory of a stream's sessions of a graph.
@@ -159,6 +157,14 @@ impl Core {
     }
 }
 
+/// Whether batches change no byte on ONNX Runtime's CPU kernels: what the builder found when it compared them. Engines
+/// that were not compared are trusted if they are of a network of ours, since a test compares each of these, but not if
+/// another program wrote their graph. Never for clips, whose kernels round differently at other places of a batch.
+fn batches_change_no_byte(manifest: &Manifest) -> bool {
+    let is_of_clips = manifest.contract.inputs.iter().any(|input| input.frames().is_some());
+    !is_of_clips && manifest.batches_change_no_byte.unwrap_or_else(|| !manifest.is_foreign())
+}
+
 /// Bytes of this machine's memory that a session of a graph counts for in a host's budget: what the manifest states for
 /// its weights and the values of a run, the tensors that are bound to it, the samples of a run, and one more sample,
 /// which is prepared or finished meanwhile.
@@ -199,9 +205,38 @@ impl Drop for Running<'_> {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+    use tileforge_contract::{Axis, Extent};
     use tileforge_engine::testing;
 
     use super::*;
+
+    #[test]
+    fn batches_change_no_byte_where_that_was_found_or_tested() {
+        let contract = testing::upscale(2, 3).contract();
+        let graph = testing::graph("model.onnx", &[4, 3, 16, 16], &[4, 3, 32, 32]);
+        let manifest = testing::manifest("four", &contract, vec![graph], json!({}));
+        let digest = "0".repeat(64);
+        let foreign = json!({
+            "model": "x2.onnx", "inputs": {}, "profile": { "name": "cpu", "sha256": digest },
+            "calibration": { "budget_minutes": 10 }, "foreign": { "task": "upscale" },
+        });
+        for (found, recipe, expected) in [
+            (json!(true), None, true),
+            (json!(false), None, false),
+            (json!(null), None, true),
+            (json!(true), Some(&foreign), true),
+            (json!(false), Some(&foreign), false),
+            (json!(null), Some(&foreign), false),
+        ] {
+            let mut manifest = manifest.clone();
+            manifest["batches_change_no_byte"] = found;
+            manifest["recipe"] = recipe.cloned().unwrap_or_default();
+            let mut manifest: Manifest = serde_json::from_value(manifest).unwrap();
+            assert_eq!(batches_change_no_byte(&manifest), expected, "{manifest:?}");
+            manifest.contract.inputs[0].axes.insert(2, Axis::Frames(Extent::multiple_of(1)));
+            assert!(!batches_change_no_byte(&manifest), "clips");
+        }
+    }
 
     #[test]
     fn a_session_counts_with_its_tensors_and_a_sample_more() {

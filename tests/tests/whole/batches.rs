@@ -54,6 +54,32 @@ fn a_sample_of_a_batch_is_computed_as_one_alone_on_any_number_of_threads() {
 }
 
 #[test]
+fn engines_say_that_batches_change_no_byte_in_each_precision() {
+    let work = tempfile::tempdir().unwrap();
+    let profile = work.path().join("batched.yaml");
+    for (precision, tasks) in [
+        ("fp32", "tiles: [24x24, 48x48], largest_tile: 64x64, batch: [1, 4]"),
+        ("fp16", "tiles: [24x24], batch: [1, 4]"),
+        ("int8", "tiles: [24x24, 48x48], batch: [1, 2, 4]"),
+        ("int8-weights", "tiles: [24x24], batch: [1, 4]"),
+        ("fp32", "tiles: [24x24, 48x48]"),
+    ] {
+        let text = format!(
+            "name: batched\nprovider: cpu\nprecision: {precision}\ntasks:\n  upscale: {{ {tasks} }}\nfloors: \
+             {{ psnr_db: 20, cosine: 0.9, speed: 0 }}\n"
+        );
+        fs::write(&profile, text).unwrap();
+        let checkpoint = end_to_end::repository("models/compact-x4.safetensors");
+        let built = build_engine(work.path(), &checkpoint, &profile, &[]).success();
+        let found = manifest_in(work.path()).get("batches_change_no_byte").cloned();
+        // There is nothing to compare where each graph takes one picture.
+        let expected = tasks.contains("batch").then(|| true.into());
+        assert_eq!(found, expected, "{precision} {tasks}: {}", built.stderr);
+        assert!(!built.stderr.contains("allows_rounding"), "{}", built.stderr);
+    }
+}
+
+#[test]
 fn each_tile_and_each_batch_is_gated_once() {
     let work = tempfile::tempdir().unwrap();
     let profile = work.path().join("several.yaml");
@@ -73,6 +99,9 @@ fn each_tile_and_each_batch_is_gated_once() {
     let small = [1, 2, 4, 8].map(|batch| graph(batch, 24));
     assert_eq!(of("graphs", "file"), [&small[..], &[graph(1, 48), graph(2, 48)]].concat());
     assert_eq!(of("gates", "graph"), [&small[..], &[graph(1, 48)]].concat());
+    assert_eq!(manifest["batches_change_no_byte"], true);
+    let shown = run("runtime", words(&[&"inspect", &"--engine", &work.path().join("engine")])).success().stdout;
+    assert!(shown.contains("batches          change no byte"), "{shown}");
 
     // One sweep has every tile, batch and number of streams, and no batch is reported for another one.
     let engine = work.path().join("engine");

@@ -5,9 +5,11 @@
 //! |---|---|
 //! | `networks` | networks that PyTorch's exporters wrote |
 //! | `forms` | files whose pictures have another form, and files without pictures |
+//! | `mixed` | networks that mix the samples of a batch |
 //! | `wrong` | files that are damaged, wrong or meant to harm |
 
 mod forms;
+mod mixed;
 mod networks;
 mod wrong;
 
