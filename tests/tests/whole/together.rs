@@ -265,12 +265,15 @@ fn latents_that_share_runs_of_a_decoder_are_the_pictures_that_each_gives_alone()
         };
         let each: Vec<_> = (0..10).map(|number| finished(submit(number, Arc::new(Barrier::new(1))))).collect();
         assert_eq!(host.metrics().runs.keys().collect::<Vec<_>>(), [&1]);
-        let barrier = Arc::new(Barrier::new(5));
-        let all: Vec<_> = (0..10).map(|number| submit(number, barrier.clone())).collect();
-        let together: Vec<_> = all.into_iter().map(finished).collect();
-        assert!(together == each, "{threads} threads: a picture is another one beside the others");
-        let runs = host.metrics().runs;
-        assert!(runs.keys().any(|latents| *latents > 1), "nothing was shared: {runs:?}");
+        // On a busy machine, each may have run before the next one comes; then they come again.
+        let is_shared = (0..20).any(|_| {
+            let barrier = Arc::new(Barrier::new(5));
+            let all: Vec<_> = (0..10).map(|number| submit(number, barrier.clone())).collect();
+            let together: Vec<_> = all.into_iter().map(finished).collect();
+            assert!(together == each, "{threads} threads: a picture is another one beside the others");
+            host.metrics().runs.keys().any(|latents| *latents > 1)
+        });
+        assert!(is_shared, "nothing was shared: {:?}", host.metrics().runs);
         service.shutdown();
     }
 }
