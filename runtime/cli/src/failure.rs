@@ -160,7 +160,8 @@ fn is_of_arguments(error: &Error) -> bool {
                 | diffusion::Error::Inputs { .. }
                 | diffusion::Error::Prompt(_)
                 | diffusion::Error::Scheduler(
-                    schedulers::Error::Sampler { .. }
+                    schedulers::Error::Class { .. }
+                        | schedulers::Error::Sampler { .. }
                         | schedulers::Error::SamplerSpread { .. }
                         | schedulers::Error::Steps { .. }
                         | schedulers::Error::Spacing { .. }
