@@ -211,27 +211,24 @@ pub(super) fn check(assignment: &Assignment, arguments: &Arguments) -> Result<()
 
 /// Refuses options that no output takes notice of.
 pub(super) fn check_effects(assignments: &[Assignment], arguments: &Arguments) -> Result<(), Failure> {
-    let formats = || assignments.iter().map(|assignment| format_of(assignment, arguments));
     for (option, is_given, format) in [
         ("--quality", arguments.quality.is_some(), Format::Jpeg),
         ("--png-compression", arguments.png_compression.is_some(), Format::Png),
     ] {
-        if is_given
-            && !assignments.is_empty()
-            && !formats().any(|written| written.is_none_or(|written| written == format))
-        {
+        let none = !assignments.iter().any(|assignment| may_be(format, assignment, arguments));
+        if is_given && none && !assignments.is_empty() {
             return Err(Failure::Usage(format!("{option} is for outputs in {}, and there is none", format.name())));
         }
     }
     Ok(())
 }
 
-/// The format of an output, as far as names tell it.
-fn format_of(Assignment { input, output }: &Assignment, arguments: &Arguments) -> Option<Format> {
+/// Whether an output is a picture in this format, as far as names tell it.
+fn may_be(format: Format, Assignment { input, output }: &Assignment, arguments: &Arguments) -> bool {
     match arguments.format {
-        _ if !is_standard_stream(output) => Format::of_name(output).ok(),
-        Some(ending) => Some(ending.format),
-        None => Format::of_name(input).ok(),
+        _ if !is_standard_stream(output) => Format::of_name(output).is_ok_and(|written| written == format),
+        Some(ending) => ending.format == format,
+        None => Format::of_name(input).map_or(true, |read| read == format),
     }
 }
 

@@ -105,7 +105,11 @@ fn names_and_options_that_do_not_go_are_usage() {
     let photo = end_to_end::repository("tests/images/coffee.png");
     let _ = Outcome::of(&mut infer(demo_engine(), &photo, &work.path("a.png"), &["--codec", "libx265"]))
         .failure(2, &["--codec is for films"]);
-    let _ = Outcome::of(&mut infer(demo_engine(), &photo, &work.path("a.mp4"), &[])).failure(1, &["a.mp4"]);
+    let _ = Outcome::of(&mut infer(demo_engine(), &photo, &work.path("a.mp4"), &[])).failure(2, &["a.mp4"]);
+    usage("large.mkv", &["--quality", "50"], &["--quality is for outputs in JPEG"]);
+    for (name, options) in [("a.png", ["--quality", "50"]), ("a.jpg", ["--png-compression", "fast"])] {
+        let _ = Outcome::of(&mut infer(demo_engine(), &photo, &work.path(name), &options)).failure(2, &[options[0]]);
+    }
 }
 
 /// A folder with programs of these names and texts, as the only folder on PATH.
