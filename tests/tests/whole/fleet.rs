@@ -135,18 +135,18 @@ fn what_cannot_be_planned_is_refused() {
     let folder = work.path();
     let card = SLOW_MEMORY.write(folder, "card");
     let before = names_in(folder);
-    let refused = |cards: &[&Path], models: &[&Path], more: &[&str], says: &[&str]| {
-        let _ = plan(folder, cards, models, more).failure(1, says);
+    let refused = |cards: &[&Path], models: &[&Path], more: &[&str], code: i32, says: &[&str]| {
+        let _ = plan(folder, cards, models, more).failure(code, says);
         fs::remove_file(folder.join("fleet.yaml")).unwrap();
         assert_eq!(names_in(folder), before);
     };
     let demo = demo();
-    refused(&[Path::new("cpu")], &[&demo], &[], &["cpu: expected the profile of a GPU"]);
-    refused(&[Path::new("rtx9999")], &[&demo], &[], &["rtx9999"]);
-    refused(&[&card], &[Path::new("no-such-model")], &[], &["no-such-model"]);
-    refused(&[], &[&demo], &[], &["`cards`: expected at least one"]);
+    refused(&[Path::new("cpu")], &[&demo], &[], 1, &["cpu: expected the profile of a GPU"]);
+    refused(&[Path::new("rtx9999")], &[&demo], &[], 2, &["rtx9999: no such profile"]);
+    refused(&[&card], &[Path::new("no-such-model")], &[], 2, &["no-such-model: no such model"]);
+    refused(&[], &[&demo], &[], 1, &["`cards`: expected at least one"]);
     let nowhere = folder.join("nowhere").display().to_string();
-    refused(&[&card], &[&demo], &["--rtx-lib", &nowhere], &["nowhere", "make setup RTX=1"]);
+    refused(&[&card], &[&demo], &["--rtx-lib", &nowhere], 1, &["nowhere", "make setup RTX=1"]);
     let unknown = run("engine-builder", words(&[&"plan", &folder.join("missing.yaml")]));
     let _ = unknown.failure(1, &["missing.yaml"]);
 }
