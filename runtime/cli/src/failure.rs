@@ -145,6 +145,7 @@ fn is_of_arguments(error: &Error) -> bool {
         | Error::TileTooLarge { .. }
         | Error::NoSuchBatch { .. }
         | Error::SharedFrames { .. }
+        | Error::TooThin { .. }
         | Error::Image(tileforge_image::Error::Tiling(
             TilingError::Overlap { .. } | TilingError::Margin { .. } | TilingError::TooFewPixels { .. },
         )) => true,

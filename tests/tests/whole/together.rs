@@ -149,12 +149,16 @@ fn a_network_with_one_timestep_for_a_run_shares_runs_at_equal_timesteps_alone() 
     // With guidance, a request has two rows in each step.
     let (alone, most) = made(false);
     assert_eq!(most, Some(2));
-    // Rows that shared a run at another timestep than their own would become others.
-    let (together, most) = made(true);
-    assert_eq!(most, Some(4), "nothing was shared");
-    for (number, (found, expected)) in together.iter().zip(&alone).enumerate() {
-        assert!(found == expected, "request {number} is another one beside the others");
-    }
+    // Rows that shared a run at another timestep than their own would become others. On a busy machine, no two requests
+    // may be at the same step; then they come again.
+    let is_shared = (0..20).any(|_| {
+        let (together, most) = made(true);
+        for (number, (found, expected)) in together.iter().zip(&alone).enumerate() {
+            assert!(found == expected, "request {number} is another one beside the others");
+        }
+        most == Some(4)
+    });
+    assert!(is_shared, "nothing was shared");
 }
 
 /// 10 times the logarithm of the squared range over the mean squared error.

@@ -27,10 +27,10 @@ fn what_does_not_fit_is_refused_before_any_work() {
         run("runtime", line.into_iter().chain(more.iter().map(Into::into)))
     };
     for (code, more, expected) in [
-        (1, &["--size", "33"][..], "the engine has no graph for 49×33, only for 48×32"),
-        (1, &["--size", "1x40"], "frames of 60×40 become 1×40, and a result has at least two rows and columns"),
+        (2, &["--size", "33"][..], "the engine has no graph for 49×33, only for 48×32"),
+        (2, &["--size", "1x40"], "frames of 60×40 become 1×40, and a result has at least two rows and columns"),
         (
-            1,
+            2,
             &["--frame-overlap", "5"],
             "expected batches that share fewer frames than the 5 that the engine takes together, found 5",
         ),
