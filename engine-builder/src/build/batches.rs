@@ -177,7 +177,8 @@ impl Network<'_> {
     fn differs(&self, comparison: &Comparison<'_, '_>, step: &dyn Fn()) -> Result<Option<usize>> {
         let Comparison { alone, together, threads } = *comparison;
         let given = |number| sample(self.contract, alone.model, number);
-        let samples = (0..together.batch).map(given).collect::<Result<Vec<Sample>>>()?;
+        let mut samples = (0..together.batch).map(given).collect::<Result<Vec<Sample>>>()?;
+        share(self.contract, &mut samples);
         let mut expected: Vec<Outputs> = Vec::new();
         for &threads in threads {
             let mut session = self.open(alone, threads)?;
@@ -229,6 +230,19 @@ impl Network<'_> {
 /// Whether a tensor has a part for each sample. A host shares any other tensor among the samples of a run.
 fn is_by_sample(spec: &TensorSpec) -> bool {
     spec.axes.first() == Some(&Axis::Batch)
+}
+
+/// Gives all samples the first one's values of the inputs that the samples of a run share. A host puts only such samples
+/// into one run.
+fn share(contract: &Contract, samples: &mut [Sample]) {
+    let Some((first, others)) = samples.split_first_mut() else { return };
+    let shared: Vec<&str> =
+        contract.inputs.iter().filter(|spec| !is_by_sample(spec)).map(|spec| spec.name.as_str()).collect();
+    for (name, tensor) in first.iter().filter(|(name, _)| shared.contains(&name.as_str())) {
+        for (_, other) in others.iter_mut().flatten().filter(|(other, _)| other == name) {
+            other.clone_from(tensor);
+        }
+    }
 }
 
 /// The part of the sample at a place of a batch.
@@ -296,6 +310,22 @@ mod tests {
             // The mean of all samples changes the last bits of each.
             assert_eq!(found(batches, |made| made + &made.mean(0).scale(1e-5)), Some(1), "{batches:?}");
         }
+    }
+
+    #[test]
+    fn what_the_samples_of_a_run_share_is_the_same_in_all() {
+        let mut contract = testing::upscale(1, 1).contract();
+        let tensor = |value: f32| Tensor::from_bytes(DataType::F32, &[1], &value.to_le_bytes()).unwrap();
+        let image = contract.inputs[0].name.clone();
+        let mut timestep = contract.inputs[0].clone();
+        timestep.name = "timestep".into();
+        timestep.axes = Vec::new();
+        contract.inputs.push(timestep);
+        let sample = |value| vec![(image.clone(), tensor(value)), ("timestep".to_owned(), tensor(10.0 * value))];
+        let mut samples = vec![sample(1.0), sample(2.0)];
+        share(&contract, &mut samples);
+        assert!(samples[1] == [(image.clone(), tensor(2.0)), ("timestep".into(), tensor(10.0))]);
+        assert!(samples[0] == sample(1.0));
     }
 
     #[test]

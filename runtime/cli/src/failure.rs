@@ -161,8 +161,7 @@ fn is_of_arguments(error: &Error) -> bool {
                 | diffusion::Error::Inputs { .. }
                 | diffusion::Error::Prompt(_)
                 | diffusion::Error::Scheduler(
-                    schedulers::Error::Class { .. }
-                        | schedulers::Error::Sampler { .. }
+                    schedulers::Error::Sampler { .. }
                         | schedulers::Error::SamplerSpread { .. }
                         | schedulers::Error::Steps { .. }
                         | schedulers::Error::Spacing { .. }

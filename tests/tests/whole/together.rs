@@ -8,13 +8,14 @@ use std::sync::{Arc, Barrier, Mutex};
 use tileforge::{Colour, ErrorKind, OpenOptions, Picture, PixelData, Priority, Setup, Upscale};
 use tileforge_contract::Provider;
 use tileforge_engine::{Engine, Pipeline};
-use tileforge_image::Size;
+use tileforge_image::{Format, ImageReader, ImageWriter, Limits, RowSource, Size};
 use tileforge_runtime::autoencoder::{CodingOptions, DecodeRequest, Decoder, Latent};
 use tileforge_runtime::depth::Estimate;
 use tileforge_runtime::diffusion::{
     Family, GenerateKind, GenerateRequest, Generated, Generator, GeneratorOptions, Settings,
 };
 use tileforge_runtime::host::{Handle, Host, HostOptions, Service, Terms};
+use tileforge_runtime::upscale::{UpscaleOptions, UpscaleRequest, Upscaler};
 use tileforge_session::onnxruntime::{self, Search};
 use tileforge_session::{Environment, Placement, SessionOptions};
 
@@ -117,12 +118,28 @@ fn engine_with_a_shared_timestep(work: &Path) -> PathBuf {
     engine
 }
 
+fn upscaler(host: &Host) -> Service<Upscaler> {
+    let options = UpscaleOptions { placement: placement(2), ..UpscaleOptions::default() };
+    Service::new(host, Upscaler::new(host, &Engine::open(demo_engine()).unwrap(), options).unwrap(), 1)
+}
+
+/// A large picture of many tiles.
+fn photo(upscaler: &Upscaler, output: &Path) -> UpscaleRequest {
+    let input = output.with_extension("bmp");
+    image::RgbImage::from_fn(3000, 3000, |x, y| image::Rgb([x as u8, y as u8, 9])).save(&input).unwrap();
+    let reader = ImageReader::open(&input, &Limits::default()).unwrap();
+    let header = upscaler.output_of(reader.header()).unwrap();
+    let writer = ImageWriter::create(output, Format::Png, header).unwrap();
+    UpscaleRequest::opened(reader, writer)
+}
+
 #[test]
 fn a_network_with_one_timestep_for_a_run_shares_runs_at_equal_timesteps_alone() {
     let work = tempfile::tempdir().unwrap();
     let engine = engine_with_a_shared_timestep(work.path());
     let manifest = Engine::open(&engine.join("unet")).unwrap().manifest().clone();
     assert!(manifest.graphs.iter().all(|graph| graph.inputs["timestep"].is_empty()), "{:?}", manifest.graphs);
+    assert_eq!(manifest.batches_change_no_byte, Some(true));
     // Four requests have the same timesteps, and the others have others at most of their steps.
     let equal = [("a red fox", 11), ("snow", 12), ("a boat", 13), ("", 14)].map(|(prompt, seed)| Settings {
         steps: 6,
@@ -137,8 +154,15 @@ fn a_network_with_one_timestep_for_a_run_shares_runs_at_equal_timesteps_alone() 
         let (host, service) = service(&engine, 2);
         let submit = |settings: Settings| service.submit(GenerateRequest::new(settings), Terms::default()).unwrap();
         let made: Vec<Vec<u32>> = if together {
+            // Tiles of another engine take longer than a step is prepared, so that steps of several requests wait.
+            let held = upscaler(&host);
+            let background = Terms { priority: Priority::Background, ..Terms::default() };
+            let holding = held.submit(photo(held.task(), &work.path().join("large.png")), background).unwrap();
             let all: Vec<_> = requests.iter().cloned().map(submit).collect();
-            all.into_iter().map(|handle| bits(&handle.wait().unwrap())).collect()
+            let made = all.into_iter().map(|handle| bits(&handle.wait().unwrap())).collect();
+            holding.cancel();
+            assert!(holding.wait().is_err(), "the device was free");
+            made
         } else {
             requests.iter().cloned().map(|settings| bits(&submit(settings).wait().unwrap())).collect()
         };
@@ -149,8 +173,8 @@ fn a_network_with_one_timestep_for_a_run_shares_runs_at_equal_timesteps_alone() 
     // With guidance, a request has two rows in each step.
     let (alone, most) = made(false);
     assert_eq!(most, Some(2));
-    // Rows that shared a run at another timestep than their own would become others. On a busy machine, no two requests
-    // may be at the same step; then they come again.
+    // Rows that shared a run at another timestep than their own would become others. Where no two requests happened to
+    // be at the same step, they come again.
     let is_shared = (0..20).any(|_| {
         let (together, most) = made(true);
         for (number, (found, expected)) in together.iter().zip(&alone).enumerate() {
