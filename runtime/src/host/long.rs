@@ -53,8 +53,8 @@ impl LongTurn {
         Self { long: long.clone(), slots, number, priority }
     }
 
-    /// Gives the slot of the request to others, and waits while too many long requests of the same or higher priority with earlier turns are open. It never waits
-    /// for later requests: they may need the result of this one.
+    /// Gives the slot of the request to others, and waits while too many long requests of the same or higher priority
+    /// with earlier turns are open. It never waits for later requests: they may need the result of this one.
     pub(super) fn begin(&self, is_over: impl Fn() -> bool) -> Result<OpenLong> {
         self.slots.clone().give();
         let given = Given(self.slots.clone());
