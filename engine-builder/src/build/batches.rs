@@ -232,8 +232,8 @@ fn is_by_sample(spec: &TensorSpec) -> bool {
     spec.axes.first() == Some(&Axis::Batch)
 }
 
-/// Gives all samples the first one's values of the inputs that the samples of a run share. A host puts only such samples
-/// into one run.
+/// Gives all samples the first one's values of the inputs that the samples of a run share. A host puts only such
+/// samples into one run.
 fn share(contract: &Contract, samples: &mut [Sample]) {
     let Some((first, others)) = samples.split_first_mut() else { return };
     let shared: Vec<&str> =

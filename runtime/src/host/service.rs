@@ -109,7 +109,7 @@ struct State<T: Task> {
     long: usize,
     /// Threads that were started.
     started: usize,
-    /// Those of them that nobody waits for yet.
+    /// Their handles, until [`Service::join`] takes them.
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -324,8 +324,9 @@ impl<T: Task> Inner<T> {
         let mut state = self.state.lock();
         loop {
             let has_slot = state.free(self.task.concurrency()) > 0;
-            let first = state.order().into_iter().enumerate().min_by_key(|(_, order)| *order);
-            if let Some((place, _)) = first.filter(|_| has_slot) {
+            let order = if has_slot { state.order() } else { Vec::new() };
+            let first = order.into_iter().enumerate().min_by_key(|(_, order)| *order);
+            if let Some((place, _)) = first {
                 let waiting = state.waiting.remove(place);
                 state.take_turn(waiting.terms.caller);
                 let number = state.begun;

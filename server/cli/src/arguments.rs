@@ -50,10 +50,12 @@ pub(crate) struct Serve {
     #[command(flatten)]
     pub(crate) load: Load,
     /// Most pictures of one request.
-    #[arg(long, value_name = "NUMBER", default_value = "10", help_heading = "Limits", value_parser = whole::<usize>(..))]
+    #[arg(long, value_name = "NUMBER", default_value = "10", help_heading = "Limits",
+        value_parser = whole::<usize>(..))]
     pub(crate) max_pictures: usize,
     /// Jobs that wait, run, or have a result that is kept.
-    #[arg(long, value_name = "NUMBER", default_value = "256", help_heading = "Limits", value_parser = whole::<usize>(..))]
+    #[arg(long, value_name = "NUMBER", default_value = "256", help_heading = "Limits",
+        value_parser = whole::<usize>(..))]
     pub(crate) max_jobs: usize,
     /// Most bytes of all results of jobs together.
     #[arg(long, value_name = "BYTES", default_value = "256M", value_parser = bytes, help_heading = "Limits")]
@@ -62,13 +64,16 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "SECONDS", default_value = "600", value_parser = seconds, help_heading = "Limits")]
     pub(crate) result_time: Duration,
     /// Requests for work that are in the server at the same time.
-    #[arg(long, value_name = "NUMBER", default_value = "256", help_heading = "Limits", value_parser = whole::<usize>(..))]
+    #[arg(long, value_name = "NUMBER", default_value = "256", help_heading = "Limits",
+        value_parser = whole::<usize>(..))]
     pub(crate) max_requests: usize,
     /// Requests that wait in front of each engine.
-    #[arg(long, value_name = "NUMBER", default_value = "64", help_heading = "Limits", value_parser = whole::<usize>(..))]
+    #[arg(long, value_name = "NUMBER", default_value = "64", help_heading = "Limits",
+        value_parser = whole::<usize>(..))]
     pub(crate) queue: usize,
     /// Open connections of each protocol.
-    #[arg(long, value_name = "NUMBER", default_value = "1024", help_heading = "Limits", value_parser = whole::<usize>(..))]
+    #[arg(long, value_name = "NUMBER", default_value = "1024", help_heading = "Limits",
+        value_parser = whole::<usize>(..))]
     pub(crate) max_connections: usize,
     /// Seconds in which the head of a request has to come.
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds, help_heading = "Limits")]
@@ -166,7 +171,8 @@ pub(crate) struct Load {
     #[arg(long, value_name = "NUMBER", default_value = "16", help_heading = "Limits", value_parser = whole::<u32>(..))]
     pub(crate) max_megapixels: u32,
     /// Most steps of a picture that is made from a text.
-    #[arg(long, value_name = "NUMBER", default_value = "150", help_heading = "Limits", value_parser = whole::<usize>(..))]
+    #[arg(long, value_name = "NUMBER", default_value = "150", help_heading = "Limits",
+        value_parser = whole::<usize>(..))]
     pub(crate) max_steps: usize,
 }
 

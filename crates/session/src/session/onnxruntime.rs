@@ -70,8 +70,8 @@ const MOST_RECORDINGS: i32 = 16;
 /// What ONNX Runtime says of a graph that it cannot record.
 const CANNOT_RECORD: &str = "cannot use the graph capture feature";
 
-/// The number of no CUDA graph. A run with it neither records nor replays: a recorded graph would read the inputs of the
-/// run that it was recorded in.
+/// The number of no CUDA graph. A run with it neither records nor replays: a recorded graph would read the inputs of
+/// the run that it was recorded in.
 const UNRECORDED: i32 = -1;
 
 /// The options of a session without CUDA graphs.
@@ -306,8 +306,8 @@ impl Binding for OnnxRuntimeBinding {
     }
 }
 
-/// Calls `run`, which the flag can end. `graph` is the number of the CUDA graph that it records or replays, in a session
-/// that records such graphs.
+/// Calls `run`, which the flag can end. `graph` is the number of the CUDA graph that it records or replays, in a
+/// session that records such graphs.
 fn cancellable<R>(
     path: &Path,
     cancel: &Cancel,

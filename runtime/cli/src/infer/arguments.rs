@@ -114,7 +114,8 @@ pub(crate) struct Arguments {
     #[arg(long, help_heading = "Outputs", value_name = "BITS", value_parser = depth)]
     pub(super) bit_depth: Option<Depth>,
     /// Refuse larger inputs.
-    #[arg(long, help_heading = "Inputs", value_name = "N", default_value_t = Limits::default().megapixels, value_parser = whole::<u32>(..))]
+    #[arg(long, help_heading = "Inputs", value_name = "N", default_value_t = Limits::default().megapixels,
+        value_parser = whole::<u32>(..))]
     pub(super) max_megapixels: u32,
     /// Leave out pictures whose output is there already, made of the same input by the same engine with the same
     /// options. A hidden file in the folder of the outputs says what they were made of. Films are made in parts, which
