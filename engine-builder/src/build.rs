@@ -4,12 +4,14 @@
 //! |---|---|
 //! | `graphs` | the engine's graphs, converted and written |
 //! | `measured` | what they compute beside the graphs as they were exported: gates and self-test |
+//! | `memory` | refuses shapes that this machine cannot measure |
 //! | `batches` | whether batches change a sample's results |
 //! | `tiling` | how well tiles join |
 
 mod batches;
 mod graphs;
 mod measured;
+mod memory;
 mod plan_speed;
 mod tiling;
 
@@ -23,8 +25,9 @@ use crate::rtx::{PlanJob, PlanProgram, PlanReport, add_plans};
 use crate::source::Graphs;
 use crate::{Error, PartOrder, Progress, Result, Source};
 pub(crate) use graphs::file_names;
-use graphs::{EngineGraph, Written, file_name, write_graphs};
+use graphs::{EngineGraph, Written, write_graphs};
 use measured::{Measured, measure, with_blame};
+use memory::check_memory;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fs;
@@ -365,30 +368,4 @@ fn check_for_tensorrt<'m>(
         let (name, model) = graph?;
         lint(&model, lint::Target::TensorRt10).check(&name)
     })
-}
-
-/// Refuses shapes that need more memory than this machine has, before anything is measured: such allocations end the
-/// process.
-fn check_memory(source: &Source, model: &Model) -> Result<()> {
-    let (Some((node, peak)), Some(available)) = (model.peak(), tileforge_session::available_memory()) else {
-        return Ok(());
-    };
-    // The reference's outputs stay in memory while the engine's graph runs.
-    let reference = model.outputs.iter().filter_map(|port| port.ty.byte_length()).fold(0, u64::saturating_add);
-    let needed = peak.saturating_add(reference);
-    if needed <= available {
-        return Ok(());
-    }
-    let megabytes = |bytes: u64| bytes / 1_000_000;
-    let name = file_name(model)?;
-    Err(Error::input(
-        source.path(),
-        format!(
-            "{name}: its gates hold {} MB of values at `{}`, and this machine has {} MB of memory left; choose smaller \
-             sizes or a smaller batch",
-            megabytes(needed),
-            node.name,
-            megabytes(available)
-        ),
-    ))
 }

@@ -198,7 +198,11 @@ fn two_engines_share_a_budget_that_holds_one_and_a_half() {
     assert_eq!((requests.waiting, requests.serving, requests.served), (0, 0, 200), "{metrics:?}");
     // Requests were served on several threads, so their times add up to more than the elapsed time.
     let within = metrics.waiting_seconds + metrics.run_seconds + metrics.opening_seconds;
-    assert!(requests.serving_seconds > 0.0 && within > 0.0 && metrics.opening_seconds > 0.0, "{metrics:?}");
+    assert!(within > 0.0 && metrics.opening_seconds > 0.0, "{metrics:?}");
+    let stages = [requests.preparing_seconds, requests.device_seconds, requests.finishing_seconds];
+    assert!(stages.iter().all(|seconds| *seconds > 0.0), "{metrics:?}");
+    // Each run was within the stage of a request.
+    assert!(requests.device_seconds >= metrics.run_seconds, "{metrics:?}");
     services.into_iter().for_each(Service::shutdown);
     assert_eq!(used(&host), 0, "an engine that is gone takes nothing");
 }

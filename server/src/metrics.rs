@@ -94,8 +94,8 @@ impl Metrics {
                 served: gauges("tileforge_task_served", "Requests that were served", &["task"])?,
                 request_seconds: times(
                     "tileforge_task_seconds",
-                    "Time of all requests so far, by their state",
-                    &["task", "state"],
+                    "Time of all requests so far, by their stage",
+                    &["task", "stage"],
                 )?,
                 sessions: gauges("tileforge_sessions", "Sessions that are open", &["memory"])?,
                 bytes: gauges("tileforge_session_bytes", "Bytes that open sessions take at least", &["memory"])?,
@@ -162,12 +162,18 @@ impl Metrics {
         self.host.seconds.with_label_values(&["run"]).set(now.run_seconds);
         self.host.seconds.with_label_values(&["opening"]).set(now.opening_seconds);
         for (task, requests) in now.requests {
-            let of = |state| [task, state];
+            let of = |of| [task, of];
             self.host.requests.with_label_values(&of("waiting")).set(number(requests.waiting));
             self.host.requests.with_label_values(&of("serving")).set(number(requests.serving));
             self.host.served.with_label_values(&[task]).set(i64::try_from(requests.served).unwrap_or(i64::MAX));
-            self.host.request_seconds.with_label_values(&of("waiting")).set(requests.waiting_seconds);
-            self.host.request_seconds.with_label_values(&of("serving")).set(requests.serving_seconds);
+            for (stage, seconds) in [
+                ("waiting", requests.waiting_seconds),
+                ("preparing", requests.preparing_seconds),
+                ("device", requests.device_seconds),
+                ("finishing", requests.finishing_seconds),
+            ] {
+                self.host.request_seconds.with_label_values(&of(stage)).set(seconds);
+            }
         }
         self.host.sessions.reset();
         self.host.bytes.reset();

@@ -207,7 +207,7 @@ impl TensorSpec {
             }
             Meaning::Timestep { range } | Meaning::Guidance { range } => ascending(*range),
             Meaning::TextMask => {
-                let sound = matches!(*self.axes, [Axis::Batch, Axis::Tokens(_)]);
+                let sound = matches!(*self.axes, [Axis::Batch, Axis::Tokens(_) | Axis::Fixed(_)]);
                 rule(sound, place, || "[batch, tokens] (a mask of a text)".into(), || self.axes_text())
             }
             Meaning::TextLength => {

@@ -2,6 +2,7 @@
 
 mod arithmetic;
 mod cast;
+mod inflate;
 mod layout;
 mod quantised;
 mod stored;
@@ -278,24 +279,24 @@ impl Weight {
             WeightSource::Range { file, offset } => file.stream(*offset, self.byte_length(), sink),
             WeightSource::Bytes(bytes) => sink(bytes),
             WeightSource::Deflated { file, offset, compressed, checksum } => {
-                stored::inflate(file, *offset..offset + compressed, self.byte_length(), checksum.as_ref(), sink)
+                inflate::inflate(file, *offset..offset + compressed, self.byte_length(), checksum.as_ref(), sink)
             }
-            WeightSource::BigEndian(of) => stored::swap_bytes(of, sink),
-            WeightSource::Negated(of) => stored::negate(of, sink),
-            WeightSource::Strided { of, first, dims, strides } => stored::view(of, *first, dims, strides, sink),
+            WeightSource::BigEndian(of) => of.stream_swapped(sink),
+            WeightSource::Negated(of) => of.stream_negated(sink),
+            WeightSource::Strided { of, first, dims, strides } => of.stream_view(*first, dims, strides, sink),
             WeightSource::Zeros => stream_zeros(self.byte_length(), sink),
-            WeightSource::Cast(of) => cast::stream(of, self.data_type, sink),
-            WeightSource::Transpose { of, permutation } => layout::transpose(of, permutation, sink),
+            WeightSource::Cast(of) => of.stream_cast(self.data_type, sink),
+            WeightSource::Transpose { of, permutation } => of.stream_transposed(permutation, sink),
             WeightSource::Concat { parts, axis: 0 } => parts.iter().try_for_each(|part| part.stream(sink)),
-            WeightSource::Concat { parts, axis } => layout::concatenate(parts, *axis, sink),
-            WeightSource::Rows { of, indices } => layout::gather_rows(of, indices, sink),
-            WeightSource::ScaleRows { of, factors } => layout::scale_rows(of, factors, sink),
-            WeightSource::WeightedRows { of, terms, each } => arithmetic::weighted_rows(of, terms, *each, sink),
-            WeightSource::Product { left, right } => arithmetic::product(left, right, sink),
-            WeightSource::Sum { left, right } => arithmetic::sum(left, right, sink),
-            WeightSource::Quantised { of, axis, scales } => quantised::stream(of, *axis, scales, self.data_type, sink),
+            WeightSource::Concat { parts, axis } => Weight::stream_concatenated(parts, *axis, sink),
+            WeightSource::Rows { of, indices } => of.stream_rows(indices, sink),
+            WeightSource::ScaleRows { of, factors } => of.stream_rows_scaled(factors, sink),
+            WeightSource::WeightedRows { of, terms, each } => of.stream_weighted_rows(terms, *each, sink),
+            WeightSource::Product { left, right } => left.stream_product(right, sink),
+            WeightSource::Sum { left, right } => left.stream_sum(right, sink),
+            WeightSource::Quantised { of, axis, scales } => of.stream_quantised(*axis, scales, self.data_type, sink),
             WeightSource::LowRank { base, left, right, factor } => {
-                arithmetic::low_rank(base, left, right, f64::from_bits(*factor), sink)
+                base.stream_low_rank(left, right, f64::from_bits(*factor), sink)
             }
         }
     }

@@ -6,6 +6,7 @@ mod jpeg;
 mod orientation;
 mod png;
 mod png_colour;
+mod rows;
 mod srgb;
 mod tiff;
 mod tiff_directory;
@@ -21,6 +22,7 @@ use ::image::metadata::Orientation;
 
 pub use png::png_text;
 
+use self::rows::Rows;
 use super::{Colour, Depth, Format, Header, RowSource};
 use crate::Size;
 use crate::error::{Error, Result};
@@ -62,16 +64,6 @@ pub struct ImageReader {
     rows: Box<dyn Rows>,
     rows_left: u32,
     notes: Vec<String>,
-}
-
-/// Decoded rows, from the first to the last, as a [`Header`] describes them.
-trait Rows: Send {
-    fn next(&mut self, row: &mut [u8]) -> Result<()>;
-
-    /// Checks what follows the last row.
-    fn end(&mut self) -> Result<()> {
-        Ok(())
-    }
 }
 
 /// Receives reports of tolerated damage.

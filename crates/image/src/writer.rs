@@ -1,12 +1,11 @@
 //! Writing pictures by rows, into a file that appears only when it is complete.
 
 mod png;
+mod reporting;
 mod tiff;
 
-use std::fs::File;
-use std::io::{self, Seek, SeekFrom, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
 use std::thread;
 
 use ::image::codecs::jpeg::{JpegEncoder, PixelDensity, PixelDensityUnit};
@@ -14,6 +13,7 @@ use ::image::codecs::webp::WebPEncoder;
 use ::image::{ExtendedColorType, ImageEncoder, ImageResult};
 use tileforge_files::unfinished;
 
+use self::reporting::{Failure, Reporting};
 use super::{Colour, Depth, Format, Header, RowSink};
 use crate::error::{Error, Result};
 use crate::{Density, DensityUnit, Metadata};
@@ -274,51 +274,5 @@ impl From<::png::EncodingError> for EncodingFailure {
 impl From<::tiff::TiffError> for EncodingFailure {
     fn from(error: ::tiff::TiffError) -> Self {
         Self(error.to_string())
-    }
-}
-
-/// A file that remembers its first error, because encoders drop some errors or turn them into text.
-struct Reporting {
-    file: File,
-    failure: Failure,
-}
-
-#[derive(Clone, Default)]
-struct Failure(Arc<OnceLock<io::Error>>);
-
-impl Failure {
-    fn error(&self) -> Option<io::Error> {
-        let error = self.0.get()?;
-        Some(
-            error
-                .raw_os_error()
-                .map_or_else(|| io::Error::new(error.kind(), error.to_string()), io::Error::from_raw_os_error),
-        )
-    }
-
-    fn note<T>(&self, result: io::Result<T>) -> io::Result<T> {
-        result.inspect_err(|error| {
-            if error.kind() != io::ErrorKind::Interrupted {
-                let copy = error.raw_os_error().map_or_else(|| error.kind().into(), io::Error::from_raw_os_error);
-                // A later error is a consequence of the first.
-                let _ = self.0.set(copy);
-            }
-        })
-    }
-}
-
-impl Write for Reporting {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.failure.note(self.file.write(bytes))
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.failure.note(self.file.flush())
-    }
-}
-
-impl Seek for Reporting {
-    fn seek(&mut self, position: SeekFrom) -> io::Result<u64> {
-        self.failure.note(self.file.seek(position))
     }
 }

@@ -12,6 +12,7 @@ use tileforge_graph::Model;
 use tileforge_session::{Cancel, Environment, Session, SessionOptions, Tensor};
 
 use super::graphs::EngineGraph;
+use super::memory::check_memory;
 use crate::fixed::{fixed_shapes, fixed_sizes};
 use crate::precision::Job;
 use crate::samples::{Sample, sample, views};
@@ -49,7 +50,7 @@ pub(super) fn change_no_byte(
     for comparison in comparisons {
         // The gates do not run every batch of every size, so the memory is checked here.
         let rest = left.checked_sub(comparison.operations());
-        match rest.filter(|_| super::check_memory(source, comparison.together.model).is_ok()) {
+        match rest.filter(|_| check_memory(source, comparison.together.model).is_ok()) {
             Some(rest) => left = rest,
             // Without the largest batch in the smallest size, nothing is said.
             None if compared.is_none() => break,

@@ -15,6 +15,7 @@ use tileforge_image::tile::{Blend, Overlap, TilePlan};
 use tileforge_runtime::tiling::{Tiling, cut, joins_exactly, mirrored, reference_tile};
 use tileforge_session::{Cancel, Environment, Session, SessionOptions, Tensor};
 
+use super::memory::check_memory;
 use crate::CalibrationBudget;
 use crate::gate::EXACT_DB;
 use crate::precision::Job;
@@ -67,7 +68,7 @@ pub(super) fn measure_tiling(
     if !is_affordable(&[&[&whole_graph][..], &[&reference_graph; 5]].concat(), job.options.budget) {
         return Ok(None);
     }
-    if super::check_memory(source, &whole_graph).is_err() {
+    if check_memory(source, &whole_graph).is_err() {
         tracing::warn!("how tiles join is not measured: this machine has too little memory for a picture of {whole}");
         return Ok(None);
     }

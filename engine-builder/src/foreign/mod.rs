@@ -3,12 +3,14 @@
 //! | module | holds |
 //! |---|---|
 //! | `upscale` | networks from picture to picture: channels, scale and sizes are found, and what the runtime would not know becomes part of the graph |
+//! | `opened` | such a graph with its contract |
 //! | `wrap` | nodes in front of a graph and behind it: casts, order of axes and of channels, normalisation |
 //! | `probe` | runs on the CPU, which show scale, sizes and batches |
 //! | `fold` | ONNX Runtime's shape inference and constants, for graphs that compute shapes |
 //! | `tensors` | networks whose tensors mean nothing to anybody else, and contracts that the user wrote |
 
 mod fold;
+mod opened;
 mod probe;
 mod tensors;
 mod upscale;
@@ -17,23 +19,13 @@ mod wrap;
 use crate::request::RequestError;
 use crate::{Error, Progress, Result};
 use std::path::Path;
-use tileforge_contract::{Contract, Precision, Task};
+use tileforge_contract::Task;
 use tileforge_engine::manifest::ForeignRecipe;
-use tileforge_exporter::foreign::{self, ForeignGraph};
-use tileforge_graph::Model;
+use tileforge_exporter::foreign;
 use tileforge_session::Environment;
 
 pub(crate) use fold::Folding;
-
-/// A graph of another program with the meaning of its tensors.
-#[derive(Debug)]
-pub(crate) struct Foreign {
-    /// The graph in the form that the contract states.
-    pub(crate) model: Model,
-    pub(crate) contract: Contract,
-    /// If the graph computes shapes: completes it for each size.
-    pub(crate) folding: Option<Folding>,
-}
+pub(crate) use opened::Foreign;
 
 impl Foreign {
     /// Opens a file. Facts that are not given are found by running the graph on the CPU.
@@ -81,9 +73,4 @@ fn check(path: &Path, said: &ForeignRecipe) -> Result<()> {
         }
         _ => Ok(()),
     }
-}
-
-/// The precisions that the file's author has used.
-fn safe_precisions(graph: &ForeignGraph) -> Vec<Precision> {
-    if graph.file.half { vec![Precision::Fp32, Precision::Fp16] } else { vec![Precision::Fp32] }
 }

@@ -1,8 +1,8 @@
 //! Networks whose tensors have no meaning to the runtime, and contracts that the user wrote.
 
 use super::fold::Folding;
+use super::opened::{Foreign, safe_precisions};
 use super::wrap::{Form, Wrapping, with_plain_names};
-use super::{Foreign, safe_precisions};
 use crate::{Error, Result};
 use std::collections::BTreeMap;
 use std::path::Path;

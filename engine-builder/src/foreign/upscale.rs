@@ -1,9 +1,9 @@
 //! Networks from picture to picture.
 
 use super::fold::{Folding, check_memory};
+use super::opened::{Foreign, safe_precisions};
 use super::probe::{Found, Probe};
 use super::wrap::{Form, Wrapping, with_plain_names};
-use super::{Foreign, safe_precisions};
 use crate::{Error, Progress, Result};
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,6 +1,6 @@
 //! Layers whose numbers of channels leave tensor cores partly idle.
 
-use super::{Findings, Severity};
+use super::report::{Findings, Severity};
 use tileforge_graph::rewrite::is_layer;
 use tileforge_graph::{DataType, Model, Node};
 

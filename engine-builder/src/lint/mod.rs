@@ -6,105 +6,21 @@
 
 mod builder;
 mod channels;
+mod context;
 mod operators;
+mod report;
 mod restrictions;
 mod target;
 
 pub use builder::lint_with_builder;
+pub use report::{Finding, LintReport, Severity};
 pub use target::Target;
 
-use crate::{Error, Result};
+use context::Context;
 use operators::{Support, support, type_name};
-use serde::Serialize;
+use report::Findings;
 use std::collections::{BTreeSet, HashSet};
-use std::fmt;
 use tileforge_graph::{DataType, Model, Node};
-
-/// How serious a finding is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Severity {
-    /// TensorRT refuses the graph, or a part of it goes to another provider.
-    Error,
-    /// The graph works, but the user should know something.
-    Warning,
-    /// The graph works, but could be faster.
-    Hint,
-}
-
-/// One finding.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Finding {
-    /// How serious it is.
-    pub severity: Severity,
-    /// The node, if the finding is about one.
-    pub node: Option<String>,
-    /// The node's operator.
-    pub operator: Option<String>,
-    /// What was expected, and what was found.
-    pub message: String,
-}
-
-impl fmt::Display for Finding {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self.severity {
-            Severity::Error => "error: ",
-            Severity::Warning => "warning: ",
-            Severity::Hint => "hint: ",
-        })?;
-        if let (Some(node), Some(operator)) = (&self.node, &self.operator) {
-            write!(formatter, "{node} ({operator}): ")?;
-        }
-        formatter.write_str(&self.message)
-    }
-}
-
-/// Everything that [`lint`] found, errors first.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct LintReport {
-    /// The TensorRT version that was checked.
-    pub target: Target,
-    /// Errors, then warnings, then hints, each in the graph's order.
-    pub findings: Vec<Finding>,
-}
-
-impl LintReport {
-    /// The findings that make TensorRT refuse the graph.
-    pub fn errors(&self) -> impl Iterator<Item = &Finding> {
-        self.of(Severity::Error)
-    }
-
-    /// The findings of one severity.
-    pub fn of(&self, severity: Severity) -> impl Iterator<Item = &Finding> {
-        self.findings.iter().filter(move |finding| finding.severity == severity)
-    }
-
-    /// Checks that there are no errors.
-    ///
-    /// # Errors
-    /// [`Error::Lint`] with all of them, about the graph `name`.
-    pub fn check(&self, name: &str) -> Result<()> {
-        let lines: String = self.errors().map(|finding| format!("\n  {finding}")).collect();
-        if lines.is_empty() { Ok(()) } else { Err(self.refusal(name, &lines)) }
-    }
-
-    /// Checks that there are no errors, for a caller that has already shown them.
-    ///
-    /// # Errors
-    /// [`Error::Lint`] for the graph `name`, with the number of errors but without their texts.
-    pub fn check_shown(&self, name: &str) -> Result<()> {
-        let count = self.errors().count();
-        match count {
-            0 => Ok(()),
-            1 => Err(self.refusal(name, " 1 error")),
-            _ => Err(self.refusal(name, &format!(" {count} errors"))),
-        }
-    }
-
-    fn refusal(&self, name: &str, errors: &str) -> Error {
-        Error::Lint(format!("{name}: {} would not take this graph:{errors}", self.target))
-    }
-}
 
 /// Finds what TensorRT does not accept, without TensorRT itself. The types of the model's values must be inferred, as
 /// [`tileforge_graph::load`] does.
@@ -120,55 +36,6 @@ pub fn lint(model: &Model, target: Target) -> LintReport {
     }
     findings.0.sort_by_key(|finding| finding.severity);
     LintReport { target, findings: findings.0 }
-}
-
-/// The findings so far.
-#[derive(Default)]
-struct Findings(Vec<Finding>);
-
-impl Findings {
-    fn about(&mut self, severity: Severity, node: Option<&Node>, message: String) {
-        let (name, operator) = (node.map(|node| node.name.clone()), node.map(|node| node.operator.clone()));
-        self.0.push(Finding { severity, node: name, operator, message });
-    }
-
-    fn error(&mut self, node: &Node, message: impl Into<String>) {
-        self.about(Severity::Error, Some(node), message.into());
-    }
-}
-
-/// A model, with the facts that several rules need.
-struct Context<'m> {
-    model: &'m Model,
-    /// The values of `Constant` nodes.
-    constants: HashSet<&'m str>,
-    opset: i64,
-}
-
-impl<'m> Context<'m> {
-    fn new(model: &'m Model) -> Self {
-        let constants = model.nodes.iter().filter(|node| node.operator == "Constant").flat_map(|node| &node.outputs);
-        let opset = model.opsets.iter().find(|set| set.domain.is_empty()).map_or(0, |set| set.version);
-        Self { model, constants: constants.map(String::as_str).collect(), opset }
-    }
-
-    /// The name of an input, if the node has it.
-    fn input<'n>(&self, node: &'n Node, position: usize) -> Option<&'n str> {
-        node.inputs.get(position).map(String::as_str).filter(|name| !name.is_empty())
-    }
-
-    /// Whether a value is known when the engine is built.
-    fn is_constant(&self, name: &str) -> bool {
-        self.model.weights.contains_key(name) || self.constants.contains(name)
-    }
-
-    fn type_of(&self, name: &str) -> Option<DataType> {
-        self.model.type_of(name).map(|ty| ty.data_type)
-    }
-
-    fn rank(&self, name: &str) -> Option<usize> {
-        self.model.type_of(name).map(|ty| ty.dims.len())
-    }
 }
 
 fn check_opsets(model: &Model, target: Target, findings: &mut Findings) {

@@ -1,6 +1,8 @@
 //! The restrictions of the parser's table (its column "Restrictions"), and the rules of quantisation.
 
-use super::{Context, Findings, Severity};
+use super::context::Context;
+use super::operators::type_name;
+use super::report::{Findings, Severity};
 use tileforge_graph::{Attribute, DataType, Node};
 
 /// Checks one node whose operator the parser supports.
@@ -134,7 +136,7 @@ fn quantisation(context: &Context<'_>, node: &Node, findings: &mut Findings) {
     match context.type_of(zero_point) {
         Some(DataType::I8 | DataType::F8E4M3) | None => {}
         Some(other) => {
-            findings.error(node, format!("expected a zero point of INT8 or FP8, found {}", super::type_name(other)))
+            findings.error(node, format!("expected a zero point of INT8 or FP8, found {}", type_name(other)))
         }
     }
     match context.model.weights.get(zero_point) {

@@ -1,6 +1,6 @@
 //! A picture of a diffusion pipeline.
 
-use super::{Making, of_runtime, test_picture};
+use super::making::{Making, of_runtime, test_picture};
 use crate::{Error, Result};
 use tileforge_contract::Task;
 use tileforge_engine::Pipeline;

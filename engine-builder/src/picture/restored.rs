@@ -1,6 +1,6 @@
 //! A picture of a pipeline that restores films.
 
-use super::{Making, of_runtime, test_picture};
+use super::making::{Making, of_runtime, test_picture};
 use crate::{Error, Result};
 use tileforge_engine::Pipeline;
 use tileforge_image::{Depth, Format, ImageReader, ImageWriter, Limits};

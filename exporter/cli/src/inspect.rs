@@ -2,8 +2,10 @@
 
 mod graph;
 mod pipeline;
+mod table;
 
-use super::failure::{CommandResult, Failure, result, result_json};
+use self::table::show;
+use super::failure::{CommandResult, Failure, result_json};
 use super::hints::Hints;
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -135,10 +137,4 @@ fn of_network(
         lines.push((name, format!("{value} (noted in the checkpoint)")));
     }
     show(lines)
-}
-
-/// Prints a table of facts; facts without a value are left out.
-fn show(lines: Vec<(&str, String)>) -> CommandResult {
-    let lines = lines.into_iter().filter(|(_, value)| !value.is_empty());
-    result(&lines.map(|(name, value)| format!("{name:<16} {value}")).collect::<Vec<_>>().join("\n"))
 }

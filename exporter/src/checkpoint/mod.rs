@@ -5,18 +5,19 @@ mod other_format;
 mod safetensors;
 mod sharded;
 pub(crate) mod single_file;
+mod stored;
 mod torch;
 
 pub use other_format::{FormatKind, OtherFormat, other_format};
 pub use safetensors::{Header, TensorInfo, parse_header};
 pub use torch::{Place, TorchFile, TorchTensor, parse_torch};
 
-use crate::{Error, Result};
+use self::stored::{Stored, open_file};
+use crate::Result;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use tileforge_files::TEXT_MAXIMUM_BYTES;
-use tileforge_graph::{Checksum, MappedFile, StoredEntry, Weight};
+use tileforge_graph::Weight;
 
 /// The tensors of a trained model, under normalised names.
 #[derive(Debug, Clone)]
@@ -147,70 +148,4 @@ impl Checkpoint {
     pub fn parameters(&self) -> u64 {
         self.tensors.values().map(|weight| weight.elements() as u64).sum()
     }
-}
-
-/// What a file holds.
-#[derive(Debug, Default)]
-struct Stored {
-    tensors: BTreeMap<String, Weight>,
-    metadata: BTreeMap<String, String>,
-    wrapper: String,
-    set_aside: Vec<String>,
-}
-
-/// Maps one file.
-fn open_file(path: &Path) -> Result<Stored> {
-    let file = MappedFile::open(path)?;
-    // The length of a valid header can look like the first bytes of another format, so other formats are only
-    // considered where the header is invalid.
-    let header = match parse_header(file.bytes()) {
-        Ok(header) => header,
-        Err(_) if torch::begins_as_one(file.bytes()) => return open_torch(&file),
-        Err(reason) => {
-            return Err(match other_format(file.bytes()) {
-                Some(found) => Error::OtherFormat { path: path.to_owned(), found },
-                None => Error::checkpoint(path, reason),
-            });
-        }
-    };
-    let mut tensors = BTreeMap::new();
-    for (name, info) in header.tensors {
-        let weight = Weight::mapped(file.clone(), info.offset, info.data_type, info.dims)?;
-        tensors.insert(name, weight);
-    }
-    Ok(Stored { tensors, metadata: header.metadata, ..Stored::default() })
-}
-
-/// The tensors of a file of PyTorch.
-fn open_torch(file: &Arc<MappedFile>) -> Result<Stored> {
-    let TorchFile { tensors, wrapper, set_aside, notes } =
-        parse_torch(file.bytes()).map_err(|reason| Error::checkpoint(file.path(), reason))?;
-    let checksum = |tensor: &TorchTensor| {
-        tensor.place.crc32.map(|crc32| Checksum { entry: tensor.storage.as_str().into(), crc32 })
-    };
-    // The system can link or copy entries that are stored uncompressed, so their checksums are compared in a separate
-    // step. Compressed entries are compared when they are unpacked.
-    let stored: BTreeMap<u64, StoredEntry> = tensors
-        .values()
-        .filter(|tensor| tensor.place.compressed.is_none())
-        .filter_map(|tensor| {
-            let Place { offset, length, .. } = tensor.place;
-            Some((offset, StoredEntry { offset, length, checksum: checksum(tensor)? }))
-        })
-        .collect();
-    file.expect(stored.into_values().collect());
-    let weight = |tensor: TorchTensor| {
-        let Place { offset, compressed, .. } = tensor.place;
-        let (file, data_type, elements) = (file.clone(), tensor.data_type, vec![tensor.elements]);
-        let storage = match compressed {
-            None => Weight::mapped(file, offset, data_type, elements)?,
-            Some(compressed) => Weight::deflated(file, offset, compressed, checksum(&tensor), data_type, elements)?,
-        };
-        let storage = if tensor.is_big_endian { storage.from_big_endian() } else { storage };
-        let view = storage.strided(tensor.first, tensor.dims, &tensor.strides)?;
-        if tensor.is_negated { view.negated() } else { Ok(view) }
-    };
-    let tensors =
-        tensors.into_iter().map(|(name, tensor)| Ok((name, weight(tensor)?))).collect::<Result<BTreeMap<_, _>>>()?;
-    Ok(Stored { tensors, metadata: notes, wrapper, set_aside })
 }

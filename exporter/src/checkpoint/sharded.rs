@@ -1,6 +1,6 @@
 //! Checkpoints in several files, with an index that gives the file of each tensor.
 
-use super::{Stored, open_file};
+use super::stored::{Stored, open_file};
 use crate::{Error, Result};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};

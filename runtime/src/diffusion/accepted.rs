@@ -8,7 +8,7 @@ use super::request::{CutOff, GenerateRequest, Preview, Resized, Text};
 use super::schedulers::{self, Config, Scheduler};
 use super::settings::{Family, Fit, GenerateKind, Settings};
 use super::source::StartingPoint;
-use super::texts::{TextEncoder, cut_off, pieces};
+use super::texts::{TextEncoder, cut_off, pieces, tokens};
 use crate::error::Result;
 use crate::random::Noise;
 
@@ -27,7 +27,7 @@ pub(super) struct Accepted {
     /// Pieces of each text.
     pub(super) pieces: usize,
     /// Tokens of all pieces of a text.
-    pub(super) tokens: usize,
+    pub(super) tokens: Option<usize>,
     /// The parts of the texts that no encoder sees.
     pub(super) cut_off: Vec<CutOff>,
     pub(super) scheduler: Scheduler,
@@ -71,7 +71,7 @@ impl Accepted {
             tracing::warn!("the network follows the text in one evaluation: the negative prompt has no effect");
         }
         let cut_off = cut_off_of(&settings, networks)?;
-        let tokens = pieces * networks.texts.first().map_or(0, TextEncoder::tokens);
+        let tokens = tokens(&networks.texts, pieces);
         networks.denoiser.check(latent_size, tokens)?;
         let random = settings.random_numbers.generator(settings.seed);
         let accepted = Self {

@@ -4,10 +4,11 @@ use tileforge_engine::{Roles, TextOutput};
 use tileforge_image::Size;
 
 use super::denoiser::Conditioned;
+use super::embedded::Embedded;
 use super::error::Error;
 use super::interface::{Condition, Interface, On};
 use super::settings::Settings;
-use super::texts::{Embedded, TextEncoder, embed};
+use super::texts::{TextEncoder, embed};
 use crate::error::{Error as RuntimeError, Result};
 use crate::host::{Ticket, Values};
 
@@ -63,7 +64,7 @@ impl Conditions<'_> {
 
     fn values(&self, condition: &Condition, text: &Text<'_>) -> Result<Values> {
         let of_text = |values: Option<Vec<f32>>| {
-            let mut values = values.ok_or_else(|| RuntimeError::internal("conditions"))?;
+            let mut values = known(values)?;
             if text.is_zero {
                 values.fill(0.0);
             }
@@ -72,14 +73,19 @@ impl Conditions<'_> {
         let values = match &condition.on {
             On::States { outputs, .. } => of_text(text.embedded.states(outputs))?,
             On::Vector { outputs, .. } => of_text(text.embedded.vector(outputs))?,
-            On::Mask => text.embedded.mask(),
-            On::Length => vec![text.embedded.length() as f32],
+            On::Mask { outputs, .. } => known(text.embedded.mask(outputs))?,
+            On::Length { outputs } => vec![known(text.embedded.length(outputs))? as f32],
             On::TimeIds(count) => time_ids(*count, self.size, text.score),
             On::Guidance => vec![self.settings.guidance as f32],
             On::Residual => return Ok(Values::Zeros),
         };
         Ok(Values::of(values, condition.is_whole))
     }
+}
+
+/// What the check of the texts has promised.
+fn known<T>(value: Option<T>) -> Result<T> {
+    value.ok_or_else(|| RuntimeError::internal("conditions"))
 }
 
 /// SDXL's numbers about the picture: its height and width, the origin of the crop (0, 0), and either its height and
@@ -90,43 +96,87 @@ fn time_ids(count: usize, size: Size, score: f64) -> Vec<f32> {
     [&sides[..], &[0.0, 0.0], &last].concat()
 }
 
-/// Checks that the text encoders have the outputs that the network takes.
+/// Checks that the text encoders have the outputs and the tokens that the network takes.
 pub(super) fn check_texts(interface: &Interface, roles: &Roles, texts: &[TextEncoder]) -> Result<(), Error> {
-    let mismatch = |expected: String, found: String| {
-        let part = texts.iter().map(|text| text.part.as_str()).collect::<Vec<_>>().join(", ");
-        Err(Error::Mismatch { part, expected, found })
-    };
     if texts.is_empty() {
         return Err(Error::NoPart { part: "a text encoder", purpose: "a prompt" });
     }
     let takes_text = |input: &String| {
-        let of_text = |on: &On| matches!(on, On::States { .. } | On::Vector { .. });
-        interface.conditions().any(|condition| condition.input == *input && of_text(&condition.on))
+        interface.conditions().any(|condition| condition.input == *input && condition.on.outputs().is_some())
     };
     if let Some(other) = roles.conditions.keys().find(|input| !takes_text(input)) {
         let expected = format!("an input `{}` that takes a text", other.escape_debug());
         return Err(Error::Mismatch { part: roles.denoiser.clone(), expected, found: "none".into() });
     }
-    for condition in interface.conditions() {
-        let (outputs, width, each_token) = match &condition.on {
-            On::States { outputs, width } => (outputs, *width, true),
-            On::Vector { outputs, width } => (outputs, *width, false),
-            _ => continue,
-        };
-        let what = if each_token { "states" } else { "a vector of the whole text" };
-        let width_of = |output: &TextOutput| {
-            let encoder = texts.iter().find(|text| text.part == output.part)?;
-            encoder.width_of(&output.output, each_token)
-        };
-        match outputs.iter().map(width_of).sum::<Option<usize>>().filter(|_| !outputs.is_empty()) {
-            Some(found) if found == width => (),
-            Some(found) => return mismatch(format!("{what} of width {width}"), found.to_string()),
-            None => return mismatch(format!("an encoder with {what}"), "none".into()),
-        }
+    interface
+        .conditions()
+        .try_for_each(|condition| check_widths(&condition.on, texts).and(check_tokens(&condition.on, texts)))?;
+    let in_pieces: Vec<&TextEncoder> = texts.iter().filter(|text| text.in_pieces()).collect();
+    same_tokens(&in_pieces, None)
+}
+
+/// The error of encoders that do not fit to the network.
+fn mismatch(texts: &[&TextEncoder], expected: String, found: String) -> Result<(), Error> {
+    let part = texts.iter().map(|text| text.part.as_str()).collect::<Vec<_>>().join(", ");
+    Err(Error::Mismatch { part, expected, found })
+}
+
+/// Checks that the outputs are there, and have the width that an input takes.
+fn check_widths(on: &On, texts: &[TextEncoder]) -> Result<(), Error> {
+    let (outputs, width, each_token) = match on {
+        On::States { outputs, width, .. } => (outputs, *width, true),
+        On::Vector { outputs, width } => (outputs, *width, false),
+        _ => return Ok(()),
+    };
+    let what = if each_token { "states" } else { "a vector of the whole text" };
+    let width_of = |output: &TextOutput| {
+        let encoder = texts.iter().find(|text| text.part == output.part)?;
+        encoder.width_of(&output.output, each_token)
+    };
+    let all: Vec<&TextEncoder> = texts.iter().collect();
+    match outputs.iter().map(width_of).sum::<Option<usize>>().filter(|_| !outputs.is_empty()) {
+        Some(found) if found == width => Ok(()),
+        Some(found) => mismatch(&all, format!("{what} of width {width}"), found.to_string()),
+        None => mismatch(&all, format!("an encoder with {what}"), "none".into()),
     }
-    let first = texts.first().map_or(0, TextEncoder::tokens);
-    match texts.iter().find(|text| text.tokens() != first) {
-        Some(other) => mismatch(format!("texts of {first} tokens"), other.tokens().to_string()),
+}
+
+/// Checks that an input of states, a mask or a length can take the tokens of its encoders.
+fn check_tokens(on: &On, texts: &[TextEncoder]) -> Result<(), Error> {
+    let (outputs, fixed) = match on {
+        On::States { outputs, tokens, .. } | On::Mask { outputs, tokens } => (outputs, *tokens),
+        On::Length { outputs } => (outputs, None),
+        _ => return Ok(()),
+    };
+    let its: Vec<&TextEncoder> =
+        texts.iter().filter(|text| outputs.iter().any(|output| output.part == text.part)).collect();
+    if its.is_empty() {
+        return mismatch(
+            &texts.iter().collect::<Vec<_>>(),
+            "the outputs that a mask or a length is of".into(),
+            "none".into(),
+        );
+    }
+    same_tokens(&its, fixed)?;
+    // All pieces of a text are counted, or the only one.
+    let in_pieces = its.iter().filter(|text| text.in_pieces()).count();
+    let sound = match on {
+        On::Length { .. } => in_pieces == 0 || in_pieces == its.len(),
+        _ => in_pieces == if fixed.is_some() { 0 } else { its.len() },
+    };
+    if sound {
+        return Ok(());
+    }
+    let [one, several] = ["one number of tokens", "any number of tokens"];
+    let (expected, found) = if fixed.is_some() { (one, several) } else { (several, one) };
+    mismatch(&its, format!("encoders of texts of {expected}"), format!("also an input of {found}"))
+}
+
+/// Checks that the texts of all these encoders have the same number of tokens: this one, if there is one.
+fn same_tokens(texts: &[&TextEncoder], fixed: Option<usize>) -> Result<(), Error> {
+    let Some(wanted) = fixed.or_else(|| texts.first().map(|text| text.tokens())) else { return Ok(()) };
+    match texts.iter().find(|text| text.tokens() != wanted) {
+        Some(other) => mismatch(texts, format!("texts of {wanted} tokens"), other.tokens().to_string()),
         None => Ok(()),
     }
 }

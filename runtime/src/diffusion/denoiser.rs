@@ -23,7 +23,7 @@ type Shape = (Size, usize);
 pub(super) struct Denoiser {
     network: Network,
     pub(super) interface: Interface,
-    groups: Mutex<BTreeMap<(u32, u32, usize), Arc<Group>>>,
+    groups: Mutex<BTreeMap<usize, Arc<Group>>>,
 }
 
 impl Denoiser {
@@ -88,19 +88,21 @@ impl Denoiser {
         sizes
     }
 
-    /// Checks that there is a graph for a latent and texts of this many tokens.
-    pub(super) fn check(&self, latent: Size, tokens: usize) -> Result<(), Error> {
+    /// Checks that there is a graph for a latent and texts of this many tokens. `None`: it takes no other number of
+    /// tokens than its own.
+    pub(super) fn check(&self, latent: Size, tokens: Option<usize>) -> Result<(), Error> {
         self.graph_for(latent, tokens).map(drop)
     }
 
-    fn graph_for(&self, latent: Size, tokens: usize) -> Result<usize, Error> {
-        let found = self.shapes().find(|(_, shape)| *shape == (latent, tokens));
+    fn graph_for(&self, latent: Size, tokens: Option<usize>) -> Result<usize, Error> {
+        let fits = |(size, of_text): Shape| size == latent && tokens.is_none_or(|tokens| of_text == tokens);
+        let found = self.shapes().find(|(_, shape)| fits(*shape));
         found.map(|(graph, _)| graph).ok_or_else(|| {
             let of_size = self.shapes().filter(|(_, (size, _))| *size == latent);
             let mut known: Vec<usize> = of_size.map(|(_, (_, tokens))| tokens).collect();
             known.sort_unstable();
             known.dedup();
-            Error::NoSuchText { wanted: tokens, known }
+            Error::NoSuchText { wanted: tokens.unwrap_or_default(), known }
         })
     }
 
@@ -109,11 +111,11 @@ impl Denoiser {
         &'n self,
         ticket: &'n Ticket,
         latent: Size,
-        tokens: usize,
+        tokens: Option<usize>,
         conditions: Vec<Conditioned>,
     ) -> Result<Steps<'n>> {
         let graph = self.graph_for(latent, tokens)?;
-        let group = match self.groups.lock().entry((latent.width, latent.height, tokens)) {
+        let group = match self.groups.lock().entry(graph) {
             std::collections::btree_map::Entry::Occupied(known) => known.get().clone(),
             std::collections::btree_map::Entry::Vacant(place) => {
                 place.insert(self.network.group(graph, |output| output.name == self.interface.output)?).clone()

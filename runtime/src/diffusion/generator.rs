@@ -70,14 +70,14 @@ impl Generator {
         };
         let placement = &options.placement;
         let denoiser = Denoiser::new(host, &roles, engine(&roles.denoiser)?, placement)?;
-        let mut texts = Vec::new();
+        let (mut texts, interface) = (Vec::new(), &denoiser.interface);
         for role in &roles.texts {
             let folder = &role.tokenizer;
             let tokenizer = Tokenizer::new(|name| pipeline.file(&format!("{folder}/{name}")).ok());
             let tokenizer = tokenizer.map_err(|source| Error::Tokenizer { name: folder.clone(), source })?;
-            texts.push(TextEncoder::new(host, engine(&role.part)?, placement, &roles, role, tokenizer)?);
+            texts.push(TextEncoder::new(host, engine(&role.part)?, placement, (&roles, interface), role, tokenizer)?);
         }
-        check_texts(&denoiser.interface, &roles, &texts)?;
+        check_texts(interface, &roles, &texts)?;
         let coding = || CodingOptions { placement: placement.clone(), overlap: options.overlap };
         let decoder = Decoder::new(host, engine(&roles.decoder)?, None, coding())?;
         let encoder = roles.encoder.as_deref().map(engine).transpose()?;

@@ -37,14 +37,15 @@ pub(super) struct Condition {
 /// The condition that an input takes.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum On {
-    /// A state for each token, of this width: these outputs of text encoders, side by side.
-    States { outputs: Vec<TextOutput>, width: usize },
+    /// A state for each token, of this width: these outputs of text encoders, side by side. `tokens` is the only number
+    /// of tokens that the input takes; `None` if it takes any number, so that a long text can have several pieces.
+    States { outputs: Vec<TextOutput>, width: usize, tokens: Option<usize> },
     /// A vector for the whole text, of this width: these outputs of text encoders, side by side.
     Vector { outputs: Vec<TextOutput>, width: usize },
-    /// The mask of the text's tokens.
-    Mask,
-    /// The number of the text's tokens.
-    Length,
+    /// The mask of the tokens that these outputs have states for; `tokens` as in `States`.
+    Mask { outputs: Vec<TextOutput>, tokens: Option<usize> },
+    /// The number of the tokens that these outputs have states for.
+    Length { outputs: Vec<TextOutput> },
     /// This many numbers about the picture.
     TimeIds(usize),
     /// The guidance scale.
@@ -53,10 +54,26 @@ pub(super) enum On {
     Residual,
 }
 
+impl On {
+    /// The outputs of text encoders that it takes or counts; `None` if it is no matter of texts.
+    pub(super) fn outputs(&self) -> Option<&[TextOutput]> {
+        match self {
+            Self::States { outputs, .. }
+            | Self::Vector { outputs, .. }
+            | Self::Mask { outputs, .. }
+            | Self::Length { outputs } => Some(outputs),
+            Self::TimeIds(_) | Self::Guidance | Self::Residual => None,
+        }
+    }
+}
+
 impl Interface {
     /// The tensors of a network with these conditions; `None` for another network.
     pub(super) fn of(contract: &Contract, roles: &Roles) -> Option<Self> {
         let (mut inputs, mut noisy) = (Vec::new(), None);
+        let states = contract.inputs.iter().filter(|spec| is_states(spec));
+        let states: Vec<TextOutput> =
+            states.filter_map(|spec| roles.conditions.get(&spec.name)).flatten().cloned().collect();
         for spec in &contract.inputs {
             let input = match &spec.meaning {
                 // A model that restores a picture needs its latent, which these pipelines do not make.
@@ -65,7 +82,7 @@ impl Interface {
                     Input::Sample
                 }
                 Meaning::Timestep { .. } => Input::Timestep,
-                _ => Input::Condition(condition(spec, roles)?),
+                _ => Input::Condition(condition(spec, roles, &states)?),
             };
             if inputs.contains(&input) {
                 return None;
@@ -91,26 +108,43 @@ impl Interface {
         self.conditions().find_map(|condition| if let On::TimeIds(count) = condition.on { Some(count) } else { None })
     }
 
+    /// Whether it takes any number of the states that this text encoder makes.
+    pub(super) fn takes_pieces_of(&self, part: &str) -> bool {
+        self.conditions().any(|condition| match &condition.on {
+            On::States { outputs, tokens: None, .. } => outputs.iter().any(|output| output.part == part),
+            _ => false,
+        })
+    }
+
     /// Whether it takes the guidance scale as an input, so that one evaluation is enough.
     pub(super) fn takes_guidance(&self) -> bool {
         self.conditions().any(|condition| condition.on == On::Guidance)
     }
 }
 
-/// What an input is conditioned on; `None` if it has another meaning.
-fn condition(spec: &TensorSpec, roles: &Roles) -> Option<Condition> {
+/// Whether an input takes a state for each token of a text.
+fn is_states(spec: &TensorSpec) -> bool {
+    spec.meaning == (Meaning::Embedding { from: Embedding::Context })
+}
+
+/// What an input is conditioned on; `None` if it has another meaning. `states`: what all inputs of states take. A mask
+/// and a length are of these unless the roles name others.
+fn condition(spec: &TensorSpec, roles: &Roles, states: &[TextOutput]) -> Option<Condition> {
+    let named = roles.conditions.get(&spec.name).cloned();
     // If there are none, the parts do not fit together; the check of the texts reports how.
-    let outputs = || roles.conditions.get(&spec.name).cloned().unwrap_or_default();
+    let outputs = || named.clone().unwrap_or_default();
+    let counted = || named.clone().unwrap_or_else(|| states.to_vec());
+    let fixed = |axis: &Axis| if let Axis::Fixed(length) = axis { Some(*length) } else { None };
     let on = match (&spec.meaning, spec.axes.as_slice()) {
-        (Meaning::Embedding { from: Embedding::Context }, [Axis::Batch, Axis::Tokens(_), Axis::Channels(width)]) => {
-            On::States { outputs: outputs(), width: *width }
+        (_, [Axis::Batch, tokens @ (Axis::Tokens(_) | Axis::Fixed(_)), Axis::Channels(width)]) if is_states(spec) => {
+            On::States { outputs: outputs(), width: *width, tokens: fixed(tokens) }
         }
         (
             Meaning::Embedding { from: Embedding::Pooled | Embedding::Projected },
             [Axis::Batch, Axis::Channels(width)],
         ) => On::Vector { outputs: outputs(), width: *width },
-        (Meaning::TextMask, _) => On::Mask,
-        (Meaning::TextLength, _) => On::Length,
+        (Meaning::TextMask, [_, tokens]) => On::Mask { outputs: counted(), tokens: fixed(tokens) },
+        (Meaning::TextLength, _) => On::Length { outputs: counted() },
         (Meaning::TimeIds, [Axis::Batch, Axis::Fixed(count @ 5..=6)]) => On::TimeIds(*count),
         (Meaning::Guidance { .. }, [] | [Axis::Batch]) => On::Guidance,
         (Meaning::Residual, _) => On::Residual,
@@ -158,7 +192,7 @@ mod tests {
         let side = Axis::Height(Extent::multiple_of(1));
         let inputs = vec![
             states("first"),
-            states("second"),
+            TensorSpec { axes: vec![Axis::Batch, Axis::Fixed(9), Axis::Channels(WIDTH)], ..states("second") },
             TensorSpec::new("whole", [Axis::Batch, Axis::Channels(5)], vector),
             TensorSpec::new("mask", [Axis::Batch, Axis::Tokens(None)], Meaning::TextMask).of_type(DataType::I64),
             TensorSpec::new("length", [Axis::Batch], Meaning::TextLength),
@@ -166,18 +200,19 @@ mod tests {
             TensorSpec::new("scale", [Axis::Batch], Meaning::Guidance { range: [1.0, 9.0] }),
             TensorSpec::new("control", [Axis::Batch, Axis::Channels(8), side], Meaning::Residual),
         ];
-        let roles = roles(&[("first", "last"), ("second", "layer2"), ("whole", "vector")]);
+        let roles = roles(&[("first", "last"), ("second", "layer2"), ("whole", "vector"), ("length", "layer2")]);
         let interface = Interface::of(&contract(inputs), &roles).unwrap();
         assert_eq!((&*interface.sample, &*interface.output, interface.channels), ("x", "made", [4, 1, 4]));
         assert_eq!(interface.inputs[..2], [Input::Timestep, Input::Sample]);
         let output = |output: &str| vec![TextOutput { part: "words".into(), output: output.into() }];
+        let both = [output("last"), output("layer2")].concat();
         let condition = |input: &str, is_whole, on| Condition { input: input.into(), is_whole, on };
         let expected = [
-            condition("first", false, On::States { outputs: output("last"), width: WIDTH }),
-            condition("second", false, On::States { outputs: output("layer2"), width: WIDTH }),
+            condition("first", false, On::States { outputs: output("last"), width: WIDTH, tokens: None }),
+            condition("second", false, On::States { outputs: output("layer2"), width: WIDTH, tokens: Some(9) }),
             condition("whole", false, On::Vector { outputs: output("vector"), width: 5 }),
-            condition("mask", true, On::Mask),
-            condition("length", false, On::Length),
+            condition("mask", true, On::Mask { outputs: both, tokens: None }),
+            condition("length", false, On::Length { outputs: output("layer2") }),
             condition("numbers", false, On::TimeIds(6)),
             condition("scale", false, On::Guidance),
             condition("control", false, On::Residual),
@@ -185,6 +220,7 @@ mod tests {
         assert!(interface.conditions().eq(&expected), "{interface:?}");
         assert!(interface.takes_guidance());
         assert_eq!(interface.time_ids(), Some(6));
+        assert!(interface.takes_pieces_of("words") && !interface.takes_pieces_of("others"));
     }
 
     #[test]

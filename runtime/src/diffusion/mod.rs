@@ -9,7 +9,7 @@
 //! | `settings`, `request` | a request's settings, and its result |
 //! | `accepted` | a validated request with open files |
 //! | `source` | the start of a request: noise, a latent, a picture, or a picture with a mask |
-//! | `texts` | texts to states of the text encoders |
+//! | `texts`, `embedded` | texts to states of the text encoders |
 //! | `conditions` | the values of the network's conditions: these states, and numbers about the picture |
 //! | `networks` | the networks of a pipeline |
 //! | `start` | what the first step starts from: latents and noise |
@@ -21,6 +21,7 @@
 mod accepted;
 mod conditions;
 mod denoiser;
+mod embedded;
 mod error;
 mod generator;
 mod guidance;

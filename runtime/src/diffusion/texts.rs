@@ -4,10 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use tileforge_contract::{Axis, DataType, Meaning, TensorSpec};
-use tileforge_engine::{Engine, Roles, TextOutput, TextRole};
+use tileforge_engine::{Engine, Roles, TextRole};
 use tileforge_session::{Location, Placement};
 
+use super::embedded::{Embedded, Encoded};
 use super::error::Error;
+use super::interface::Interface;
 use super::prompt;
 use super::tokenizer::{Row, Tokenizer, mask};
 use crate::error::{Error as RuntimeError, Result};
@@ -15,51 +17,6 @@ use crate::host::{Group, Host, Network, Ticket, Values};
 
 /// More than any text encoder takes; CLIP's take 77.
 const MOST_TOKENS: usize = 1 << 16;
-
-/// The outputs of all encoders for a text.
-#[derive(Debug)]
-pub(super) struct Embedded {
-    /// The values of each output for each piece.
-    outputs: BTreeMap<TextOutput, Vec<Vec<f32>>>,
-    /// Tokens of each piece with its start and its end; the maximum over the encoders.
-    lengths: Vec<usize>,
-    /// Tokens of a whole row.
-    tokens: usize,
-}
-
-impl Embedded {
-    /// A state for each token, piece after piece: the given outputs concatenated along the width.
-    pub(super) fn states(&self, outputs: &[TextOutput]) -> Option<Vec<f32>> {
-        let outputs = outputs.iter().map(|output| self.outputs.get(output)).collect::<Option<Vec<_>>>()?;
-        let mut states = Vec::new();
-        for piece in 0..self.lengths.len() {
-            let rows = outputs.iter().map(|pieces| pieces.get(piece)).collect::<Option<Vec<_>>>()?;
-            for token in 0..self.tokens {
-                for row in &rows {
-                    let width = row.len() / self.tokens;
-                    states.extend_from_slice(row.get(token * width..(token + 1) * width)?);
-                }
-            }
-        }
-        Some(states)
-    }
-
-    /// The vector of the whole text, which is the first piece's: the given outputs concatenated.
-    pub(super) fn vector(&self, outputs: &[TextOutput]) -> Option<Vec<f32>> {
-        let first = |output: &TextOutput| self.outputs.get(output)?.first().map(Vec::as_slice);
-        Some(outputs.iter().map(first).collect::<Option<Vec<_>>>()?.concat())
-    }
-
-    /// 1 for each token of the text with its start and its end, 0 for each padding token.
-    pub(super) fn mask(&self) -> Vec<f32> {
-        self.lengths.iter().flat_map(|length| mask(*length, self.tokens)).collect()
-    }
-
-    /// Tokens of all pieces, without padding.
-    pub(super) fn length(&self) -> usize {
-        self.lengths.iter().sum()
-    }
-}
 
 /// An output of a text encoder.
 #[derive(Clone, Debug)]
@@ -87,6 +44,8 @@ pub(super) struct TextEncoder {
     group: Arc<Group>,
     tokenizer: Tokenizer,
     tokens: usize,
+    /// Whether a long text can have several pieces: the denoiser takes any number of its states.
+    in_pieces: bool,
     /// In the contract's order.
     inputs: Vec<Input>,
     /// The outputs that the denoiser is conditioned on, in the network's order.
@@ -98,7 +57,7 @@ impl TextEncoder {
         host: &Host,
         engine: &Engine,
         placement: &Placement,
-        roles: &Roles,
+        (roles, interface): (&Roles, &Interface),
         role: &TextRole,
         tokenizer: Tokenizer,
     ) -> Result<Self> {
@@ -108,11 +67,14 @@ impl TextEncoder {
             expected: expected.into(),
             found,
         };
-        let mut vocabulary = None;
+        let (mut vocabulary, mut ids) = (None, String::new());
         let mut input = |spec: &TensorSpec| {
             let is_whole = spec.data_type == DataType::I64;
             match spec.meaning {
-                Meaning::Tokens { vocabulary: tokens } => vocabulary.replace(tokens).is_none().then_some(Input::Tokens),
+                Meaning::Tokens { vocabulary: tokens } => {
+                    ids.clone_from(&spec.name);
+                    vocabulary.replace(tokens).is_none().then_some(Input::Tokens)
+                }
                 Meaning::TextMask => Some(Input::Mask { is_whole }),
                 Meaning::TextLength => Some(Input::Length { is_whole }),
                 _ => None,
@@ -127,12 +89,16 @@ impl TextEncoder {
             return Err(Error::Mismatch { part: role.tokenizer.clone(), expected, found }.into());
         }
         let network = Network::new(host, engine, placement.clone())?;
-        let lengths = network.graphs().iter().map(|(_, sizes)| sizes.tokens);
-        let longest = lengths.max().unwrap_or_default();
-        if !(3..=MOST_TOKENS).contains(&longest) {
-            return Err(mismatch("a graph for a text of 3 to 65536 tokens", longest.to_string()).into());
+        let lengths = network.graphs().iter().enumerate().filter_map(|(graph, (record, _))| {
+            let [_, tokens] = *record.inputs.get(&ids)?.as_slice() else { return None };
+            Some((tokens, graph))
+        });
+        // Of the longest texts, and of these the first.
+        let longest = lengths.max_by_key(|(tokens, graph)| (*tokens, std::cmp::Reverse(*graph)));
+        let (tokens, graph) = longest.unwrap_or_default();
+        if !(3..=MOST_TOKENS).contains(&tokens) {
+            return Err(mismatch("a graph for a text of 3 to 65536 tokens", tokens.to_string()).into());
         }
-        let tokens = longest;
         let own = roles.conditions.values().flatten().filter(|output| output.part == role.part);
         let names: BTreeSet<&str> = own.map(|output| output.output.as_str()).collect();
         if let Some(other) = names.iter().find(|name| contract.output(name).is_none()) {
@@ -140,7 +106,7 @@ impl TextEncoder {
         }
         let wanted = |name: &str| names.contains(name);
         let output = |spec: &TensorSpec| {
-            let each_token = spec.axes.iter().any(|axis| matches!(axis, Axis::Tokens(_)));
+            let each_token = matches!(spec.axes.get(1), Some(Axis::Tokens(_) | Axis::Fixed(_)));
             let width = spec.channels().ok_or_else(|| mismatch("states of a fixed width", "another width".into()))?;
             Ok::<_, Error>(Output { name: spec.name.clone(), width, each_token })
         };
@@ -149,10 +115,9 @@ impl TextEncoder {
         if outputs.is_empty() {
             return Err(mismatch("an input of the denoiser that takes what it makes", "none".into()).into());
         }
-        let graph = network.graphs().iter().position(|(_, sizes)| sizes.tokens == tokens);
-        let graph = graph.ok_or_else(|| RuntimeError::internal("text encoder"))?;
         let group = network.group(graph, |output| wanted(&output.name))?;
-        Ok(Self { part: role.part.clone(), network, group, tokenizer, tokens, inputs, outputs })
+        let in_pieces = interface.takes_pieces_of(&role.part);
+        Ok(Self { part: role.part.clone(), network, group, tokenizer, tokens, in_pieces, inputs, outputs })
     }
 
     /// Where it runs.
@@ -172,9 +137,14 @@ impl TextEncoder {
         found.map(|output| output.width)
     }
 
-    /// Tokens of one text.
+    /// Tokens of one text, or of one piece of it.
     pub(super) fn tokens(&self) -> usize {
         self.tokens
+    }
+
+    /// Whether a long text can have several pieces.
+    pub(super) fn in_pieces(&self) -> bool {
+        self.in_pieces
     }
 
     /// The token rows of a text: one row, cut off if the text is too long, or as many as it needs.
@@ -182,7 +152,7 @@ impl TextEncoder {
         let failed = |source| Error::Text(source);
         self.tokenizer.check_length(text).map_err(failed)?;
         let parts = if reading.literal { prompt::literal(text) } else { prompt::parse(text)? };
-        self.tokenizer.rows(&parts, self.tokens, reading.long).map_err(failed)
+        self.tokenizer.rows(&parts, self.tokens, reading.long && self.in_pieces).map_err(failed)
     }
 
     /// Runs the encoder on rows of tokens. Returns the values of each output for each row. Weights change the states,
@@ -244,15 +214,18 @@ pub(super) fn pieces(encoders: &[TextEncoder], text: &str, reading: Reading) -> 
 
 /// The part of a text that no encoder sees.
 pub(super) fn cut_off(encoders: &[TextEncoder], text: &str, reading: Reading) -> Result<Option<String>> {
-    for encoder in encoders {
-        if let (_, Some(rest)) = encoder.rows(text, reading)? {
-            return Ok(Some(rest));
-        }
-    }
-    Ok(None)
+    let rests = encoders.iter().map(|encoder| Ok(encoder.rows(text, reading)?.1)).collect::<Result<Vec<_>>>()?;
+    // The encoder that sees the most says what none sees.
+    Ok(rests.into_iter().min_by_key(|rest| rest.as_ref().map_or(0, String::len)).flatten())
 }
 
-/// Encodes a text with all encoders, in `pieces` pieces. A shorter text is filled up with empty pieces.
+/// Tokens of a text of this many pieces, as the denoiser's graphs count them; `None` if it takes no number but its own.
+pub(super) fn tokens(encoders: &[TextEncoder], pieces: usize) -> Option<usize> {
+    encoders.iter().find(|encoder| encoder.in_pieces).map(|encoder| pieces * encoder.tokens)
+}
+
+/// Encodes a text with all encoders: with those that can, in `pieces` pieces. A shorter text is filled up with empty
+/// pieces.
 pub(super) fn embed(
     encoders: &[TextEncoder],
     ticket: &Ticket,
@@ -260,53 +233,27 @@ pub(super) fn embed(
     pieces: usize,
     reading: Reading,
 ) -> Result<Embedded> {
-    let tokens = encoders.first().map_or(0, TextEncoder::tokens);
-    let mut embedded = Embedded { outputs: BTreeMap::new(), lengths: vec![0; pieces], tokens };
-    for encoder in encoders {
+    let encode = |encoder: &TextEncoder| {
         let mut rows = encoder.rows(text, reading)?.0;
         let empty = encoder.rows("", reading)?.0;
+        let pieces = if encoder.in_pieces { pieces } else { 1 };
         rows.extend(empty.iter().cycle().take(pieces.saturating_sub(rows.len())).cloned());
-        for (length, row) in embedded.lengths.iter_mut().zip(&rows) {
-            *length = row.length.max(*length);
-        }
+        let mut outputs = BTreeMap::<String, Vec<Vec<f32>>>::new();
         for values in encoder.run(ticket, &rows)? {
             for (output, values) in encoder.outputs.iter().zip(values) {
-                let output = TextOutput { part: encoder.part.clone(), output: output.name.clone() };
-                embedded.outputs.entry(output).or_default().push(values);
+                outputs.entry(output.name.clone()).or_default().push(values);
             }
         }
-    }
-    Ok(embedded)
+        let lengths = rows.iter().map(|row| row.length).collect();
+        Ok((encoder.part.clone(), Encoded { outputs, lengths, tokens: encoder.tokens }))
+    };
+    Ok(Embedded { encoders: encoders.iter().map(encode).collect::<Result<_>>()? })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::diffusion::prompt::Error;
-
-    fn output(part: &str) -> TextOutput {
-        TextOutput { part: part.into(), output: "states".into() }
-    }
-
-    #[test]
-    fn states_stand_side_by_side_and_pieces_one_after_the_other() {
-        // Two pieces of two tokens: states of width 1 of one encoder, of width 2 of another.
-        let narrow = vec![vec![1.0, 2.0], vec![3.0, 4.0]];
-        let wide = vec![vec![10.0, 11.0, 20.0, 21.0], vec![30.0, 31.0, 40.0, 41.0]];
-        let outputs = [(output("narrow"), narrow), (output("wide"), wide)].into();
-        let embedded = Embedded { outputs, lengths: vec![2, 1], tokens: 2 };
-        let [narrow, wide] = ["narrow", "wide"].map(output);
-        let both = [narrow, wide.clone()];
-        let expected = [1.0, 10.0, 11.0, 2.0, 20.0, 21.0, 3.0, 30.0, 31.0, 4.0, 40.0, 41.0];
-        assert_eq!(embedded.states(&both), Some(expected.to_vec()));
-        let alone = embedded.states(std::slice::from_ref(&wide)).unwrap();
-        assert_eq!(alone[..4], [10.0, 11.0, 20.0, 21.0]);
-        assert_eq!(embedded.vector(&both), Some(vec![1.0, 2.0, 10.0, 11.0, 20.0, 21.0]));
-        assert_eq!(embedded.states(&[output("gone")]), None);
-        assert_eq!(embedded.vector(&[wide, output("gone")]), None);
-        assert_eq!(embedded.mask(), [1.0, 1.0, 1.0, 0.0]);
-        assert_eq!(embedded.length(), 3);
-    }
 
     #[test]
     fn weighted_states_keep_their_mean() {

@@ -4,6 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::clock::Clock;
+use super::sync::thread::{self, JoinHandle};
+use super::sync::{Condvar, Mutex};
 use crate::error::{Error, Result};
 
 type Then = Box<dyn FnOnce() + Send>;
@@ -22,6 +25,7 @@ struct Shared {
 struct State {
     waiting: BTreeMap<(Instant, u64), Then>,
     next: u64,
+    clock: Clock,
     closed: bool,
     thread: Option<JoinHandle<()>>,
 }
@@ -48,6 +52,11 @@ impl Deadlines {
         Ok(Deadline { shared: self.0.clone(), key })
     }
 
+    /// Whether a time has come.
+    pub(super) fn has_come(&self, at: Instant) -> bool {
+        at <= self.0.state.lock().clock.now()
+    }
+
     /// Ends the thread.
     pub(super) fn close(&self) {
         let thread = {
@@ -66,20 +75,42 @@ impl Shared {
     fn keep(&self) {
         let mut state = self.state.lock();
         while !state.closed {
+            let clock = state.clock;
             let Some(first) = state.waiting.first_entry() else {
                 self.changed.wait(&mut state);
                 continue;
             };
             let (at, _) = *first.key();
-            if at <= Instant::now() {
+            if at <= clock.now() {
                 let then = first.remove();
                 drop(state);
                 then();
                 state = self.state.lock();
-            } else {
+            } else if clock.runs() {
                 self.changed.wait_until(&mut state, at);
+            } else {
+                self.changed.wait(&mut state);
             }
         }
+    }
+}
+
+#[cfg(test)]
+#[cfg(not(feature = "interleavings"))]
+impl Deadlines {
+    /// Stops the clock, and returns its time.
+    pub(super) fn stop(&self) -> Instant {
+        let now = Instant::now();
+        self.0.state.lock().clock = Clock::Stopped(now);
+        self.0.changed.notify_all();
+        now
+    }
+
+    /// Puts the stopped clock forward.
+    pub(super) fn advance(&self, by: std::time::Duration) {
+        let mut state = self.0.state.lock();
+        state.clock = Clock::Stopped(state.clock.now() + by);
+        self.0.changed.notify_all();
     }
 }
 
@@ -88,9 +119,6 @@ impl Drop for Deadline {
         self.shared.state.lock().waiting.remove(&self.key);
     }
 }
-use super::sync::thread::{self, JoinHandle};
-use super::sync::{Condvar, Mutex};
-
 #[cfg(test)]
 #[cfg(not(feature = "interleavings"))]
 mod tests {
@@ -102,21 +130,39 @@ mod tests {
     #[test]
     fn functions_are_called_at_their_times_unless_they_are_dropped() {
         let deadlines = Deadlines::default();
+        let now = deadlines.stop();
         let (called, calls) = mpsc::channel();
-        let now = Instant::now();
-        let add = |name: &'static str, at: Instant| {
+        let add = |name: &'static str, milliseconds: u64| {
             let called = called.clone();
+            let at = now + Duration::from_millis(milliseconds);
             deadlines.add(at, move || called.send(name).unwrap()).unwrap()
         };
-        let _late = add("in an hour", now + Duration::from_secs(3600));
-        drop(add("dropped", now + Duration::from_millis(10)));
-        let second = Instant::now() + Duration::from_millis(60);
-        let _second = add("second", second);
-        let _first = add("first", now + Duration::from_millis(30));
-        let found: Vec<&str> = calls.iter().take(2).collect();
-        assert_eq!(found, ["first", "second"]);
-        assert!(Instant::now() >= second);
+        let _late = add("in an hour", 3_600_000);
+        drop(add("dropped", 10));
+        let _second = add("second", 60);
+        let _first = add("first", 30);
+        let none = || assert_eq!(calls.try_recv(), Err(mpsc::TryRecvError::Empty));
+        for (advance, expected) in [(29, None), (1, Some("first")), (29, None), (1, Some("second")), (3_599_000, None)]
+        {
+            deadlines.advance(Duration::from_millis(advance));
+            match expected {
+                Some(name) => assert_eq!(calls.recv(), Ok(name)),
+                None => none(),
+            }
+        }
+        assert!(deadlines.has_come(now + Duration::from_millis(3_599_060)));
+        assert!(!deadlines.has_come(now + Duration::from_millis(3_599_061)));
         deadlines.close();
-        assert_eq!(calls.try_recv(), Err(mpsc::TryRecvError::Empty), "nothing more was called");
+        none();
+    }
+
+    #[test]
+    fn the_systems_clock_goes_on() {
+        let deadlines = Deadlines::default();
+        let (called, calls) = mpsc::channel();
+        let at = Instant::now() + Duration::from_millis(20);
+        let _deadline = deadlines.add(at, move || called.send(()).unwrap()).unwrap();
+        assert_eq!(calls.recv(), Ok(()));
+        assert!(Instant::now() >= at && deadlines.has_come(at));
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::pool::Memory;
+use super::stages::Took;
 
 /// What a host has done since it was made, and what it does now.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -41,8 +42,13 @@ pub struct Requests {
     pub served: u64,
     /// Seconds that requests waited for their turn, in total.
     pub waiting_seconds: f64,
-    /// Seconds from the turn to the end of the work, in total: preparing, waiting for a device, running, finishing.
-    pub serving_seconds: f64,
+    /// Seconds from the turn to the first work for a device, in total. A request without such work only prepares.
+    pub preparing_seconds: f64,
+    /// Seconds from there to the end of the last work for a device, in total: waiting for it, running, and what is
+    /// prepared and finished meanwhile.
+    pub device_seconds: f64,
+    /// Seconds from there to the end of the request's work, in total.
+    pub finishing_seconds: f64,
 }
 
 /// Sessions of one memory.
@@ -74,13 +80,20 @@ pub(super) struct TaskCounters {
     pub(super) serving: usize,
     pub(super) served: u64,
     pub(super) waited: Duration,
-    pub(super) took: Duration,
+    pub(super) took: Took,
 }
 
 impl From<TaskCounters> for Requests {
     fn from(counters: TaskCounters) -> Self {
         let TaskCounters { waiting, serving, served, waited, took } = counters;
-        let (waiting_seconds, serving_seconds) = (waited.as_secs_f64(), took.as_secs_f64());
-        Self { waiting, serving, served, waiting_seconds, serving_seconds }
+        Self {
+            waiting,
+            serving,
+            served,
+            waiting_seconds: waited.as_secs_f64(),
+            preparing_seconds: took.preparing.as_secs_f64(),
+            device_seconds: took.on_device.as_secs_f64(),
+            finishing_seconds: took.finishing.as_secs_f64(),
+        }
     }
 }

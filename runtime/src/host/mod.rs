@@ -13,9 +13,10 @@
 //! | `sessions` | the sessions that are open |
 //! | `shared`, `worker` | what the threads share, and the thread of a stream |
 //! | `sync` | locks, threads and channels, of the system or of a test |
-//! | `deadlines` | functions that are called at their times |
-//! | `counted`, `metrics` | counts requests and runs |
+//! | `deadlines`, `clock` | functions that are called at their times |
+//! | `counted`, `stages`, `metrics` | counts requests and runs, and their time |
 
+mod clock;
 mod core;
 mod counted;
 mod deadlines;
@@ -35,6 +36,7 @@ mod recovery;
 mod service;
 mod sessions;
 mod shared;
+mod stages;
 mod sync;
 #[cfg(test)]
 #[cfg(not(feature = "interleavings"))]

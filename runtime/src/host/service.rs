@@ -198,6 +198,13 @@ impl<T: Task> Service<T> {
         self.inner.as_ref().expect("the service is there until it is dropped")
     }
 
+    /// The deadlines of its host.
+    #[cfg(test)]
+    #[cfg(not(feature = "interleavings"))]
+    pub(super) fn deadlines(&self) -> &super::deadlines::Deadlines {
+        self.inner().host.deadlines()
+    }
+
     /// The task.
     pub fn task(&self) -> &T {
         &self.inner().task
@@ -244,7 +251,7 @@ impl<T: Task> Service<T> {
             if terms.cancel.is_cancelled() {
                 return Err(Error::Cancelled);
             }
-            if terms.deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+            if terms.deadline.is_some_and(|deadline| inner.host.deadlines().has_come(deadline)) {
                 return Err(Error::Deadline);
             }
             inner.room.wait_for(&mut state, POLL_INTERVAL);
@@ -377,7 +384,7 @@ impl<T: Task> Inner<T> {
             return;
         }
         // On a busy machine, the deadline thread may run later than the request's turn.
-        if terms.deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+        if terms.deadline.is_some_and(|deadline| self.host.deadlines().has_come(deadline)) {
             drop(counted);
             promise.finish(Err(Error::Deadline));
             return;
@@ -387,7 +394,7 @@ impl<T: Task> Inner<T> {
         let long_turn = LongTurn::new(&self.long, self.clone(), number, priority);
         let reply = Reply { promise, ticket, long_turn, _deadline: deadline };
         // Declared after `reply`, so that it is dropped first if the task panics.
-        let counted = counted.begin();
+        let counted = counted.begin(reply.ticket.stages());
         let result = self.task.serve(request, &reply);
         drop(counted);
         reply.promise.finish(result);

@@ -82,6 +82,7 @@ fn each_request_has_its_own_result() {
 #[test]
 fn a_full_queue_refuses_or_waits_and_tells_the_place() {
     let (service, gate) = held(1);
+    let now = service.deadlines().stop();
     let first = service.submit(1, Terms::default()).unwrap();
     begun(&service, 1);
     let second = service.submit(2, Terms::default()).unwrap();
@@ -95,8 +96,10 @@ fn a_full_queue_refuses_or_waits_and_tells_the_place() {
         let waiting = scope.spawn(|| service.submit(3, &stop).err());
         stop.cancel();
         assert!(matches!(waiting.join().unwrap(), Some(Error::Cancelled)));
-        let soon = Terms { deadline: Some(Instant::now() + Duration::from_millis(5)), ..Terms::default() };
-        assert!(matches!(service.submit(3, soon), Err(Error::Deadline)));
+        let soon = Terms { deadline: Some(now + Duration::from_millis(5)), ..Terms::default() };
+        let late = scope.spawn(|| service.submit(3, soon).err());
+        service.deadlines().advance(Duration::from_millis(5));
+        assert!(matches!(late.join().unwrap(), Some(Error::Deadline)));
         let waiting = scope.spawn(|| service.submit(4, Terms::default()));
         gate.wait();
         gate.wait();
@@ -168,8 +171,12 @@ fn a_deadline_ends_a_request_that_still_waits_and_makes_room() {
     let (service, gate) = held(1);
     let first = service.submit(1, Terms::default()).unwrap();
     begun(&service, 1);
-    let soon = Terms { deadline: Some(Instant::now() + Duration::from_millis(20)), ..Terms::default() };
+    let deadlines = service.deadlines();
+    let soon = Terms { deadline: Some(deadlines.stop() + Duration::from_secs(60)), ..Terms::default() };
     let late = service.submit(2, soon).unwrap();
+    deadlines.advance(Duration::from_secs(59));
+    assert!(!late.is_finished());
+    deadlines.advance(Duration::from_secs(1));
     // The gate is closed, so that its turn does not come.
     assert!(matches!(late.wait(), Err(Error::Deadline)));
     let next = service.try_submit(3, Terms::default()).unwrap();
@@ -182,9 +189,10 @@ fn a_deadline_ends_a_request_that_still_waits_and_makes_room() {
 #[test]
 fn what_is_over_before_its_turn_is_not_served() {
     let service = service(4);
+    let now = service.deadlines().stop();
     // Many times, because the deadline thread is usually faster.
     for number in 0..1000 {
-        let over = Terms { deadline: Some(Instant::now()), ..Terms::default() };
+        let over = Terms { deadline: Some(now), ..Terms::default() };
         let result = service.submit(number, over).unwrap().wait();
         assert!(matches!(result, Err(Error::Deadline)), "{number}: {result:?}");
     }
@@ -263,9 +271,12 @@ fn a_request_is_counted_until_its_work_ends_however_it_does() {
 #[test]
 fn a_deadline_ends_a_request_whose_turn_has_come() {
     let (service, gate) = held(4);
-    let terms = Terms { deadline: Some(Instant::now() + Duration::from_millis(50)), ..Terms::default() };
+    let deadlines = service.deadlines();
+    let terms = Terms { deadline: Some(deadlines.stop() + Duration::from_secs(60)), ..Terms::default() };
     let handle = service.submit(1, terms).unwrap();
     begun(&service, 1);
+    assert!(!handle.is_finished());
+    deadlines.advance(Duration::from_secs(60));
     assert!(matches!(handle.wait(), Err(Error::Deadline)));
     gate.wait();
     let next = service.submit(2, Terms::default()).unwrap();

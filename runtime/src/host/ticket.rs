@@ -9,6 +9,7 @@ use tileforge_session::{Cancel, Notice};
 use super::group::Group;
 use super::queue::{FlowId, Item, Key, Priority};
 use super::shared::Shared;
+use super::stages::Stages;
 use super::sync::Mutex;
 use super::values::Values;
 use super::work::{AnswerSender, OwedAnswer, Sample, Work};
@@ -27,6 +28,7 @@ struct Flows {
     shared: Arc<Shared>,
     priority: Priority,
     caller: u64,
+    stages: Arc<Stages>,
     /// By device.
     open: Mutex<BTreeMap<usize, FlowId>>,
 }
@@ -39,7 +41,13 @@ impl Ticket {
         allows_rounding: bool,
         cancel: &Cancel,
     ) -> Self {
-        let flows = Arc::new(Flows { shared: shared.clone(), priority, caller, open: Mutex::default() });
+        let flows = Arc::new(Flows {
+            shared: shared.clone(),
+            priority,
+            caller,
+            stages: Arc::default(),
+            open: Mutex::default(),
+        });
         let noticed = Arc::downgrade(&flows);
         let notice = cancel.notify(move || {
             if let Some(flows) = noticed.upgrade() {
@@ -51,6 +59,11 @@ impl Ticket {
 
     pub(crate) fn cancel(&self) -> &Cancel {
         &self.cancel
+    }
+
+    /// The stages of the request.
+    pub(super) fn stages(&self) -> &Arc<Stages> {
+        &self.flows.stages
     }
 
     /// Adds samples to the queue of a device, all at once, so that batches do not depend on how fast samples come. Each
@@ -66,7 +79,8 @@ impl Ticket {
         let item = |(number, inputs): (u64, Vec<Values>)| {
             group.check(&inputs)?;
             let key = group.key(&inputs);
-            let (group, cancel, owed) = (group.clone(), self.cancel.clone(), OwedAnswer::new(number, answer));
+            let owed = OwedAnswer::new(number, answer, self.stages().visit());
+            let (group, cancel) = (group.clone(), self.cancel.clone());
             Ok((key, joins, Work::Sample(Sample { group, inputs, cancel, owed })))
         };
         let items = samples.into_iter().map(item).collect::<Result<Vec<_>>>()?;

@@ -8,6 +8,7 @@ use tileforge_session::Cancel;
 use super::core::Core;
 use super::group::Group;
 use super::sessions::Lending;
+use super::stages::Visit;
 use super::sync::channel::{Receiver, Sender, unbounded};
 use super::values::Values;
 use crate::error::{Error, Result};
@@ -54,16 +55,19 @@ pub(super) struct Sample {
 /// The answer that a submitted sample will get, exactly one: a stream that panics answers with an error.
 pub(super) struct OwedAnswer {
     number: u64,
-    answer: Option<AnswerSender>,
+    /// Until it is given.
+    answer: Option<(AnswerSender, Visit)>,
 }
 
 impl OwedAnswer {
-    pub(super) fn new(number: u64, answer: &AnswerSender) -> Self {
-        Self { number, answer: Some(answer.clone()) }
+    pub(super) fn new(number: u64, answer: &AnswerSender, visit: Visit) -> Self {
+        Self { number, answer: Some((answer.clone(), visit)) }
     }
 
     fn give(&mut self, inputs: Vec<Values>, made: Result<Made>) {
-        if let Some(answer) = self.answer.take() {
+        if let Some((answer, visit)) = self.answer.take() {
+            // Before the caller goes on.
+            drop(visit);
             // The caller may have dropped the receiver.
             let _ = answer.send(Answer { number: self.number, inputs, made });
         }
@@ -86,6 +90,7 @@ impl Sample {
 pub(super) struct Turn {
     pub(super) core: Arc<Core>,
     pub(super) session: Option<Wanted>,
+    pub(super) visit: Visit,
     pub(super) granted: Sender<Result<Grant>>,
 }
 
@@ -100,6 +105,7 @@ pub(super) enum Wanted {
 /// Exclusive use of a stream, until it is dropped.
 pub(super) struct Grant {
     pub(super) lending: Option<Lending>,
+    pub(super) _visit: Visit,
     /// The stream waits until this is closed.
     pub(super) _until: Sender<()>,
 }
@@ -131,13 +137,15 @@ impl Work {
 #[cfg(test)]
 #[cfg(not(feature = "interleavings"))]
 mod tests {
+    use super::super::stages::Stages;
     use super::*;
 
     #[test]
     fn a_sample_is_answered_once_even_if_its_stream_panics() {
         let (answer, answers) = answers();
-        drop(OwedAnswer::new(3, &answer));
-        let mut owed = OwedAnswer::new(4, &answer);
+        let stages = Arc::new(Stages::default());
+        drop(OwedAnswer::new(3, &answer, stages.visit()));
+        let mut owed = OwedAnswer::new(4, &answer, stages.visit());
         owed.give(Vec::new(), Err(Error::Cancelled));
         drop(owed);
         // The receiver waits for other samples, too: it does not end with the last sender.

@@ -227,7 +227,7 @@ impl Worker<'_> {
     /// Lends the stream to the caller, and waits until the caller is done. Returns how long the caller had it.
     fn give_turn(&self, turn: Turn) -> Duration {
         let _running = self.core.running();
-        let Turn { session, granted, .. } = turn;
+        let Turn { session, visit, granted, .. } = turn;
         let lending = match session {
             Some(wanted) => match self.session_for(&wanted) {
                 Ok(lending) => Some(lending),
@@ -242,7 +242,7 @@ impl Worker<'_> {
         let (until, done) = unbounded::<()>();
         let began = Instant::now();
         // The caller may have dropped the receiver. Then the grant is dropped here, which closes `done`.
-        let _ = granted.send(Ok(Grant { lending, _until: until }));
+        let _ = granted.send(Ok(Grant { lending, _visit: visit, _until: until }));
         let _ = done.recv();
         began.elapsed()
     }

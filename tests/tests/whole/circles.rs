@@ -119,8 +119,9 @@ fn read(module: &Module, path: &Path, children: &BTreeSet<String>) -> Source {
         rest = &rest[at + length..];
     }
     elsewhere.push_str(rest);
-    for start in ["crate::", "super::"] {
-        for (at, _) in elsewhere.match_indices(start) {
+    let own = children.iter().map(|child| format!("{child}::"));
+    for start in ["crate::", "super::"].map(ToOwned::to_owned).into_iter().chain(own) {
+        for (at, _) in elsewhere.match_indices(&start) {
             if elsewhere[..at]
                 .chars()
                 .next_back()
@@ -131,7 +132,9 @@ fn read(module: &Module, path: &Path, children: &BTreeSet<String>) -> Source {
             let end = elsewhere[at..].find(|letter: char| !letter.is_alphanumeric() && !":_".contains(letter));
             let path = &elsewhere[at..at + end.unwrap_or(elsewhere.len() - at)];
             let path: Vec<String> = path.split("::").map(ToOwned::to_owned).filter(|part| !part.is_empty()).collect();
-            source.uses.extend(absolute(module, &path));
+            let is_own = path.first().is_some_and(|first| children.contains(first));
+            let found = if is_own { Some([module.as_slice(), &path].concat()) } else { absolute(module, &path) };
+            source.uses.extend(found);
         }
     }
     source
@@ -266,4 +269,7 @@ fn circles_are_found_through_what_modules_hand_on() {
         ("d.rs", ""),
     ];
     assert_eq!(write(&nested), [[module("a"), module("a::b")]]);
+    // A parent that calls a child's function by its path.
+    let called = [nested[0], ("a/mod.rs", "mod b;\npub struct A;\nfn f() {\n    b::g();\n}"), nested[2], ("c.rs", "")];
+    assert_eq!(write(&[&called[..], &[nested[4], ("e.rs", "")]].concat()), [[module("a"), module("a::b")]]);
 }

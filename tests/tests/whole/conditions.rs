@@ -1,6 +1,6 @@
 //! The conditions of a pipeline's network beside the states of a text, tested with small networks that expose them.
 
-use end_to_end::{GoldenPipelines, build_engine, copy_folder, list_again, run, words};
+use end_to_end::{GoldenPipelines, Outcome, build_engine, copy_folder, list_again, run, words};
 use serde_json::{Value as Json, json};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,6 +12,8 @@ use tileforge_graph::{DataType, TensorType, Trace, Value, WeightStorage, save};
 
 /// Tokens of a text, and the width of its states.
 const TEXT: [usize; 2] = [77, 16];
+/// Tokens of the second text encoder, whose states are one number.
+const SECOND: usize = 8;
 /// Rows and columns of a latent.
 const SIDE: usize = 8;
 
@@ -20,6 +22,25 @@ const SIDE: usize = 8;
 enum Counts {
     Mask,
     Length,
+    /// The mask of a second text encoder, whose number of tokens is another and fixed.
+    SecondMask,
+    /// The length of the second text encoder's text.
+    SecondLength,
+}
+
+impl Counts {
+    fn has_second(self) -> bool {
+        matches!(self, Self::SecondMask | Self::SecondLength)
+    }
+}
+
+/// Finishes a network, and writes it with its contract.
+fn finish(trace: Trace, contract: &Contract, path: &Path) {
+    let mut model = trace.finish().unwrap_or_else(|error| panic!("{error}"));
+    let contract = contract.to_json().unwrap();
+    let metadata = [(CONTRACT_KEY, contract.as_str()), (ARCHITECTURE_KEY, "test")];
+    model.metadata = metadata.map(|(key, text)| (key.into(), text.into())).into();
+    save(&model, path, WeightStorage::Inline).unwrap();
 }
 
 /// A network whose prediction is a share of the latent plus a share of the text's tokens.
@@ -44,6 +65,15 @@ fn denoiser(folder: &Path, counts: Counts) -> PathBuf {
             inputs.push(TensorSpec::new("mask", [Axis::Batch, Axis::Tokens(None)], Meaning::TextMask));
             everywhere(&float("mask", &[1, TEXT[0]]).cumulative_sum(1).slice(1, TEXT[0] - 1, TEXT[0]))
         }
+        Counts::SecondMask => {
+            let tokens = [Axis::Batch, Axis::Fixed(SECOND)];
+            inputs.push(TensorSpec::new("count", tokens, Meaning::TextMask));
+            everywhere(&float("count", &[1, SECOND]).cumulative_sum(1).slice(1, SECOND - 1, SECOND))
+        }
+        Counts::SecondLength => {
+            inputs.push(TensorSpec::new("count", [Axis::Batch], Meaning::TextLength));
+            everywhere(&float("count", &[1]))
+        }
         Counts::Length => {
             inputs.push(TensorSpec::new("length", [Axis::Batch], Meaning::TextLength).of_type(Elements::I64));
             inputs.push(TensorSpec::new("control", axes(), Meaning::Residual));
@@ -52,7 +82,12 @@ fn denoiser(folder: &Path, counts: Counts) -> PathBuf {
             everywhere(&length.cast(DataType::F32)) + float("control", &latent)
         }
     };
-    let rest = everywhere(&states.mean(2).mean(1)) + everywhere(&timestep.scale(1e-4));
+    let mut rest = everywhere(&states.mean(2).mean(1)) + everywhere(&timestep.scale(1e-4));
+    if counts.has_second() {
+        let second = [Axis::Batch, Axis::Fixed(SECOND), Axis::Channels(1)];
+        inputs.push(TensorSpec::new("second", second, Meaning::Embedding { from: Embedding::Context }));
+        rest = rest + everywhere(&float("second", &[1, SECOND, 1]).mean(2).mean(1));
+    }
     trace.output("made", &(sample.scale(0.1) + tokens.scale(0.01) + rest));
     let contract = Contract {
         task: Task::Unet,
@@ -61,36 +96,91 @@ fn denoiser(folder: &Path, counts: Counts) -> PathBuf {
         receptive_field: ReceptiveField::Unbounded,
         safe_precisions: vec![Precision::Fp32],
     };
-    let mut model = trace.finish().unwrap_or_else(|error| panic!("{error}"));
-    let contract = contract.to_json().unwrap();
-    let metadata = [(CONTRACT_KEY, contract.as_str()), (ARCHITECTURE_KEY, "test")];
-    model.metadata = metadata.map(|(key, text)| (key.into(), text.into())).into();
     let path = folder.join(format!("{counts:?}.onnx"));
-    save(&model, &path, WeightStorage::Inline).unwrap();
+    finish(trace, &contract, &path);
     path
+}
+
+/// A text encoder whose states are its tokens.
+fn second_encoder(folder: &Path, vocabulary: usize) -> PathBuf {
+    let trace = Trace::new("second", 9, 20);
+    let ids = trace.input("ids", TensorType::new(DataType::I64, vec![1, SECOND]));
+    trace.output("states", &ids.cast(DataType::F32).scale(1e-3).reshape(&[1, SECOND as i64, 1]));
+    let text = [Axis::Batch, Axis::Fixed(SECOND)];
+    let states = [Axis::Batch, Axis::Fixed(SECOND), Axis::Channels(1)];
+    let contract = Contract {
+        task: Task::TextEncoder,
+        inputs: vec![TensorSpec::new("ids", text, Meaning::Tokens { vocabulary }).of_type(Elements::I64)],
+        outputs: vec![TensorSpec::new("states", states, Meaning::Embedding { from: Embedding::Last })],
+        receptive_field: ReceptiveField::Unbounded,
+        safe_precisions: vec![Precision::Fp32],
+    };
+    let path = folder.join("second.onnx");
+    finish(trace, &contract, &path);
+    path
+}
+
+fn read(path: &Path) -> Json {
+    serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
+}
+
+/// Builds a graph as a part of a pipeline, in place of the one of this name.
+fn replace(work: &Path, engine: &Path, part: &str, graph: &Path) {
+    let _ = build_engine(work, graph, &work.join("small.yaml"), &[]).success();
+    let folder = engine.join(part);
+    if folder.exists() {
+        fs::remove_dir_all(&folder).unwrap();
+    }
+    copy_folder(&work.join("engine"), &folder);
+    let path = folder.join("manifest.json");
+    let mut manifest = read(&path);
+    manifest["name"] = json!(part);
+    fs::write(path, manifest.to_string()).unwrap();
+}
+
+/// Changes what the manifest of a pipeline says about its parts.
+fn with_roles(engine: &Path, change: impl FnOnce(&mut Json)) {
+    let path = engine.join("manifest.json");
+    let mut manifest = read(&path);
+    change(&mut manifest);
+    fs::write(path, manifest.to_string()).unwrap();
+    list_again(engine);
 }
 
 /// The engine of Stable Diffusion with another network instead of its own.
 fn pipeline(work: &Path, sd: &Path, counts: Counts) -> PathBuf {
     let engine = work.join(format!("{counts:?}"));
     copy_folder(sd, &engine);
-    let _ = build_engine(work, &denoiser(work, counts), &work.join("small.yaml"), &[]).success();
-    fs::remove_dir_all(engine.join("unet")).unwrap();
-    copy_folder(&work.join("engine"), &engine.join("unet"));
-    let path = engine.join("unet/manifest.json");
-    let mut manifest: Json = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
-    manifest["name"] = json!("unet");
-    fs::write(path, manifest.to_string()).unwrap();
-    list_again(&engine);
+    replace(work, &engine, "unet", &denoiser(work, counts));
+    if counts.has_second() {
+        let first = read(&engine.join("text_encoder/manifest.json"));
+        let vocabulary = first["contract"]["inputs"][0]["meaning"]["vocabulary"].as_u64().unwrap() as usize;
+        replace(work, &engine, "second", &second_encoder(work, vocabulary));
+    }
+    with_roles(&engine, |manifest| {
+        if counts.has_second() {
+            manifest["parts"]["second"] = json!("");
+            let roles = &mut manifest["diffusion"]["roles"];
+            let second = json!({ "part": "second", "tokenizer": "tokenizer" });
+            roles["texts"].as_array_mut().unwrap().push(second);
+            for input in ["second", "count"] {
+                roles["conditions"][input] = json!([{ "part": "second", "output": "states" }]);
+            }
+        }
+    });
     engine
+}
+
+fn generate(engine: &Path, output: &Path, prompt: &str) -> Outcome {
+    let line = words(&[&"generate", &"--engine", &engine, &"--output", &output, &"--prompt", &prompt]);
+    let options = ["--steps", "3", "--seed", "5", "--guidance", "3", "--negative-prompt", "blur"];
+    run("runtime", line.into_iter().chain(options.map(Into::into)))
 }
 
 /// The latent that an engine makes from a prompt.
 fn latent(engine: &Path, work: &Path, prompt: &str) -> Vec<u8> {
     let output = work.join("latent.safetensors");
-    let line = words(&[&"generate", &"--engine", &engine, &"--output", &output, &"--prompt", &prompt]);
-    let options = ["--steps", "3", "--seed", "5", "--guidance", "3", "--negative-prompt", "blur"];
-    let _ = run("runtime", line.into_iter().chain(options.map(Into::into))).success();
+    let _ = generate(engine, &output, prompt).success();
     fs::read(output).unwrap()
 }
 
@@ -105,4 +195,46 @@ fn networks_see_the_mask_and_the_length_of_their_text_and_no_control() {
     assert_eq!(latent(&masked, work, short), latent(&counted, work, short));
     assert_eq!(latent(&masked, work, long), latent(&counted, work, long));
     assert_ne!(latent(&masked, work, short), latent(&masked, work, long));
+}
+
+#[test]
+fn a_second_text_encoder_has_its_own_number_of_tokens() {
+    let work = tempfile::tempdir().unwrap();
+    let work = work.path();
+    let sd = GoldenPipelines::read().engine(work, "sd");
+    let [masked, counted] = [Counts::SecondMask, Counts::SecondLength].map(|counts| pipeline(work, &sd, counts));
+    let [short, long] = ["a fox", "a red fox in the snow under an old tree beside a lake"];
+    assert_eq!(latent(&masked, work, short), latent(&counted, work, short));
+    let of_second = latent(&counted, work, long);
+    assert_eq!(latent(&masked, work, long), of_second);
+    // The first encoder sees more of a long text: its count is another.
+    let count_of = |part: &str, output: &str| {
+        let from = json!([{ "part": part, "output": output }]);
+        with_roles(&counted, |manifest| manifest["diffusion"]["roles"]["conditions"]["count"] = from);
+    };
+    let of_short = latent(&counted, work, short);
+    count_of("text_encoder", "last_hidden_state");
+    assert_eq!(latent(&counted, work, short), of_short);
+    assert_ne!(latent(&counted, work, long), of_second);
+    // No warning says that the end has no effect, since one encoder sees it.
+    let told = generate(&counted, &work.join("latent.safetensors"), long).success().stderr;
+    assert!(!told.contains("too long"), "{told}");
+    // A length of both would be of one in pieces and of one without; a mask of both has no number of tokens.
+    with_roles(&counted, |manifest| {
+        let _ = manifest["diffusion"]["roles"]["conditions"].as_object_mut().unwrap().remove("count").unwrap();
+    });
+    with_roles(&masked, |manifest| {
+        let _ = manifest["diffusion"]["roles"]["conditions"].as_object_mut().unwrap().remove("count").unwrap();
+    });
+    let output = work.join("refused.safetensors");
+    let _ =
+        generate(&counted, &output, short).failure(1, &["text_encoder, second: expected texts of 77 tokens, found 8"]);
+    let _ =
+        generate(&masked, &output, short).failure(1, &["text_encoder, second: expected texts of 8 tokens, found 77"]);
+    with_roles(&masked, |manifest| {
+        let roles = &mut manifest["diffusion"]["roles"];
+        roles["conditions"]["count"] = json!([{ "part": "text_encoder", "output": "last_hidden_state" }]);
+    });
+    let _ = generate(&masked, &output, short).failure(1, &["text_encoder: expected texts of 8 tokens, found 77"]);
+    assert!(!output.exists());
 }

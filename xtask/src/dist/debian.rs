@@ -3,10 +3,10 @@
 //! This code writes the package instead of dpkg-deb, so that its bytes do not depend on dpkg's release. The format:
 //! deb(5), deb-control(5).
 
-use super::VERSION;
 use super::content::{DOCUMENTS, Release};
 use super::elf::Needs;
 use super::tree::{Entry, Tree, gzip};
+use super::version::VERSION;
 use std::collections::BTreeSet;
 
 const DESCRIPTION: &str = "\

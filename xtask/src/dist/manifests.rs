@@ -7,8 +7,8 @@ use serde_json::json;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use super::VERSION;
 use super::target::PROGRAMS;
+use super::version::VERSION;
 
 /// The winget format. Newer versions add nothing that is used here, and older releases of winget refuse them.
 const WINGET: &str = "1.10.0";

@@ -1,11 +1,11 @@
 //! The list of everything in a release ("software bill of materials"), in CycloneDX's JSON
 //! (<https://cyclonedx.org/docs/1.5/json/>).
 
-use super::VERSION;
 use super::checksums::sha256;
 use super::components::{Component, Components};
 use super::onnxruntime::OnnxRuntime;
 use super::target::Target;
+use super::version::VERSION;
 use serde_json::{Value as Json, json};
 
 /// The list for one target. Equal contents give equal bytes, so it has no serial number.

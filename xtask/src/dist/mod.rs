@@ -17,6 +17,7 @@ mod onnxruntime;
 mod pe;
 mod target;
 mod tree;
+mod version;
 
 use components::Components;
 use onnxruntime::OnnxRuntime;
@@ -30,9 +31,7 @@ use target::{System, Target};
 use tileforge_engine::signature::PrivateKey;
 use tileforge_files::unfinished;
 use tileforge_terminal::{print, report};
-
-/// The version of all packages of the workspace.
-const VERSION: &str = env!("CARGO_PKG_VERSION");
+use version::VERSION;
 
 /// The files for a container, in addition to the Debian packages.
 const CONTAINERFILE: &str = include_str!("../../../packaging/Containerfile");

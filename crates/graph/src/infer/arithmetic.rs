@@ -1,6 +1,6 @@
 //! Operators that work on each element.
 
-use super::{Call, Inferred, Problem, axis_index, with_dim};
+use super::call::{Call, Inferred, Problem, axis_index, with_dim};
 use crate::{DataType, Dim, TensorType};
 
 /// Operators whose result has the first input's type.

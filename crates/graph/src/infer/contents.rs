@@ -1,6 +1,7 @@
 //! Integer values that follow from shapes alone: exporters compute the sizes for Reshape, Slice or Resize from Shape.
 
-use super::{Call, Extent, Operand, axis_index, layout};
+use super::call::{Call, Extent, Operand, axis_index};
+use super::layout;
 use crate::{DataType, Dim, Node};
 
 /// The values that a node computes, if they are integers that follow from shapes alone.

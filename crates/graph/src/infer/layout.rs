@@ -1,7 +1,7 @@
 //! Operators that only move elements.
 
 use super::arithmetic::broadcast;
-use super::{Call, Extent, Inferred, Problem, axis_index, dim_at, size, with_dim};
+use super::call::{Call, Extent, Inferred, Problem, axis_index, dim_at, size, with_dim};
 use crate::{Attribute, DataType, Dim, TensorType};
 use std::ops::Range;
 

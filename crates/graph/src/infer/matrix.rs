@@ -1,7 +1,7 @@
 //! Matrix products, softmax and attention.
 
 use super::arithmetic::broadcast_dims;
-use super::{Call, Inferred, Problem, axis_index};
+use super::call::{Call, Inferred, Problem, axis_index};
 use crate::{Dim, TensorType};
 
 /// `a` `[…, rows, inner]` times `b` `[…, inner, columns]`; the dimensions before the last two are broadcast as in

@@ -1,6 +1,6 @@
 //! Convolution, normalisation and resampling.
 
-use super::{Call, Extent, Inferred, Problem, axis_index, size};
+use super::call::{Call, Extent, Inferred, Problem, axis_index, size};
 use crate::{Dim, TensorType};
 
 /// The input `[batch, channels, spatial…]` of a convolution, and its weight: two sizes and the kernel's sides.

@@ -1,6 +1,6 @@
 //! Quantised values with scales.
 
-use super::{Call, Inferred, Problem, axis_index, dim_at};
+use super::call::{Call, Inferred, Problem, axis_index, dim_at};
 use crate::{DataType, TensorType};
 
 /// Inputs `x`, `scale` (one, or one for each index of `axis`), optional `zero point`, whose type is the result's type.

@@ -1,6 +1,6 @@
 //! Operators that reduce axes.
 
-use super::{Call, Inferred, Problem, axis_index};
+use super::call::{Call, Inferred, Problem, axis_index};
 use crate::{Dim, TensorType};
 
 /// Inputs `x`, optional `axes`: each becomes 1, or is removed with `keepdims` 0. Without axes, all of them, or none with

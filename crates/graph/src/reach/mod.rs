@@ -9,11 +9,13 @@
 #![warn(clippy::arithmetic_side_effects, clippy::integer_division)]
 
 mod field;
+mod graph;
 mod operators;
 mod ratio;
 
-use crate::{Model, Node};
+use crate::Model;
 use field::Field;
+use graph::Graph;
 use ratio::Ratio;
 use std::collections::HashMap;
 use std::fmt;
@@ -131,39 +133,6 @@ fn radius(field: &Field, dims: &[usize], axes: [usize; 2], scale: usize) -> Opti
         radius = radius.max(before).max(behind);
     }
     usize::try_from(radius).ok()
-}
-
-/// A model of fixed sizes, and the fields of the values so far. Values without a field are constants.
-struct Graph<'m> {
-    model: &'m Model,
-    dims: HashMap<&'m str, Vec<usize>>,
-    fields: HashMap<&'m str, Field>,
-}
-
-impl Graph<'_> {
-    fn dims(&self, node: &Node, index: usize) -> Result<&[usize], String> {
-        let name = node.inputs.get(index).map_or("", String::as_str);
-        self.dims.get(name).map(Vec::as_slice).ok_or_else(|| format!("the sizes of its input {index} are not known"))
-    }
-
-    fn output_dims(&self, node: &Node) -> Result<&[usize], String> {
-        let name = node.outputs.first().map_or("", String::as_str);
-        self.dims.get(name).map(Vec::as_slice).ok_or_else(|| "the sizes of its output are not known".to_owned())
-    }
-
-    fn field(&self, node: &Node, index: usize) -> Option<&Field> {
-        self.fields.get(node.inputs.get(index)?.as_str())
-    }
-
-    /// The constant integers of an input, if the node has this input.
-    fn integers(&self, node: &Node, index: usize) -> Result<Option<Vec<i64>>, String> {
-        let Some(name) = node.inputs.get(index).filter(|name| !name.is_empty()) else { return Ok(None) };
-        let weight = self.model.weights.get(name).filter(|weight| weight.elements() <= 1 << 16);
-        weight
-            .and_then(|weight| weight.to_i64s().ok())
-            .map(Some)
-            .ok_or_else(|| format!("its input {index} is no constant"))
-    }
 }
 
 #[cfg(test)]

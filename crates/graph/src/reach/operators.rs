@@ -1,7 +1,7 @@
 //! The part of its inputs that each operator sees.
 
-use super::Graph;
 use super::field::Field;
+use super::graph::Graph;
 use super::ratio::Ratio;
 use crate::Node;
 

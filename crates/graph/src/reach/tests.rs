@@ -1,5 +1,5 @@
 use super::*;
-use crate::{Attribute, DataType, Port, TensorType, Weight};
+use crate::{Attribute, DataType, Node, Port, TensorType, Weight};
 
 /// Operator, inputs, output, attributes.
 type Described<'d> = (&'d str, &'d [&'d str], &'d str, &'d [(&'d str, Attribute)]);

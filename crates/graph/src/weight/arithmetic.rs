@@ -94,81 +94,81 @@ impl Weight {
             .map(|b| f64::from_le_bytes([b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7]]))
             .collect())
     }
-}
 
-pub(super) fn weighted_rows(
-    of: &Weight,
-    terms: &[(u32, u64)],
-    each: usize,
-    sink: &mut dyn FnMut(&[u8]) -> Result<()>,
-) -> Result<()> {
-    let length = of.dims[1..].iter().product::<usize>();
-    let values = of.to_f64s()?;
-    let mut sums = vec![0.0_f64; length];
-    for row in terms.chunks_exact(each.max(1)) {
-        sums.fill(0.0);
-        for (index, factor) in row {
-            let factor = f64::from_bits(*factor);
-            let terms = &values[*index as usize * length..][..length];
-            sums.iter_mut().zip(terms).for_each(|(sum, term)| *sum += factor * term);
-        }
-        sink(&sums.iter().flat_map(|sum| (*sum as f32).to_le_bytes()).collect::<Vec<u8>>())?;
-    }
-    Ok(())
-}
-
-pub(super) fn product(left: &Weight, right: &Weight, sink: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
-    let (inner, columns) = (right.dims[0], right.dims[1]);
-    let (left, right) = (left.to_f64s()?, right.to_f64s()?);
-    // Sizes of 0 are legal, but chunks of 0 are not.
-    if left.is_empty() || right.is_empty() {
-        let rows = left.len().checked_div(inner).unwrap_or(0);
-        return sink(&vec![0; rows * columns * 8]);
-    }
-    for row in left.chunks_exact(inner) {
-        let mut sums = vec![0.0_f64; columns];
-        for (factor, terms) in row.iter().zip(right.chunks_exact(columns)) {
-            sums.iter_mut().zip(terms).for_each(|(sum, term)| *sum += factor * term);
-        }
-        sink(&to_bytes(&sums))?;
-    }
-    Ok(())
-}
-
-pub(super) fn low_rank(
-    base: &Weight,
-    left: &Weight,
-    right: &Weight,
-    factor: f64,
-    sink: &mut dyn FnMut(&[u8]) -> Result<()>,
-) -> Result<()> {
-    let (rank, columns) = (right.dims[0], right.dims[1]);
-    let (left, right) = (left.to_f64s()?, right.to_f64s()?);
-    let (mut row, mut pending, length) = (0, Vec::new(), columns * 8);
-    // The pieces of the base need not end where a row ends.
-    base.stream(&mut |piece| {
-        pending.extend_from_slice(piece);
-        let whole = pending.len() - pending.len().checked_rem(length).unwrap_or(0);
-        for bytes in pending[..whole].chunks_exact(length.max(1)) {
-            let mut sums: Vec<f64> = bytes
-                .chunks_exact(8)
-                .map(|b| f64::from_le_bytes([b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7]]))
-                .collect();
-            for (weight, terms) in left[row * rank..][..rank].iter().zip(right.chunks_exact(columns)) {
-                sums.iter_mut().zip(terms).for_each(|(sum, term)| *sum += factor * weight * term);
+    pub(super) fn stream_weighted_rows(
+        &self,
+        terms: &[(u32, u64)],
+        each: usize,
+        sink: &mut dyn FnMut(&[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let length = self.dims[1..].iter().product::<usize>();
+        let values = self.to_f64s()?;
+        let mut sums = vec![0.0_f64; length];
+        for row in terms.chunks_exact(each.max(1)) {
+            sums.fill(0.0);
+            for (index, factor) in row {
+                let factor = f64::from_bits(*factor);
+                let terms = &values[*index as usize * length..][..length];
+                sums.iter_mut().zip(terms).for_each(|(sum, term)| *sum += factor * term);
             }
-            row += 1;
+            sink(&sums.iter().flat_map(|sum| (*sum as f32).to_le_bytes()).collect::<Vec<u8>>())?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn stream_product(&self, right: &Weight, sink: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        let (inner, columns) = (right.dims[0], right.dims[1]);
+        let (left, right) = (self.to_f64s()?, right.to_f64s()?);
+        // Sizes of 0 are legal, but chunks of 0 are not.
+        if left.is_empty() || right.is_empty() {
+            let rows = left.len().checked_div(inner).unwrap_or(0);
+            return sink(&vec![0; rows * columns * 8]);
+        }
+        for row in left.chunks_exact(inner) {
+            let mut sums = vec![0.0_f64; columns];
+            for (factor, terms) in row.iter().zip(right.chunks_exact(columns)) {
+                sums.iter_mut().zip(terms).for_each(|(sum, term)| *sum += factor * term);
+            }
             sink(&to_bytes(&sums))?;
         }
-        pending.drain(..whole);
         Ok(())
-    })
-}
+    }
 
-pub(super) fn sum(left: &Weight, right: &Weight, sink: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
-    let (mut sums, right) = (left.to_f64s()?, right.to_f64s()?);
-    sums.iter_mut().zip(&right).for_each(|(sum, term)| *sum += term);
-    sink(&to_bytes(&sums))
+    pub(super) fn stream_low_rank(
+        &self,
+        left: &Weight,
+        right: &Weight,
+        factor: f64,
+        sink: &mut dyn FnMut(&[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let (rank, columns) = (right.dims[0], right.dims[1]);
+        let (left, right) = (left.to_f64s()?, right.to_f64s()?);
+        let (mut row, mut pending, length) = (0, Vec::new(), columns * 8);
+        // The pieces of the base need not end where a row ends.
+        self.stream(&mut |piece| {
+            pending.extend_from_slice(piece);
+            let whole = pending.len() - pending.len().checked_rem(length).unwrap_or(0);
+            for bytes in pending[..whole].chunks_exact(length.max(1)) {
+                let mut sums: Vec<f64> = bytes
+                    .chunks_exact(8)
+                    .map(|b| f64::from_le_bytes([b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7]]))
+                    .collect();
+                for (weight, terms) in left[row * rank..][..rank].iter().zip(right.chunks_exact(columns)) {
+                    sums.iter_mut().zip(terms).for_each(|(sum, term)| *sum += factor * weight * term);
+                }
+                row += 1;
+                sink(&to_bytes(&sums))?;
+            }
+            pending.drain(..whole);
+            Ok(())
+        })
+    }
+
+    pub(super) fn stream_sum(&self, right: &Weight, sink: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        let (mut sums, right) = (self.to_f64s()?, right.to_f64s()?);
+        sums.iter_mut().zip(&right).for_each(|(sum, term)| *sum += term);
+        sink(&to_bytes(&sums))
+    }
 }
 
 fn to_bytes(values: &[f64]) -> Vec<u8> {

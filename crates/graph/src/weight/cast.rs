@@ -4,30 +4,32 @@ use super::Weight;
 use crate::{DataType, Result};
 use half::{bf16, f16};
 
-/// The values of `of` as `to`, a piece at a time.
-pub(super) fn stream(of: &Weight, to: DataType, sink: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
-    let size = of.data_type.size();
-    let mut converted = Vec::new();
-    // A piece may end inside an element.
-    let mut left_over = Vec::new();
-    of.stream(&mut |piece| {
-        converted.clear();
-        let mut piece = piece;
-        if !left_over.is_empty() {
-            let missing = (size - left_over.len()).min(piece.len());
-            left_over.extend_from_slice(&piece[..missing]);
-            piece = &piece[missing..];
-            if left_over.len() < size {
-                return Ok(());
+impl Weight {
+    /// The values of `of` as `to`, a piece at a time.
+    pub(super) fn stream_cast(&self, to: DataType, sink: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        let size = self.data_type.size();
+        let mut converted = Vec::new();
+        // A piece may end inside an element.
+        let mut left_over = Vec::new();
+        self.stream(&mut |piece| {
+            converted.clear();
+            let mut piece = piece;
+            if !left_over.is_empty() {
+                let missing = (size - left_over.len()).min(piece.len());
+                left_over.extend_from_slice(&piece[..missing]);
+                piece = &piece[missing..];
+                if left_over.len() < size {
+                    return Ok(());
+                }
+                cast(self.data_type, to, &left_over, &mut converted);
+                left_over.clear();
             }
-            cast(of.data_type, to, &left_over, &mut converted);
-            left_over.clear();
-        }
-        let whole = piece.len() - piece.len() % size;
-        cast(of.data_type, to, &piece[..whole], &mut converted);
-        left_over.extend_from_slice(&piece[whole..]);
-        sink(&converted)
-    })
+            let whole = piece.len() - piece.len() % size;
+            cast(self.data_type, to, &piece[..whole], &mut converted);
+            left_over.extend_from_slice(&piece[whole..]);
+            sink(&converted)
+        })
+    }
 }
 
 fn cast(from: DataType, to: DataType, bytes: &[u8], out: &mut Vec<u8>) {

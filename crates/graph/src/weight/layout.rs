@@ -12,12 +12,18 @@ pub(super) fn strides(dims: &[usize]) -> Vec<usize> {
     strides
 }
 
-pub(super) fn transpose(of: &Weight, permutation: &[usize], sink: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
-    let source_strides = strides(&of.dims);
-    // Computed from the source, because the result may have been reshaped since.
-    let dims: Vec<usize> = permutation.iter().map(|&axis| of.dims[axis]).collect();
-    let strides: Vec<usize> = permutation.iter().map(|&axis| source_strides[axis]).collect();
-    gather(&of.to_bytes()?, of.data_type.size(), 0, &dims, &strides, sink)
+impl Weight {
+    pub(super) fn stream_transposed(
+        &self,
+        permutation: &[usize],
+        sink: &mut dyn FnMut(&[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let source_strides = strides(&self.dims);
+        // Computed from the source, because the result may have been reshaped since.
+        let dims: Vec<usize> = permutation.iter().map(|&axis| self.dims[axis]).collect();
+        let strides: Vec<usize> = permutation.iter().map(|&axis| source_strides[axis]).collect();
+        gather(&self.to_bytes()?, self.data_type.size(), 0, &dims, &strides, sink)
+    }
 }
 
 /// The elements `first + Σ index · stride`, in row-major order of the indices. `size` is the number of bytes of each.
@@ -53,45 +59,51 @@ pub(super) fn gather(
     Ok(())
 }
 
-pub(super) fn gather_rows(of: &Weight, indices: &[u32], sink: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
-    let bytes = of.to_bytes()?;
-    let row = bytes.len().checked_div(of.dims[0]).unwrap_or(0);
-    let mut piece = Vec::with_capacity((1 << 16) + row);
-    for index in indices {
-        piece.extend_from_slice(&bytes[*index as usize * row..][..row]);
-        if piece.len() >= 1 << 16 {
-            sink(&piece)?;
-            piece.clear();
+impl Weight {
+    pub(super) fn stream_rows(&self, indices: &[u32], sink: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        let bytes = self.to_bytes()?;
+        let row = bytes.len().checked_div(self.dims[0]).unwrap_or(0);
+        let mut piece = Vec::with_capacity((1 << 16) + row);
+        for index in indices {
+            piece.extend_from_slice(&bytes[*index as usize * row..][..row]);
+            if piece.len() >= 1 << 16 {
+                sink(&piece)?;
+                piece.clear();
+            }
         }
+        sink(&piece)
     }
-    sink(&piece)
-}
 
-pub(super) fn concatenate(parts: &[Weight], axis: usize, sink: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
-    let bytes = parts.iter().map(Weight::to_bytes).collect::<Result<Vec<_>>>()?;
-    let block = |part: &Weight| part.dims[axis..].iter().product::<usize>() * part.data_type.size();
-    let outer: usize = parts.first().map_or(0, |part| part.dims[..axis].iter().product());
-    for i in 0..outer {
-        for (part, bytes) in parts.iter().zip(&bytes) {
-            let block = block(part);
-            sink(&bytes[i * block..][..block])?;
+    pub(super) fn stream_concatenated(
+        parts: &[Weight],
+        axis: usize,
+        sink: &mut dyn FnMut(&[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let bytes = parts.iter().map(Weight::to_bytes).collect::<Result<Vec<_>>>()?;
+        let block = |part: &Weight| part.dims[axis..].iter().product::<usize>() * part.data_type.size();
+        let outer: usize = parts.first().map_or(0, |part| part.dims[..axis].iter().product());
+        for i in 0..outer {
+            for (part, bytes) in parts.iter().zip(&bytes) {
+                let block = block(part);
+                sink(&bytes[i * block..][..block])?;
+            }
         }
+        Ok(())
     }
-    Ok(())
-}
 
-pub(super) fn scale_rows(of: &Weight, factors: &[u32], sink: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
-    let row_length: usize = of.dims[1..].iter().product();
-    let mut scaled = Vec::new();
-    let mut position = 0;
-    // Pieces of f32 tensors are whole elements: every source cuts its pieces at multiples of the element size.
-    of.stream(&mut |piece| {
-        scaled.clear();
-        for b in piece.chunks_exact(4) {
-            let factor = f32::from_bits(factors[position / row_length]);
-            scaled.extend_from_slice(&(f32::from_le_bytes([b[0], b[1], b[2], b[3]]) * factor).to_le_bytes());
-            position += 1;
-        }
-        sink(&scaled)
-    })
+    pub(super) fn stream_rows_scaled(&self, factors: &[u32], sink: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        let row_length: usize = self.dims[1..].iter().product();
+        let mut scaled = Vec::new();
+        let mut position = 0;
+        // Pieces of f32 tensors are whole elements: every source cuts its pieces at multiples of the element size.
+        self.stream(&mut |piece| {
+            scaled.clear();
+            for b in piece.chunks_exact(4) {
+                let factor = f32::from_bits(factors[position / row_length]);
+                scaled.extend_from_slice(&(f32::from_le_bytes([b[0], b[1], b[2], b[3]]) * factor).to_le_bytes());
+                position += 1;
+            }
+            sink(&scaled)
+        })
+    }
 }

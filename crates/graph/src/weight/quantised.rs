@@ -82,31 +82,34 @@ fn for_each_f32(weight: &Weight, each: &mut dyn FnMut(usize, f32)) -> Result<()>
     })
 }
 
-pub(super) fn stream(
-    of: &Weight,
-    axis: usize,
-    scales: &[u32],
-    to: DataType,
-    sink: &mut dyn FnMut(&[u8]) -> Result<()>,
-) -> Result<()> {
-    let channels = of.channels(axis)?;
-    let (mut out, mut position) = (Vec::new(), 0);
-    of.stream(&mut |piece| {
-        out.clear();
-        for b in piece.chunks_exact(4) {
-            let scale = f32::from_bits(scales[channels.index_of(position)]);
-            position += 1;
-            let value = f32::from_le_bytes([b[0], b[1], b[2], b[3]]);
-            match to {
-                DataType::I8 => out.push(((value / scale).round_ties_even().clamp(-127.0, 127.0) as i8) as u8),
-                DataType::F8E4M3 => out.push(f8e4m3(value / scale)),
-                // `as` saturates, and f64 holds every i32 exactly.
-                _ => out
-                    .extend_from_slice(&((f64::from(value) / f64::from(scale)).round_ties_even() as i32).to_le_bytes()),
+impl Weight {
+    pub(super) fn stream_quantised(
+        &self,
+        axis: usize,
+        scales: &[u32],
+        to: DataType,
+        sink: &mut dyn FnMut(&[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let channels = self.channels(axis)?;
+        let (mut out, mut position) = (Vec::new(), 0);
+        self.stream(&mut |piece| {
+            out.clear();
+            for b in piece.chunks_exact(4) {
+                let scale = f32::from_bits(scales[channels.index_of(position)]);
+                position += 1;
+                let value = f32::from_le_bytes([b[0], b[1], b[2], b[3]]);
+                match to {
+                    DataType::I8 => out.push(((value / scale).round_ties_even().clamp(-127.0, 127.0) as i8) as u8),
+                    DataType::F8E4M3 => out.push(f8e4m3(value / scale)),
+                    // `as` saturates, and f64 holds every i32 exactly.
+                    _ => out.extend_from_slice(
+                        &((f64::from(value) / f64::from(scale)).round_ties_even() as i32).to_le_bytes(),
+                    ),
+                }
             }
-        }
-        sink(&out)
-    })
+            sink(&out)
+        })
+    }
 }
 
 /// The nearest number of E4M3 (4 exponent bits of bias 7, 3 mantissa bits, no infinities;

@@ -1,12 +1,8 @@
 //! Tensors as other formats store them: compressed, big-endian, negated, or as a view of a larger tensor.
 
 use super::{Weight, WeightSource, byte_length, layout};
-use crate::mapped::{CHUNK, Checksum};
+use crate::mapped::Checksum;
 use crate::{DataType, Error, MappedFile, Result};
-use flate2::Crc;
-use flate2::read::DeflateDecoder;
-use std::io::Read;
-use std::ops::Range;
 use std::sync::Arc;
 
 impl Weight {
@@ -104,98 +100,66 @@ impl Weight {
         };
         Ok(Weight { data_type: self.data_type, dims, source })
     }
-}
 
-/// The decompressed bytes of `range`, which must be exactly `length`.
-pub(super) fn inflate(
-    file: &MappedFile,
-    range: Range<u64>,
-    length: u64,
-    checksum: Option<&Checksum>,
-    sink: &mut dyn FnMut(&[u8]) -> Result<()>,
-) -> Result<()> {
-    let mut crc = Crc::new();
-    let mut decoder = DeflateDecoder::new(file.reader(range.start, range.end - range.start));
-    let mut buffer = vec![0; CHUNK.min(usize::try_from(length).unwrap_or(CHUNK))];
-    let damaged = |reason: String| {
-        let place = format!("the compressed data at byte {}", range.start);
-        Error::file(file.path(), "decompress", format!("{place}: {reason}; the file is damaged"))
-    };
-    let mut left = length;
-    while left > 0 {
-        let step = buffer.len().min(usize::try_from(left).unwrap_or(CHUNK));
-        let piece = &mut buffer[..step];
-        decoder.read_exact(piece).map_err(|e| damaged(format!("expected {length} bytes: {e}")))?;
-        if checksum.is_some() {
-            crc.update(piece);
+    /// The elements in the other byte order.
+    pub(super) fn stream_swapped(&self, sink: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        let size = self.data_type.size();
+        let mut swapped: Vec<u8> = Vec::new();
+        self.stream(&mut |piece| {
+            // A piece may end inside an element, whose beginning then waits for the next piece.
+            swapped.extend_from_slice(piece);
+            let whole = swapped.len() - swapped.len() % size;
+            swapped[..whole].chunks_exact_mut(size).for_each(<[u8]>::reverse);
+            sink(&swapped[..whole])?;
+            swapped.drain(..whole);
+            Ok(())
+        })
+    }
+
+    /// The negated elements. The sign is the highest bit of an element's last byte.
+    pub(super) fn stream_negated(&self, sink: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        let size = self.data_type.size();
+        let (mut negated, mut position) = (Vec::new(), 0);
+        self.stream(&mut |piece| {
+            negated.clear();
+            negated.extend_from_slice(piece);
+            // A piece may end inside an element.
+            let first = size - 1 - position;
+            negated.iter_mut().skip(first).step_by(size).for_each(|byte| *byte ^= 0x80);
+            position = (position + piece.len()) % size;
+            sink(&negated)
+        })
+    }
+
+    /// The elements of a view. A view without gaps is streamed; any other view needs all bytes of its source.
+    pub(super) fn stream_view(
+        &self,
+        first: usize,
+        dims: &[usize],
+        strides: &[usize],
+        sink: &mut dyn FnMut(&[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let size = self.data_type.size();
+        let elements: usize = dims.iter().product();
+        if strides != layout::strides(dims) {
+            return layout::gather(&self.to_bytes()?, size, first, dims, strides, sink);
         }
-        sink(piece)?;
-        left -= step as u64;
+        let (mut skipped, mut left) = (first * size, elements * size);
+        self.stream(&mut |piece| {
+            let start = skipped.min(piece.len());
+            skipped -= start;
+            let wanted = &piece[start..][..left.min(piece.len() - start)];
+            left -= wanted.len();
+            if wanted.is_empty() { Ok(()) } else { sink(wanted) }
+        })
     }
-    match decoder.read(&mut [0]) {
-        Ok(0) => checksum.map_or(Ok(()), |checksum| checksum.check(file.path(), crc.sum())),
-        Ok(_) => Err(damaged(format!("expected {length} bytes, found more"))),
-        Err(error) => Err(damaged(error.to_string())),
-    }
-}
-
-pub(super) fn swap_bytes(of: &Weight, sink: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
-    let size = of.data_type.size();
-    let mut swapped: Vec<u8> = Vec::new();
-    of.stream(&mut |piece| {
-        // A piece may end inside an element, whose beginning then waits for the next piece.
-        swapped.extend_from_slice(piece);
-        let whole = swapped.len() - swapped.len() % size;
-        swapped[..whole].chunks_exact_mut(size).for_each(<[u8]>::reverse);
-        sink(&swapped[..whole])?;
-        swapped.drain(..whole);
-        Ok(())
-    })
-}
-
-/// The negated elements. The sign is the highest bit of an element's last byte.
-pub(super) fn negate(of: &Weight, sink: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
-    let size = of.data_type.size();
-    let (mut negated, mut position) = (Vec::new(), 0);
-    of.stream(&mut |piece| {
-        negated.clear();
-        negated.extend_from_slice(piece);
-        // A piece may end inside an element.
-        let first = size - 1 - position;
-        negated.iter_mut().skip(first).step_by(size).for_each(|byte| *byte ^= 0x80);
-        position = (position + piece.len()) % size;
-        sink(&negated)
-    })
-}
-
-/// The elements of a view. A view without gaps is streamed; any other view needs all bytes of its source.
-pub(super) fn view(
-    of: &Weight,
-    first: usize,
-    dims: &[usize],
-    strides: &[usize],
-    sink: &mut dyn FnMut(&[u8]) -> Result<()>,
-) -> Result<()> {
-    let size = of.data_type.size();
-    let elements: usize = dims.iter().product();
-    if strides != layout::strides(dims) {
-        return layout::gather(&of.to_bytes()?, size, first, dims, strides, sink);
-    }
-    let (mut skipped, mut left) = (first * size, elements * size);
-    of.stream(&mut |piece| {
-        let start = skipped.min(piece.len());
-        skipped -= start;
-        let wanted = &piece[start..][..left.min(piece.len() - start)];
-        left -= wanted.len();
-        if wanted.is_empty() { Ok(()) } else { sink(wanted) }
-    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::StoredEntry;
-    use flate2::{Compression, write::DeflateEncoder};
+    use flate2::{Compression, Crc, write::DeflateEncoder};
     use proptest::prelude::*;
     use std::io::Write;
 

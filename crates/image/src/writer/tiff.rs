@@ -9,7 +9,8 @@ use ::tiff::tags::{
 };
 use ::tiff::{Directory, TiffError};
 
-use super::{Colour, Depth, Header, Reporting};
+use super::reporting::Reporting;
+use super::{Colour, Depth, Header};
 use crate::exif::Entry;
 use crate::{DensityUnit, Ratio};
 

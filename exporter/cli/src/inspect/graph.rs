@@ -1,7 +1,7 @@
 //! What an ONNX graph is.
 
 use super::super::failure::{CommandResult, result_json};
-use super::show;
+use super::table::show;
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! What a diffusion pipeline is.
 
 use super::super::failure::{CommandResult, result_json};
-use super::show;
+use super::table::show;
 use serde_json::json;
 use std::path::Path;
 use tileforge_exporter::Result;

@@ -14,7 +14,6 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tileforge_contract::Upscale;
 use tileforge_engine::Engine;
 use tileforge_files::{TEXT_MAXIMUM_BYTES, outputs, unfinished};
 use tileforge_runtime::Result;
@@ -44,7 +43,7 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
         None => arguments.save.iter().cloned().collect(),
     };
     outputs::check(&outputs.iter().map(PathBuf::as_path).collect::<Vec<_>>(), &directories)?;
-    if engines.iter().any(is_whole)
+    if engines.iter().any(whole::is_whole)
         && let Some(option) = arguments.running.tile().map(|_| "--tile").or_else(|| arguments.running.tiling())
     {
         return Err(Failure::Usage(format!("{option} is for upscalers; --size chooses a graph of other engines")));
@@ -58,7 +57,7 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
     if arguments.profile {
         return profile::run(arguments, &environment, engine);
     }
-    if is_whole(engine) {
+    if whole::is_whole(engine) {
         let graph = whole::graph_of(engine, arguments.size)?;
         let placement = arguments.running.options().placement;
         return conclude(arguments, || {
@@ -89,11 +88,6 @@ fn with_steps(arguments: &Arguments, environment: &Environment) -> CommandResult
         }
         Ok(measured)
     })
-}
-
-/// Whether an engine's graphs run whole, instead of on tiles of pictures.
-fn is_whole(engine: &Engine) -> bool {
-    Upscale::of(&engine.manifest().contract).is_err()
 }
 
 /// Figures that can be compared with other figures of the same setting.

@@ -17,7 +17,7 @@ use tileforge_terminal::{print, print_json, report};
 use super::super::failure::{CommandResult, Failure};
 use super::arguments::Arguments;
 use super::measure::{header_of, upscale};
-use super::{is_whole, whole};
+use super::whole::{self, is_whole};
 
 /// Layers that are shown.
 const SHOWN: usize = 20;

@@ -12,7 +12,8 @@ use super::super::failure::{CommandResult, Failure};
 use super::arguments::Arguments;
 use super::chart;
 use super::measure::{Measured, measure};
-use super::{is_whole, report, whole};
+use super::report;
+use super::whole::{self, is_whole};
 
 /// The name of the files of the report.
 pub(super) const REPORT: &str = "sweep";

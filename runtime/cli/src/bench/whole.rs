@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
-use tileforge_contract::{Contract, DataType, Meaning, Provider, TensorSpec};
+use tileforge_contract::{Contract, DataType, Meaning, Provider, TensorSpec, Upscale};
 use tileforge_engine::{Engine, Graph};
 use tileforge_image::Size;
 use tileforge_runtime::percentiles::percentile;
@@ -16,6 +16,11 @@ use tileforge_session::{Assigned, Bound, Buffer, Cancel, Environment, Ladder, Pl
 use tileforge_terminal::{counted, counted_as};
 
 use super::measure::{Latency, Repeats, memory_text, threads_of, with_most_used};
+
+/// Whether an engine's graphs run whole, instead of on tiles of pictures.
+pub(super) fn is_whole(engine: &Engine) -> bool {
+    Upscale::of(&engine.manifest().contract).is_err()
+}
 
 /// The figures of one graph in one setting.
 #[derive(Debug, Clone, Serialize, Deserialize)]
