@@ -33,7 +33,7 @@ SECONDS ?= 20
 # Third-party clients of the server, and the PyPI packages of its tests and of try-cluster.
 SERVER_CLIENTS := target/server-venv/installed
 
-.PHONY: help setup build demo serve try-cluster engines engines-of-models engines-of-profile test clients conformance gpu-check lint format fuzz bench docs dist package semver clean
+.PHONY: help setup build demo serve try-cluster engines engines-of-models engines-of-profile test clients conformance gpu-check lint format interleavings fuzz bench docs dist package semver clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -151,6 +151,9 @@ lint: ## Formatting, lints, licences and advisories; the GitHub workflow where a
 
 format: ## Format the code
 	cargo fmt --all
+
+interleavings: ## Run the threads of the host in many orders, which a scheduler chooses (ORDERS=2000 each, twice)
+	scripts/interleavings.sh $(ORDERS)
 
 fuzz: ## Fuzz everything that is parsed from a file, SECONDS=20 each
 	scripts/fuzz.sh -max_total_time=$(SECONDS)

@@ -12,8 +12,8 @@ use super::shared::Shared;
 /// How much a host may use.
 #[derive(Clone, Debug, Default)]
 pub struct HostOptions {
-    /// Bytes of this machine's memory that sessions may take; `None`: as much as the system gives within the limits of
-    /// the process's control groups.
+    /// Bytes of this machine's memory that sessions may take; `None`: as much as is free, within the limits of the
+    /// process's control groups.
     pub memory: Option<u64>,
     /// Bytes of GPUs' memory that sessions may take, by the GPU's number. For a GPU that is not listed: as much as the
     /// driver reports free when a session opens; idle sessions close to make room.

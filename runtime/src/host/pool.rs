@@ -31,10 +31,15 @@ pub(super) enum Found {
     AsksSystem,
     /// It is in use, or sessions in use must be returned first.
     InUse,
-    /// It does not fit beside the sessions that cannot close.
-    NeverFits {
+    /// The budget does not hold it beside the sessions that cannot close.
+    OverBudget {
         /// Bytes of the budget.
         budget: u64,
+    },
+    /// The machine does not hold it beside the sessions that cannot close.
+    OverFree {
+        /// Bytes that the system can still give.
+        free: u64,
     },
 }
 
@@ -85,12 +90,11 @@ impl Pool {
             (entry.in_use, entry.used_at) = (true, clock);
             return Found::Open;
         }
-        let (limit, used) = match self.budgets.get(&memory) {
-            Some(budget) => (Some(*budget), self.used(memory)),
-            None => match system {
-                Some(free) => (free, 0),
-                None => return Found::AsksSystem,
-            },
+        let budget = self.budgets.get(&memory).copied();
+        let (limit, used) = match (budget, system) {
+            (Some(budget), _) => (Some(budget), self.used(memory)),
+            (None, Some(free)) => (free, 0),
+            (None, None) => return Found::AsksSystem,
         };
         let mut closing = Vec::new();
         if let Some(limit) = limit {
@@ -105,11 +109,16 @@ impl Pool {
                 over = over.saturating_sub(entry.bytes);
                 closing.push(*key);
             }
-            // The system's figure of free memory is only an estimate, so without a budget the attempt is made anyway.
-            if over > 0 && self.budgets.contains_key(&memory) {
+            // A driver's figure of free memory is an estimate, and an attempt that fails is an error. A machine without
+            // memory may end the process.
+            if over > 0 && (budget.is_some() || memory == Memory::Machine) {
                 let running = |entry: &&Entry| entry.memory == memory && entry.in_use && entry.pins == 0;
                 let returns: u64 = self.entries.values().filter(running).map(|entry| entry.bytes).sum();
-                return if returns >= over { Found::InUse } else { Found::NeverFits { budget: limit } };
+                return match budget {
+                    _ if returns >= over => Found::InUse,
+                    Some(budget) => Found::OverBudget { budget },
+                    None => Found::OverFree { free: limit },
+                };
             }
         }
         self.entries.retain(|key, _| !closing.contains(key));
@@ -232,10 +241,10 @@ mod tests {
         assert_eq!(take(&mut pool, 2, 10), Found::InUse);
         pool.give_back(key(1));
         let pinned = pool.pin(key(1)).unwrap();
-        assert_eq!(take(&mut pool, 2, 10), Found::NeverFits { budget: 15 });
+        assert_eq!(take(&mut pool, 2, 10), Found::OverBudget { budget: 15 });
         pool.unpin(pinned);
         assert_eq!(take(&mut pool, 2, 10), Found::MayOpen(vec![key(1)]));
-        assert_eq!(take(&mut pool, 3, 16), Found::NeverFits { budget: 15 });
+        assert_eq!(take(&mut pool, 3, 16), Found::OverBudget { budget: 15 });
         // A session that could not be opened takes nothing.
         pool.remove(key(2));
         assert_eq!(pool.used(Memory::Machine), 0);
@@ -274,18 +283,35 @@ mod tests {
     }
 
     #[test]
-    fn without_a_budget_idle_sessions_make_room_and_the_attempt_is_made() {
+    fn without_a_budget_idle_sessions_make_room_as_far_as_the_system_has_none() {
+        const GPU: Memory = Memory::Gpu(0);
         let mut pool = Pool::default();
-        let mut take = |engine, free| pool.take(key(engine), Memory::Machine, 10, Some(free));
-        assert_eq!(take(1, None), Found::MayOpen(vec![]));
-        assert_eq!(take(2, Some(5)), Found::MayOpen(vec![]));
+        let mut take = |engine, memory, free| pool.take(key(engine), memory, 10, Some(free));
+        assert_eq!(take(1, GPU, None), Found::MayOpen(vec![]));
+        // A driver only estimates what is free.
+        assert_eq!(take(2, GPU, Some(5)), Found::MayOpen(vec![]));
         pool.give_back(key(1));
-        assert_eq!(pool.take(key(1), Memory::Machine, 10, None), Found::Open, "an open session needs no more memory");
+        assert_eq!(pool.take(key(1), GPU, 10, None), Found::Open, "an open session needs no more memory");
         pool.give_back(key(1));
-        assert_eq!(pool.take(key(3), Memory::Machine, 10, None), Found::AsksSystem);
-        assert_eq!(pool.take(key(3), Memory::Machine, 10, Some(Some(5))), Found::MayOpen(vec![key(1)]));
+        assert_eq!(pool.take(key(3), GPU, 10, None), Found::AsksSystem);
+        assert_eq!(pool.take(key(3), GPU, 10, Some(Some(5))), Found::MayOpen(vec![key(1)]));
         assert_eq!(pool.take_idle(|_, _| true), []);
         pool.give_back(key(2));
-        assert_eq!(pool.take_idle(|_, memory| memory == Memory::Machine), [key(2)]);
+        assert_eq!(pool.take_idle(|_, memory| memory == GPU), [key(2)]);
+    }
+
+    #[test]
+    fn what_the_machine_has_no_memory_for_is_refused() {
+        let mut pool = Pool::default();
+        let mut take = |engine, bytes, free| pool.take(key(engine), Memory::Machine, bytes, Some(free));
+        assert_eq!(take(1, 10, Some(9)), Found::OverFree { free: 9 });
+        assert_eq!(take(1, 10, Some(10)), Found::MayOpen(vec![]));
+        assert_eq!(take(2, 10, None), Found::MayOpen(vec![]), "the system does not say");
+        // 20 bytes come back when the two are idle.
+        assert_eq!(take(3, 25, Some(5)), Found::InUse);
+        assert_eq!(take(3, 26, Some(5)), Found::OverFree { free: 5 });
+        pool.give_back(key(1));
+        pool.give_back(key(2));
+        assert_eq!(pool.take(key(3), Memory::Machine, 25, Some(Some(5))), Found::MayOpen(vec![key(1), key(2)]));
     }
 }

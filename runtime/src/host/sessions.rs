@@ -65,7 +65,8 @@ impl OpenSessions {
     /// Lends a session of a graph to a stream: an open one, or a new one. Idle sessions may close to make room for it.
     ///
     /// # Errors
-    /// [`Error::OverBudget`]: the budget does not hold it beside the bound sessions. Otherwise, why it did not open.
+    /// [`Error::OverBudget`], [`Error::OverFree`]: the budget or the machine does not hold it beside the bound
+    /// sessions. Otherwise, why it did not open.
     pub(super) fn lend(self: &Arc<Self>, core: &Arc<Core>, graph: usize, stream: usize) -> Result<Lending> {
         let key = SessionKey { engine: core.id, graph, stream };
         let memory = core.memory(graph, stream);
@@ -93,10 +94,18 @@ impl OpenSessions {
                     }
                     // The driver of a GPU may take long, and other streams need the lock.
                     Found::AsksSystem => MutexGuard::unlocked(&mut state, || system = Some(free(memory))),
-                    Found::InUse => drop(self.returned.wait_for(&mut state, POLL_INTERVAL)),
-                    Found::NeverFits { budget } => {
+                    Found::InUse => {
+                        let _ = self.returned.wait_for(&mut state, POLL_INTERVAL);
+                        // What came back is free now.
+                        system = None;
+                    }
+                    Found::OverBudget { budget } => {
                         let engine = core.ladder.verdict().engine.clone();
                         return Err(Error::OverBudget { engine, needed: bytes, budget });
+                    }
+                    Found::OverFree { free } => {
+                        let engine = core.ladder.verdict().engine.clone();
+                        return Err(Error::OverFree { engine, needed: bytes, free });
                     }
                 }
             }

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufReader, Read, Seek, Write};
 
+use tileforge_files::bounded;
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipArchive, ZipWriter};
 
-use super::bounded;
 use super::npy::{Header, to_npy};
 use super::stored::{Description, Stored};
 

@@ -126,6 +126,8 @@ fn read(module: &Module, path: &Path, children: &BTreeSet<String>) -> Source {
                 .chars()
                 .next_back()
                 .is_some_and(|before| before.is_alphanumeric() || ":_".contains(before))
+                // Who may see an item is no dependency.
+                || elsewhere[..at].ends_with("pub(in ")
             {
                 continue;
             }

@@ -8,8 +8,8 @@ use moxcms::{
     TransformF32Executor, TransformOptions,
 };
 
+use super::super::{Colour, Depth, Header};
 use super::rows::Rows;
-use super::{Colour, Depth, Header};
 use crate::error::{Error, Result};
 
 /// Converts the rows of a grey or RGB picture to sRGB. Alpha is not changed.

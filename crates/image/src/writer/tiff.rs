@@ -9,8 +9,8 @@ use ::tiff::tags::{
 };
 use ::tiff::{Directory, TiffError};
 
+use super::super::{Colour, Depth, Header};
 use super::reporting::Reporting;
-use super::{Colour, Depth, Header};
 use crate::exif::Entry;
 use crate::{DensityUnit, Ratio};
 

@@ -9,7 +9,7 @@
 
 use serde::Deserialize;
 
-use super::definition::{Added, Definition, PIECES};
+use super::definition::{Added, Definition, END_OF_WORD, PIECES};
 use super::{Error, Result};
 
 const FILE: &str = "tokenizer.json";
@@ -104,7 +104,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Definition> {
         (model.kind.as_deref().is_none_or(|kind| kind == "BPE"), "type BPE"),
         (model.dropout.is_none_or(|dropout| dropout == 0.0), "no dropout"),
         (model.continuing_subword_prefix.as_deref().unwrap_or_default().is_empty(), "no continuing_subword_prefix"),
-        (model.end_of_word_suffix.as_deref() == Some(super::END_OF_WORD), "end_of_word_suffix </w>"),
+        (model.end_of_word_suffix.as_deref() == Some(END_OF_WORD), "end_of_word_suffix </w>"),
         (!model.fuse_unk.unwrap_or_default(), "fuse_unk false"),
         (!model.byte_fallback.unwrap_or_default(), "byte_fallback false"),
         (!model.ignore_merges.unwrap_or_default(), "ignore_merges false"),
