@@ -7,7 +7,7 @@ use crate::Result;
 use std::collections::BTreeSet;
 use tileforge_contract::Precision;
 use tileforge_contract::Provider;
-use tileforge_graph::rewrite::{self, Scheme, fold_weight_casts};
+use tileforge_graph::rewrite::{self, ChannelScales, Scheme, fold_weight_casts};
 use tileforge_graph::{DataType, Model, Node};
 
 /// Converts the graph of any tile: a precision, a target, and the results of calibration.
@@ -55,7 +55,12 @@ impl Recipe {
             let method = if is_input || scheme == Scheme::Float8 { RangeMethod::MinMax } else { self.range };
             Some(range(self.statistics.get(value)?, method, scheme.is_symmetric()))
         };
-        let quantised = rewrite::quantise_layers(&fold_weight_casts(model)?, scheme, layers, &islands, &range)?;
+        let scales = match self.provider {
+            Provider::TensorRtRtx => ChannelScales::BehindLayers,
+            _ => ChannelScales::InWeights,
+        };
+        let folded = fold_weight_casts(model)?;
+        let quantised = rewrite::quantise_layers(&folded, scheme, scales, layers, &islands, &range)?;
         match self.provider {
             Provider::Cpu => for_cpu(&quantised),
             Provider::OpenVino => Ok(quantised),

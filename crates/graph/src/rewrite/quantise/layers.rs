@@ -3,8 +3,8 @@
 use super::super::layers::layer_weight;
 use super::super::prelu::{Prelu, Stage};
 use super::super::{Names, Patch, Readers, Rule, apply};
-use super::weights::{channel_axis, channel_scales, dequantised_weight};
-use super::{Quantisation, Scheme};
+use super::weights::{channel_axis, channel_scales, dequantised_by_one_scale, dequantised_weight, stored_scale};
+use super::{ChannelScales, Quantisation, Scheme};
 use crate::{Attribute, DataType, Error, Model, Node, Result, Weight};
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -18,6 +18,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 pub fn quantise_layers(
     model: &Model,
     scheme: Scheme,
+    channel_scales: ChannelScales,
     chosen: &BTreeSet<String>,
     in_fp32: &BTreeSet<String>,
     range: &dyn Fn(&str) -> Option<[f64; 2]>,
@@ -26,6 +27,7 @@ pub fn quantise_layers(
     let mut rule = QuantiseLayers {
         model,
         scheme,
+        channel_scales,
         chosen,
         in_fp32,
         range,
@@ -36,6 +38,46 @@ pub fn quantise_layers(
         constants: HashMap::new(),
     };
     apply(model, &mut rule)
+}
+
+/// A convolution whose weight has one scale for all channels, with a Mul behind it that scales each channel, and an Add
+/// of its bias.
+fn scaled_behind(
+    patch: &mut Patch<'_>,
+    node: &Node,
+    weight: &Weight,
+    (scales, data_type): (&[f32], DataType),
+    input: String,
+    model: &Model,
+) -> Result<()> {
+    // With the largest scale, values are at most as large as in the channel of the largest weights.
+    let scale = scales.iter().copied().fold(0.0, f32::max);
+    let factors: Vec<f32> = scales.iter().map(|own| stored_scale(own / scale, DataType::F16)).collect();
+    let name = &node.inputs[1];
+    let weight_name = dequantised_by_one_scale(patch, name, weight, channel_axis(node), (scale, &factors), data_type)?;
+    // One number for each channel, along the axis of channels.
+    let mut dims = vec![1; weight.dims().len()];
+    dims[1] = factors.len();
+    let bytes: Vec<u8> = factors.iter().flat_map(|factor| factor.to_le_bytes()).collect();
+    let factors = patch.weight(&format!("{name}/factors"), Weight::from_bytes(DataType::F32, dims.clone(), bytes)?);
+    let bias = node.inputs.get(2).and_then(|name| Some((name, model.weights.get(name)?)));
+    let (output, base) = (node.outputs[0].clone(), node.name.clone());
+    let convolved = patch.name(&format!("{base}/convolved"));
+    let mut node = node.clone();
+    (node.inputs[0], node.inputs[1]) = (input, weight_name);
+    node.outputs = vec![convolved.clone()];
+    if bias.is_some() {
+        node.inputs.truncate(2);
+    }
+    patch.push(node);
+    let Some((name, bias)) = bias else {
+        patch.node_for(&output, &format!("{base}/Mul"), "Mul", &[&convolved, &factors], []);
+        return Ok(());
+    };
+    let scaled = patch.node(&format!("{base}/Mul"), "Mul", &[&convolved, &factors], []);
+    let bias = patch.weight(&format!("{name}/channels"), bias.reshaped(dims)?);
+    patch.node_for(&output, &format!("{base}/Add"), "Add", &[&scaled, &bias], []);
+    Ok(())
 }
 
 /// Whether ONNX Runtime has an 8-bit kernel for a node that is not a layer.
@@ -92,6 +134,7 @@ struct QuantiseLayers<'a> {
     /// The original model.
     model: &'a Model,
     scheme: Scheme,
+    channel_scales: ChannelScales,
     chosen: &'a BTreeSet<String>,
     in_fp32: &'a BTreeSet<String>,
     range: &'a dyn Fn(&str) -> Option<[f64; 2]>,
@@ -149,6 +192,12 @@ impl QuantiseLayers<'_> {
         // Weights that scale down values beyond FP16's range are very small, so their scales stay FP32.
         let scale_type = if self.in_fp32.contains(&node.name) { DataType::F32 } else { self.scheme.scale_type() };
         let mut scales = channel_scales(&node.inputs[1], &weight, axis, most, scale_type)?;
+        let is_behind = self.channel_scales == ChannelScales::BehindLayers && scale_type == DataType::F16;
+        // A bias that another node computes stays in the convolution.
+        let bias_is_constant = node.inputs.get(2).is_none_or(|name| self.model.weights.contains_key(name));
+        if is_behind && node.operator == "Conv" && !is_unsigned && bias_is_constant {
+            return scaled_behind(patch, node, &weight, (&scales, data_type), input.dequantised, self.model);
+        }
         let bias = node.inputs.get(2).and_then(|name| self.model.weights.get(name)).filter(|_| is_unsigned);
         if let Some(bias) = bias {
             make_room_for_bias(&mut scales, bias, input.by.scale)?;

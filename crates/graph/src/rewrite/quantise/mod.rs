@@ -32,6 +32,17 @@ pub enum Scheme {
     Float8,
 }
 
+/// Where the scale of each output channel of a convolution is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ChannelScales {
+    /// In the DequantizeLinear of its weight.
+    InWeights,
+    /// In a Mul behind it: the DequantizeLinear of its weight has one scale for all channels. The quantised weights are
+    /// the same. TensorRT for RTX 1.7 gives such a convolution FP16 results instead of FP32 ones, and fuses the Mul
+    /// into the kernel that quantises the next layer's input.
+    BehindLayers,
+}
+
 /// How quantised values represent an activation.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Quantisation {

@@ -26,14 +26,19 @@ fn model() -> Model {
     trace.finish().unwrap()
 }
 
-/// The model with the inner convolution in 8 bits. Its input reaches from −1 to 3, and its output from −0.5 to 2.
 fn quantised(scheme: Scheme) -> Model {
+    quantised_with(scheme, ChannelScales::InWeights)
+}
+
+/// The model with the inner convolution in 8 bits. Its input reaches from −1 to 3, and its output from −0.5 to 2.
+fn quantised_with(scheme: Scheme, channel_scales: ChannelScales) -> Model {
     let range = |value: &str| match value {
         "enter/Conv" => Some([-1.0, 3.0]),
         "inner/Conv" => Some([-0.5, 2.0]),
         _ => None,
     };
-    quantise_layers(&model(), scheme, &["inner/Conv".to_owned()].into(), &BTreeSet::new(), &range).unwrap()
+    let chosen = ["inner/Conv".to_owned()].into();
+    quantise_layers(&model(), scheme, channel_scales, &chosen, &BTreeSet::new(), &range).unwrap()
 }
 
 fn node<'m>(model: &'m Model, operator: &str, input: &str) -> &'m Node {
@@ -154,7 +159,42 @@ fn a_value_of_unknown_range_is_named() {
     let none = |_: &str| None;
     let chosen = ["inner/Conv".to_owned()].into();
     for scheme in [Scheme::Unsigned, Scheme::Signed, Scheme::Float8] {
-        let error = quantise_layers(&model(), scheme, &chosen, &BTreeSet::new(), &none).unwrap_err().to_string();
+        let error = quantise_layers(&model(), scheme, ChannelScales::InWeights, &chosen, &BTreeSet::new(), &none);
+        let error = error.unwrap_err().to_string();
         assert!(error.contains("expected the range of `enter/Conv`"), "{error}");
     }
+}
+
+#[test]
+fn scales_of_channels_can_be_behind_a_convolution() {
+    let f32s = |model: &Model, name: &str| model.weights[name].to_f32s().unwrap();
+    for (scheme, most) in [(Scheme::Signed, 127.0), (Scheme::Float8, 448.0)] {
+        let plain = quantised(scheme);
+        let made = quantised_with(scheme, ChannelScales::BehindLayers);
+        let one = made.nodes.iter().find(|node| node.outputs[0] == "inner.weight/DequantizeLinear").unwrap();
+        assert!(!one.attributes.contains_key("axis"));
+        let [values, scale, zero_point] = [0, 1, 2].map(|input| &made.weights[&one.inputs[input]]);
+        assert!(scale.dims().is_empty() && zero_point.dims().is_empty());
+        // The quantised weights are those with a scale for each channel.
+        assert_eq!(values.to_bytes().unwrap().into_owned(), weight(&plain, "inner.weight").0, "{scheme:?}");
+        let scale = scale.to_f32s().unwrap()[0];
+        assert_eq!(scale, f16::from_f32(2.54 / most).to_f32());
+        // Convolution without bias, its channels' factors, and the bias; the output keeps its name.
+        let convolution = made.nodes.iter().find(|node| node.name == "inner/Conv").unwrap();
+        assert_eq!(convolution.inputs.len(), 2);
+        let product = node(&made, "Mul", &convolution.outputs[0]);
+        let factors = &made.weights[&product.inputs[1]];
+        assert_eq!((factors.dims(), f32s(&made, &product.inputs[1])), (&[1, 2, 1, 1][..], vec![0.5, 1.0]));
+        let sum = node(&made, "Add", &product.outputs[0]);
+        assert_eq!(
+            (made.weights[&sum.inputs[1]].dims(), f32s(&made, &sum.inputs[1])),
+            (&[1, 2, 1, 1][..], BIAS.into())
+        );
+        let output = &plain.nodes.iter().find(|node| node.name == "inner/Conv").unwrap().outputs[0];
+        assert_eq!(&sum.outputs[0], output);
+    }
+    // Kernels for processors fuse what is in the weights.
+    let [in_weights, behind] =
+        [ChannelScales::InWeights, ChannelScales::BehindLayers].map(|scales| quantised_with(Scheme::Unsigned, scales));
+    assert_eq!(in_weights.nodes, behind.nodes);
 }

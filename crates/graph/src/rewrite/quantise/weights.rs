@@ -73,6 +73,25 @@ pub(super) fn channel_scales(
     Ok(maxima.iter().map(|maximum| stored_scale(maximum / most, data_type)).collect())
 }
 
+/// Adds a weight as quantised values of type `to` with scales that are factors of one scale, by which all of them are
+/// dequantised. Returns the name of the dequantised weight.
+pub(super) fn dequantised_by_one_scale(
+    patch: &mut Patch<'_>,
+    name: &str,
+    weight: &Weight,
+    axis: usize,
+    (scale, factors): (f32, &[f32]),
+    to: DataType,
+) -> Result<String> {
+    let scales: Vec<f32> = factors.iter().map(|factor| scale * factor).collect();
+    let quantised = patch.weight(&format!("{name}/{to}"), weight.quantised(axis, &scales, to)?);
+    let scale = Weight::from_bytes(DataType::F32, vec![], scale.to_le_bytes().to_vec())?;
+    let scale = patch.weight(&format!("{name}/scale"), scale);
+    let zero_point = patch.weight(&format!("{name}/zero_point"), Weight::from_bytes(to, vec![], vec![0; to.size()])?);
+    let base = format!("{name}/DequantizeLinear");
+    Ok(patch.node(&base, "DequantizeLinear", &[&quantised, &scale, &zero_point], []))
+}
+
 /// Adds a weight as quantised values of type `to`, and returns the name of the dequantised weight.
 pub(super) fn dequantised_weight(
     patch: &mut Patch<'_>,
