@@ -33,6 +33,8 @@ NETWORKS = [
     ("RRDBNet ×4 (`real-esrgan-x4plus`)", "RRDBNet", "real-esrgan-x4plus"),
     ("NAFNet, width 64", "NAFNet", "nafnet-sidd-width64"),
     ("Depth Anything V2 small", "DepthAnything", "vits"),
+    ("SwinIR-M ×4", "SwinIR", "swinir-m-x4"),
+    ("HAT ×4", "HAT", "hat-x4"),
 ]
 
 # Cards are sold with so many GB.
