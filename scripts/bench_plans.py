@@ -98,21 +98,23 @@ class Built:
 
 
 def converted(architecture: str, preset: str, shapes: str, more: tuple[str, ...], precision: str, folder: Path) -> Path:
-    """A graph with random weights of a published size, in a precision, in an empty folder."""
+    """A graph with random weights of a published size, in a precision, in an empty folder. In 8 bits: as exported."""
     checkpoint, graph, made = (folder / name for name in ("checkpoint.safetensors", "graph.onnx", "converted.onnx"))
     xtask("synth", architecture, "--preset", preset, "--data-type", "f16", "-o", checkpoint)
     run(binaries() / "exporter", "export", checkpoint, "--shapes", shapes, *more, "-o", graph)
+    if precision in ("int8", "fp8"):
+        return graph
     run(binaries() / "engine-builder", "convert", graph, "--precision", precision, "-o", made)
     return made
 
 
-def built_by_us(graph: Path, capability: str, folder: Path) -> Built:
-    """A plan of our example, in a process of its own.
+def built_by_us(graph: Path, capability: str, folder: Path, *precision: str) -> Built:
+    """A plan of our example, in a process of its own. `precision`: int8 or fp8, for a graph that is in FP32.
 
     Raises:
         RuntimeError: The builder refuses the graph.
     """
-    said = run(binaries() / "examples" / "rtx_plan", ROOT / ".onnxruntime" / "lib", graph, capability, folder)
+    said = run(binaries() / "examples" / "rtx_plan", ROOT / ".onnxruntime" / "lib", graph, capability, folder, *precision)
     found = re.search(
         r"([\d.]+) s, (\d+) layers, plan of (\d+) bytes, VmHWM: (\d+) kB, rewritten: Prepared \{(.*)\}\n"
         r"(\d+) kernels, ([\d.]+) MB moved, ([\d.]+) G products, ([\d.]+) MB of activations",

@@ -28,7 +28,8 @@ from commands import ROOT, binaries
 WORK = ROOT / "target" / "plan-tables"
 DOCUMENT = ROOT / "docs" / "plan-tables.md"
 CAPABILITIES = ("8.6", "8.9", "12.0")
-PRECISIONS = ("fp16", "bf16")
+PRECISIONS = ("fp16", "bf16", "int8", "fp8")
+EIGHT_BITS = ("int8", "fp8")
 
 
 @dataclass(frozen=True)
@@ -105,10 +106,11 @@ def build(network: Network, precision: str, capabilities: list[str]) -> None:
     with tempfile.TemporaryDirectory(prefix="plan-tables-", dir=binaries().parent) as name:
         folder = Path(name)
         graph = converted(network.architecture, network.preset, network.shapes, (), precision, folder)
+        eight = [precision] if precision in EIGHT_BITS else []
         for capability in capabilities:
             # What the builder refuses belongs to the document.
             try:
-                figures = asdict(built_by_us(graph, capability, folder / "plan"))
+                figures = asdict(built_by_us(graph, capability, folder / "plan", *eight))
             except RuntimeError as error:
                 figures = {"failed": str(error).strip().splitlines()[-1]}
             kept(network, precision, capability).write_text(json.dumps(figures))
@@ -194,7 +196,8 @@ Weights are random, of published sizes. Whether a network keeps its quality in t
 memory of activations. Where GPUs differ, a cell has one figure for each, in the order of the column "compute". "Build"
 is the longest time and the most memory of the builder, on two cores that other work shared. A run of an autoencoder
 makes one picture, and one of a UNet a step of one, with two samples for guidance. In BF16, convolutions of concatenated
-features are not written as sums, which would be rounded to 8 bits: dense blocks move more bytes there.
+features are not written as sums, which would be rounded to 8 bits: dense blocks move more bytes there. INT8 and FP8
+are those of an engine's default layers, without calibration; GPUs of 8.6 have no FP8.
 
     scripts/plan_tables.py
 
@@ -215,7 +218,8 @@ def main() -> None:
         for network in NETWORKS:
             if arguments.only and network.architecture not in arguments.only:
                 continue
-            left = [one for one in arguments.capability if not kept(network, precision, one).exists()]
+            able = [one for one in arguments.capability if (precision, one) != ("fp8", "8.6")]
+            left = [one for one in able if not kept(network, precision, one).exists()]
             if left and time.monotonic() < until:
                 build(network, precision, left)
                 DOCUMENT.write_text(document())

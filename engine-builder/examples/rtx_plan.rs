@@ -2,21 +2,25 @@
 //! graph before an engine is made of it.
 //!
 //!     cargo run --release -p tileforge-engine-builder --features rtx --example rtx_plan -- \
-//!         .onnxruntime/lib model-fp16.onnx 8.9 OUTPUT_FOLDER
+//!         .onnxruntime/lib model-fp16.onnx 8.9 OUTPUT_FOLDER [int8|fp8]
+//!
+//! With a precision of 8 bits, the graph is in FP32, and is quantised without calibration.
 #![allow(clippy::print_stdout)]
 
 use std::io::Cursor;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::Instant;
+use tileforge_contract::Provider;
 use tileforge_engine_builder::rtx::{PlanFacts, context_model, prepare};
+use tileforge_engine_builder::uncalibrated;
 use tileforge_graph::{WeightStorage, load, save};
 use tileforge_tensorrt::{BuildOptions, ComputeCapability, Library, Program};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [folder, graph, capabilities, output] = arguments.as_slice() else {
-        return Err("expected: LIBRARY_FOLDER GRAPH CAPABILITIES OUTPUT_FOLDER".into());
+    let [folder, graph, capabilities, output, precision @ ..] = arguments.as_slice() else {
+        return Err("expected: LIBRARY_FOLDER GRAPH CAPABILITIES OUTPUT_FOLDER [int8|fp8]".into());
     };
     let (graph, output) = (Path::new(graph), Path::new(output));
     let capabilities: Vec<ComputeCapability> = capabilities.split(',').map(str::parse).collect::<Result<_, _>>()?;
@@ -24,6 +28,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     std::fs::create_dir_all(output)?;
 
     let mut model = load(graph)?;
+    if let Some(precision) = precision.first() {
+        let quantised = uncalibrated(&model, precision.parse()?, Provider::TensorRtRtx)?;
+        model = quantised.ok_or("no layer can be in 8 bits")?;
+    }
     let prepared = prepare(&mut model)?;
     let path = output.join("model.onnx");
     save(&model, &path, WeightStorage::Copy)?;

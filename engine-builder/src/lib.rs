@@ -55,7 +55,7 @@ pub use parallel::map_parallel;
 pub use part_order::PartOrder;
 pub use picture::Picture;
 pub use pipeline::{BuiltPipeline, PipelineExtras, PipelineFile, build_pipeline};
-pub use precision::{PrecisionOption, PrecisionOptions, RangeMethod, Sensitivity, convert_graph};
+pub use precision::{PrecisionOption, PrecisionOptions, RangeMethod, Sensitivity, convert_graph, uncalibrated};
 pub use profile::{Device, Floors, Profile, Tile};
 pub use progress::{Progress, Silent};
 pub use source::{Source, SourceOptions};

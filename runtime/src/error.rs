@@ -225,19 +225,6 @@ pub enum Error {
         /// Bytes of the budget.
         budget: u64,
     },
-    /// This machine does not hold an engine.
-    #[error(
-        "{engine}: a session takes at least {needed} bytes, and this process can get {free} more; end other programs, \
-        raise the limit of its container, or choose smaller sizes"
-    )]
-    OverFree {
-        /// The engine's name.
-        engine: String,
-        /// Bytes that a session takes at least.
-        needed: u64,
-        /// Bytes that the system can still give.
-        free: u64,
-    },
     /// The system cannot start a thread.
     #[error("cannot start the {name} thread")]
     Thread {
@@ -299,7 +286,7 @@ impl Error {
     pub fn is_out_of_memory(&self) -> bool {
         match self.root() {
             Self::Session(error) => error.is_out_of_memory(),
-            Self::OverBudget { .. } | Self::OverFree { .. } => true,
+            Self::OverBudget { .. } => true,
             _ => false,
         }
     }

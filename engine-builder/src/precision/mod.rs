@@ -44,4 +44,4 @@ pub use quality::Sensitivity;
 pub(crate) use quality::{Ran, Trial, emulation};
 pub use range::RangeMethod;
 pub(crate) use speed::{SPEED_OVER_FP32, speed_ratios};
-pub(crate) use uncalibrated::uncalibrated;
+pub use uncalibrated::uncalibrated;

@@ -14,7 +14,10 @@ use tileforge_graph::Model;
 /// cannot hold a value, or where a gate would be missed.
 ///
 /// `None` if the precision is one of 8 bits, and the network has no layer for it.
-pub(crate) fn uncalibrated(model: &Model, precision: Precision, provider: Provider) -> Result<Option<Model>> {
+///
+/// # Errors
+/// The graph cannot be converted: a weight has values that are infinite or NaN.
+pub fn uncalibrated(model: &Model, precision: Precision, provider: Provider) -> Result<Option<Model>> {
     let mut statistics = Histograms::new();
     let values = model.nodes.iter().flat_map(|node| &node.outputs).chain(model.inputs.iter().map(|port| &port.name));
     values.for_each(|name| statistics.entry(name.clone()).or_default().add(&[-1.0, 1.0]));

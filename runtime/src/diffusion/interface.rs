@@ -116,6 +116,14 @@ impl Interface {
         })
     }
 
+    /// The only number of tokens that it takes of this text encoder, if there is one.
+    pub(super) fn tokens_of(&self, part: &str) -> Option<usize> {
+        self.conditions().find_map(|condition| match &condition.on {
+            On::States { outputs, tokens, .. } if outputs.iter().any(|output| output.part == part) => *tokens,
+            _ => None,
+        })
+    }
+
     /// Whether it takes the guidance scale as an input, so that one evaluation is enough.
     pub(super) fn takes_guidance(&self) -> bool {
         self.conditions().any(|condition| condition.on == On::Guidance)
@@ -221,6 +229,7 @@ mod tests {
         assert!(interface.takes_guidance());
         assert_eq!(interface.time_ids(), Some(6));
         assert!(interface.takes_pieces_of("words") && !interface.takes_pieces_of("others"));
+        assert_eq!([interface.tokens_of("words"), interface.tokens_of("others")], [Some(9), None]);
     }
 
     #[test]

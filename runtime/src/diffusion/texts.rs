@@ -1,5 +1,6 @@
 //! Encodes texts to the conditions of the network.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -93,9 +94,10 @@ impl TextEncoder {
             let [_, tokens] = *record.inputs.get(&ids)?.as_slice() else { return None };
             Some((tokens, graph))
         });
-        // Of the longest texts, and of these the first.
-        let longest = lengths.max_by_key(|(tokens, graph)| (*tokens, std::cmp::Reverse(*graph)));
-        let (tokens, graph) = longest.unwrap_or_default();
+        // Of the texts that the denoiser takes, else of the longest, and of these the first.
+        let wanted = interface.tokens_of(&role.part);
+        let chosen = lengths.max_by_key(|(tokens, graph)| (Some(*tokens) == wanted, *tokens, Reverse(*graph)));
+        let (tokens, graph) = chosen.unwrap_or_default();
         if !(3..=MOST_TOKENS).contains(&tokens) {
             return Err(mismatch("a graph for a text of 3 to 65536 tokens", tokens.to_string()).into());
         }

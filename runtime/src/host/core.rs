@@ -69,9 +69,13 @@ impl Core {
         self.graphs.get(graph).map(|(graph, _)| self.ladder.provider_of(graph))
     }
 
-    /// Bytes of a memory that a session of a graph counts for.
+    /// Bytes of a memory that a session of a graph counts for, in its largest size.
     pub(super) fn bytes(&self, graph: usize, memory: Memory) -> u64 {
-        let Some((record, sizes)) = self.graphs.get(graph) else { return 0 };
+        self.graphs.get(graph).map_or(0, |(record, sizes)| self.bytes_in(record, sizes, memory))
+    }
+
+    /// Bytes of a memory that a session of a graph counts for in the size of this record.
+    pub(super) fn bytes_in(&self, record: &Graph, sizes: &Sizes, memory: Memory) -> u64 {
         let session = self.ladder.memory_of(record);
         match memory {
             Memory::Machine => session.saturating_add(beside_session(&self.contract, record, sizes)),

@@ -1,6 +1,7 @@
 //! Deadlines: one thread calls functions at their times, for all requests of a host.
 
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -84,7 +85,8 @@ impl Shared {
             if at <= clock.now() {
                 let then = first.remove();
                 drop(state);
-                then();
+                // It calls functions of callers. If one panics, the deadlines of other requests stay.
+                let _ = catch_unwind(AssertUnwindSafe(then));
                 state = self.state.lock();
             } else if clock.runs() {
                 self.changed.wait_until(&mut state, at);

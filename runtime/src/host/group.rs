@@ -1,12 +1,14 @@
 //! Graphs that differ only in the number of samples, and how samples run on them.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tileforge_contract::{Axis, DataType, Shapes, TensorSpec};
+use tileforge_contract::{Axis, DataType, Shapes, Sizes, TensorSpec};
 use tileforge_engine::Graph;
 use tileforge_session::{Buffer, Cancel, Session};
 
 use super::core::Core;
+use super::pool::Memory;
 use super::queue::Key;
 use super::values::Values;
 use super::variants::{Variant, Variants};
@@ -17,6 +19,8 @@ pub(crate) struct Group {
     pub(super) core: Arc<Core>,
     id: u64,
     pub(super) variants: Variants,
+    /// The graphs that take any size, by their numbers: as they are in the group's size.
+    resized: BTreeMap<usize, (Graph, Sizes)>,
     pub(super) inputs: Vec<Row>,
     pub(super) outputs: Vec<Row>,
 }
@@ -89,23 +93,33 @@ impl Group {
         };
         let inputs = rows(&contract.inputs, &record.inputs, &|_| true)?;
         let outputs = rows(&contract.outputs, &record.outputs, &wanted)?;
-        let alike = |graph: &Graph| {
-            let same = |inputs: &Shapes| {
-                rows(&contract.inputs, inputs, &|_| true).is_ok_and(|rows| {
-                    rows.iter().zip(&inputs_of(record, contract)).all(|(row, shape)| row.shape == *shape)
-                })
-            };
-            let resized = || {
-                let sizes = contract.sizes(&record.inputs).ok()?;
-                Some(graph.resized(contract, sizes).ok()?.inputs)
-            };
-            same(&graph.inputs) || resized().is_some_and(|inputs| same(&inputs))
+        let same = |inputs: &Shapes| {
+            rows(&contract.inputs, inputs, &|_| true)
+                .is_ok_and(|rows| rows.iter().zip(&inputs_of(record, contract)).all(|(row, shape)| row.shape == *shape))
         };
-        let of = |(graph, (record, sizes)): (usize, &(Graph, tileforge_contract::Sizes))| {
-            alike(record).then_some(Variant { graph, batch: sizes.batch.max(1) })
+        let in_this_size = |graph: &Graph| {
+            let resized = graph.resized(contract, contract.sizes(&record.inputs).ok()?).ok()?;
+            let sizes = resized.sizes(contract).ok()?;
+            same(&resized.inputs).then_some((resized, sizes))
         };
-        let variants = Variants::new(core.graphs.iter().enumerate().filter_map(of), most).ok_or_else(internal)?;
-        Ok(Self { core: core.clone(), id, variants, inputs, outputs })
+        let (mut variants, mut resized) = (Vec::new(), BTreeMap::new());
+        for (graph, (own, sizes)) in core.graphs.iter().enumerate() {
+            if !same(&own.inputs) {
+                let Some(found) = in_this_size(own) else { continue };
+                resized.insert(graph, found);
+            }
+            variants.push(Variant { graph, batch: sizes.batch.max(1) });
+        }
+        let variants = Variants::new(variants, most).ok_or_else(internal)?;
+        Ok(Self { core: core.clone(), id, variants, resized, inputs, outputs })
+    }
+
+    /// Bytes of a memory that a session of one of its graphs counts for.
+    pub(super) fn bytes(&self, graph: usize, memory: Memory) -> u64 {
+        match self.resized.get(&graph) {
+            Some((record, sizes)) => self.core.bytes_in(record, sizes, memory),
+            None => self.core.bytes(graph, memory),
+        }
     }
 
     /// The key of a sample: samples with equal keys may run together.

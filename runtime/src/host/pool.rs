@@ -23,23 +23,18 @@ pub(super) struct SessionKey {
 /// Whether a wanted session is open or may open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Found {
-    /// It is open, and now lent to the caller.
-    Open,
+    /// It is open, and now lent to the caller, after these have closed: it is used for more than before.
+    Open(Vec<SessionKey>),
     /// It may open, after these have closed. Its memory is counted from now on.
     MayOpen(Vec<SessionKey>),
     /// Its memory has no budget: ask again with what the system can give.
     AsksSystem,
     /// It is in use, or sessions in use must be returned first.
     InUse,
-    /// The budget does not hold it beside the sessions that cannot close.
-    OverBudget {
+    /// It does not fit beside the sessions that cannot close.
+    NeverFits {
         /// Bytes of the budget.
         budget: u64,
-    },
-    /// The machine does not hold it beside the sessions that cannot close.
-    OverFree {
-        /// Bytes that the system can still give.
-        free: u64,
     },
 }
 
@@ -78,29 +73,46 @@ impl Pool {
         self.budgets.insert(memory, bytes);
     }
 
-    /// Finds or admits a session that takes `bytes` of a memory. `system` is what the system says of the bytes that it
-    /// can still give; it is needed for a new session in a memory without a budget.
-    pub(super) fn take(&mut self, key: SessionKey, memory: Memory, bytes: u64, system: Option<Option<u64>>) -> Found {
+    /// Finds or admits a session that takes `bytes` of a memory. Its engine may run on the first `streams` streams: their
+    /// sessions of the graph do not close for one another, so that fewer streams run instead. `system` is what the
+    /// system says of the bytes that it can still give; it is needed for a new session in a memory without a budget.
+    pub(super) fn take(
+        &mut self,
+        key: SessionKey,
+        memory: Memory,
+        bytes: u64,
+        streams: usize,
+        system: Option<Option<u64>>,
+    ) -> Found {
         self.clock += 1;
         let clock = self.clock;
+        // What it counts for already, if it is open.
+        let mut held = None;
         if let Some(entry) = self.entries.get_mut(&key) {
             if entry.in_use {
                 return Found::InUse;
             }
-            (entry.in_use, entry.used_at) = (true, clock);
-            return Found::Open;
+            if bytes <= entry.bytes || !self.budgets.contains_key(&entry.memory) {
+                (entry.in_use, entry.used_at, entry.bytes) = (true, clock, bytes.max(entry.bytes));
+                return Found::Open(Vec::new());
+            }
+            held = Some((entry.memory, entry.bytes));
         }
-        let budget = self.budgets.get(&memory).copied();
-        let (limit, used) = match (budget, system) {
-            (Some(budget), _) => (Some(budget), self.used(memory)),
-            (None, Some(free)) => (free, 0),
-            (None, None) => return Found::AsksSystem,
+        let (memory, counted) = held.unwrap_or((memory, 0));
+        let (limit, used) = match self.budgets.get(&memory) {
+            Some(budget) => (Some(*budget), self.used(memory).saturating_sub(counted)),
+            None => match system {
+                Some(free) => (free, 0),
+                None => return Found::AsksSystem,
+            },
         };
         let mut closing = Vec::new();
         if let Some(limit) = limit {
             let mut over = used.saturating_add(bytes).saturating_sub(limit);
-            let mut idle: Vec<_> =
-                self.entries.iter().filter(|(_, entry)| entry.memory == memory && entry.is_idle()).collect();
+            let is_own =
+                |other: &SessionKey| (other.engine, other.graph) == (key.engine, key.graph) && other.stream < streams;
+            let others = || self.entries.iter().filter(|(other, entry)| entry.memory == memory && !is_own(other));
+            let mut idle: Vec<_> = others().filter(|(_, entry)| entry.is_idle()).collect();
             idle.sort_by_key(|(_, entry)| entry.used_at);
             for (key, entry) in idle {
                 if over == 0 {
@@ -109,19 +121,18 @@ impl Pool {
                 over = over.saturating_sub(entry.bytes);
                 closing.push(*key);
             }
-            // A driver's figure of free memory is an estimate, and an attempt that fails is an error. A machine without
-            // memory may end the process.
-            if over > 0 && (budget.is_some() || memory == Memory::Machine) {
-                let running = |entry: &&Entry| entry.memory == memory && entry.in_use && entry.pins == 0;
-                let returns: u64 = self.entries.values().filter(running).map(|entry| entry.bytes).sum();
-                return match budget {
-                    _ if returns >= over => Found::InUse,
-                    Some(budget) => Found::OverBudget { budget },
-                    None => Found::OverFree { free: limit },
-                };
+            // The system's figure of free memory is only an estimate, so without a budget the attempt is made anyway.
+            if over > 0 && self.budgets.contains_key(&memory) {
+                let running = others().filter(|(_, entry)| entry.in_use && entry.pins == 0);
+                let returns = running.fold(0_u64, |sum, (_, entry)| sum.saturating_add(entry.bytes));
+                return if returns >= over { Found::InUse } else { Found::NeverFits { budget: limit } };
             }
         }
         self.entries.retain(|key, _| !closing.contains(key));
+        if let Some(entry) = self.entries.get_mut(&key) {
+            (entry.in_use, entry.used_at, entry.bytes) = (true, clock, bytes);
+            return Found::Open(closing);
+        }
         self.entries.insert(key, Entry { number: clock, memory, bytes, used_at: clock, in_use: true, pins: 0 });
         Found::MayOpen(closing)
     }
@@ -182,7 +193,8 @@ impl Pool {
 
     /// Bytes of the open sessions of a memory.
     pub(super) fn used(&self, memory: Memory) -> u64 {
-        self.counted().filter(|entry| entry.memory == memory).map(|entry| entry.bytes).sum()
+        let own = self.counted().filter(|entry| entry.memory == memory);
+        own.fold(0, |sum, entry| sum.saturating_add(entry.bytes))
     }
 
     /// The open sessions and their bytes, for each memory.
@@ -190,7 +202,7 @@ impl Pool {
         let mut all: BTreeMap<Memory, (usize, u64)> = BTreeMap::new();
         for entry in self.counted() {
             let (count, bytes) = all.entry(entry.memory).or_default();
-            (*count, *bytes) = (*count + 1, *bytes + entry.bytes);
+            (*count, *bytes) = (*count + 1, bytes.saturating_add(entry.bytes));
         }
         all
     }
@@ -217,7 +229,7 @@ mod tests {
     }
 
     fn take(pool: &mut Pool, engine: u64, bytes: u64) -> Found {
-        pool.take(key(engine), Memory::Machine, bytes, Some(None))
+        pool.take(key(engine), Memory::Machine, bytes, 1, Some(None))
     }
 
     #[test]
@@ -227,7 +239,7 @@ mod tests {
             assert_eq!(take(&mut pool, engine, 10), Found::MayOpen(vec![]));
             pool.give_back(key(engine));
         }
-        assert_eq!(take(&mut pool, 1, 10), Found::Open);
+        assert_eq!(take(&mut pool, 1, 10), Found::Open(vec![]));
         pool.give_back(key(1));
         assert_eq!(take(&mut pool, 4, 15), Found::MayOpen(vec![key(2), key(3)]));
         assert_eq!(pool.used(Memory::Machine), 25);
@@ -241,10 +253,10 @@ mod tests {
         assert_eq!(take(&mut pool, 2, 10), Found::InUse);
         pool.give_back(key(1));
         let pinned = pool.pin(key(1)).unwrap();
-        assert_eq!(take(&mut pool, 2, 10), Found::OverBudget { budget: 15 });
+        assert_eq!(take(&mut pool, 2, 10), Found::NeverFits { budget: 15 });
         pool.unpin(pinned);
         assert_eq!(take(&mut pool, 2, 10), Found::MayOpen(vec![key(1)]));
-        assert_eq!(take(&mut pool, 3, 16), Found::OverBudget { budget: 15 });
+        assert_eq!(take(&mut pool, 3, 16), Found::NeverFits { budget: 15 });
         // A session that could not be opened takes nothing.
         pool.remove(key(2));
         assert_eq!(pool.used(Memory::Machine), 0);
@@ -273,45 +285,72 @@ mod tests {
     #[test]
     fn a_session_counts_where_it_was_opened() {
         let mut pool = pool(15);
-        assert_eq!(pool.take(key(1), Memory::Gpu(0), 8, Some(None)), Found::MayOpen(vec![]));
+        assert_eq!(pool.take(key(1), Memory::Gpu(0), 8, 1, Some(None)), Found::MayOpen(vec![]));
         pool.set_memory(key(1), Memory::Machine, 10);
         assert_eq!((pool.used(Memory::Gpu(0)), pool.used(Memory::Machine)), (0, 10));
         assert_eq!(take(&mut pool, 2, 10), Found::InUse);
         assert_eq!(take(&mut pool, 3, 5), Found::MayOpen(vec![]));
-        assert_eq!(pool.take(key(4), Memory::Gpu(1), 7, Some(None)), Found::MayOpen(vec![]));
+        assert_eq!(pool.take(key(4), Memory::Gpu(1), 7, 1, Some(None)), Found::MayOpen(vec![]));
         assert_eq!(pool.summary(), BTreeMap::from([(Memory::Machine, (2, 15)), (Memory::Gpu(1), (1, 7))]));
     }
 
     #[test]
-    fn without_a_budget_idle_sessions_make_room_as_far_as_the_system_has_none() {
-        const GPU: Memory = Memory::Gpu(0);
+    fn without_a_budget_idle_sessions_make_room_and_the_attempt_is_made() {
         let mut pool = Pool::default();
-        let mut take = |engine, memory, free| pool.take(key(engine), memory, 10, Some(free));
-        assert_eq!(take(1, GPU, None), Found::MayOpen(vec![]));
-        // A driver only estimates what is free.
-        assert_eq!(take(2, GPU, Some(5)), Found::MayOpen(vec![]));
+        let mut take = |engine, free| pool.take(key(engine), Memory::Machine, 10, 1, Some(free));
+        assert_eq!(take(1, None), Found::MayOpen(vec![]));
+        assert_eq!(take(2, Some(5)), Found::MayOpen(vec![]));
         pool.give_back(key(1));
-        assert_eq!(pool.take(key(1), GPU, 10, None), Found::Open, "an open session needs no more memory");
+        assert_eq!(
+            pool.take(key(1), Memory::Machine, 10, 1, None),
+            Found::Open(vec![]),
+            "an open session needs no more memory"
+        );
         pool.give_back(key(1));
-        assert_eq!(pool.take(key(3), GPU, 10, None), Found::AsksSystem);
-        assert_eq!(pool.take(key(3), GPU, 10, Some(Some(5))), Found::MayOpen(vec![key(1)]));
+        assert_eq!(pool.take(key(3), Memory::Machine, 10, 1, None), Found::AsksSystem);
+        assert_eq!(pool.take(key(3), Memory::Machine, 10, 1, Some(Some(5))), Found::MayOpen(vec![key(1)]));
         assert_eq!(pool.take_idle(|_, _| true), []);
         pool.give_back(key(2));
-        assert_eq!(pool.take_idle(|_, memory| memory == GPU), [key(2)]);
+        assert_eq!(pool.take_idle(|_, memory| memory == Memory::Machine), [key(2)]);
     }
 
     #[test]
-    fn what_the_machine_has_no_memory_for_is_refused() {
-        let mut pool = Pool::default();
-        let mut take = |engine, bytes, free| pool.take(key(engine), Memory::Machine, bytes, Some(free));
-        assert_eq!(take(1, 10, Some(9)), Found::OverFree { free: 9 });
-        assert_eq!(take(1, 10, Some(10)), Found::MayOpen(vec![]));
-        assert_eq!(take(2, 10, None), Found::MayOpen(vec![]), "the system does not say");
-        // 20 bytes come back when the two are idle.
-        assert_eq!(take(3, 25, Some(5)), Found::InUse);
-        assert_eq!(take(3, 26, Some(5)), Found::OverFree { free: 5 });
+    fn a_session_that_is_used_for_more_counts_for_more() {
+        let mut pool = pool(30);
+        assert_eq!(take(&mut pool, 1, 10), Found::MayOpen(vec![]));
         pool.give_back(key(1));
+        assert_eq!(take(&mut pool, 2, 10), Found::MayOpen(vec![]));
         pool.give_back(key(2));
-        assert_eq!(pool.take(key(3), Memory::Machine, 25, Some(Some(5))), Found::MayOpen(vec![key(1), key(2)]));
+        assert_eq!(take(&mut pool, 1, 20), Found::Open(vec![]));
+        pool.give_back(key(1));
+        assert_eq!(pool.used(Memory::Machine), 30);
+        assert_eq!(take(&mut pool, 1, 15), Found::Open(vec![]), "it keeps what it has");
+        pool.give_back(key(1));
+        assert_eq!(take(&mut pool, 1, 25), Found::Open(vec![key(2)]));
+        assert_eq!(pool.used(Memory::Machine), 25);
+        pool.give_back(key(1));
+        assert_eq!(take(&mut pool, 1, 31), Found::NeverFits { budget: 30 });
+        // It is idle as before.
+        assert_eq!(take(&mut pool, 1, 25), Found::Open(vec![]));
+    }
+
+    #[test]
+    fn streams_of_an_engine_do_not_close_each_others_sessions() {
+        let mut pool = pool(15);
+        let take = |pool: &mut Pool, stream, streams| {
+            pool.take(SessionKey { stream, ..key(1) }, Memory::Machine, 10, streams, Some(None))
+        };
+        assert_eq!(take(&mut pool, 0, 2), Found::MayOpen(vec![]));
+        // Neither while the other one runs, nor when it is idle: the engine runs on fewer streams instead.
+        assert_eq!(take(&mut pool, 1, 2), Found::NeverFits { budget: 15 });
+        pool.give_back(key(1));
+        assert_eq!(take(&mut pool, 1, 2), Found::NeverFits { budget: 15 });
+        assert_eq!(take(&mut pool, 0, 1), Found::Open(vec![]));
+        pool.give_back(key(1));
+        // The sessions of streams that no longer run close.
+        let first = SessionKey { stream: 1, ..key(2) };
+        assert_eq!(pool.take(first, Memory::Machine, 10, 2, Some(None)), Found::MayOpen(vec![key(1)]));
+        pool.give_back(first);
+        assert_eq!(pool.take(key(2), Memory::Machine, 10, 1, Some(None)), Found::MayOpen(vec![first]));
     }
 }

@@ -63,49 +63,51 @@ impl OpenSessions {
     }
 
     /// Lends a session of a graph to a stream: an open one, or a new one. Idle sessions may close to make room for it.
+    /// `bytes` says what it counts for in a memory: as much as the largest size that it will be used for.
     ///
     /// # Errors
-    /// [`Error::OverBudget`], [`Error::OverFree`]: the budget or the machine does not hold it beside the bound
-    /// sessions. Otherwise, why it did not open.
-    pub(super) fn lend(self: &Arc<Self>, core: &Arc<Core>, graph: usize, stream: usize) -> Result<Lending> {
+    /// [`Error::OverBudget`]: the budget does not hold it beside the bound sessions. Otherwise, why it did not open.
+    pub(super) fn lend(
+        self: &Arc<Self>,
+        core: &Arc<Core>,
+        graph: usize,
+        stream: usize,
+        bytes: &dyn Fn(Memory) -> u64,
+    ) -> Result<Lending> {
         let key = SessionKey { engine: core.id, graph, stream };
         let memory = core.memory(graph, stream);
-        let bytes = core.bytes(graph, memory);
+        let needed = bytes(memory);
         // These are dropped after the lock is released: closing takes a while.
         let mut closing: Vec<Lent> = Vec::new();
         {
             let mut system = None;
             let mut state = self.state.lock();
             loop {
-                match state.pool.take(key, memory, bytes, system) {
-                    Found::Open => match state.idle.remove(&key) {
-                        Some(lent) if Some(lent.session.provider()) == core.provider(graph) => {
-                            return Ok(Lending { sessions: self.clone(), core: core.clone(), key, lent: Some(lent) });
+                match state.pool.take(key, memory, needed, core.streams(), system) {
+                    Found::Open(keys) => {
+                        closing.extend(keys.iter().filter_map(|key| state.idle.remove(key)));
+                        let (sessions, core) = (self.clone(), core.clone());
+                        match state.idle.remove(&key) {
+                            Some(lent) if Some(lent.session.provider()) == core.provider(graph) => {
+                                return Ok(Lending { sessions, core, key, lent: Some(lent) });
+                            }
+                            // The graph is on another provider now, or it is time to try the best one again.
+                            other => {
+                                state.pool.remove(key);
+                                closing.extend(other);
+                            }
                         }
-                        // The graph is on another provider now, or it is time to try the best one again.
-                        other => {
-                            state.pool.remove(key);
-                            closing.extend(other);
-                        }
-                    },
+                    }
                     Found::MayOpen(keys) => {
                         closing.extend(keys.iter().filter_map(|key| state.idle.remove(key)));
                         break;
                     }
                     // The driver of a GPU may take long, and other streams need the lock.
                     Found::AsksSystem => MutexGuard::unlocked(&mut state, || system = Some(free(memory))),
-                    Found::InUse => {
-                        let _ = self.returned.wait_for(&mut state, POLL_INTERVAL);
-                        // What came back is free now.
-                        system = None;
-                    }
-                    Found::OverBudget { budget } => {
+                    Found::InUse => drop(self.returned.wait_for(&mut state, POLL_INTERVAL)),
+                    Found::NeverFits { budget } => {
                         let engine = core.ladder.verdict().engine.clone();
-                        return Err(Error::OverBudget { engine, needed: bytes, budget });
-                    }
-                    Found::OverFree { free } => {
-                        let engine = core.ladder.verdict().engine.clone();
-                        return Err(Error::OverFree { engine, needed: bytes, free });
+                        return Err(Error::OverBudget { engine, needed, budget });
                     }
                 }
             }
@@ -119,7 +121,7 @@ impl OpenSessions {
         let session = opened?;
         core.set_assigned(session.assigned());
         let memory = core.memory(graph, stream);
-        self.state.lock().pool.set_memory(key, memory, core.bytes(graph, memory));
+        self.state.lock().pool.set_memory(key, memory, bytes(memory));
         lending.lent = Some(Lent { session, tensors: None });
         Ok(lending)
     }

@@ -22,6 +22,8 @@ struct Source {
     uses: Vec<Vec<String>>,
     /// Re-exported names with their paths from the crate's root; `*` for all of a module.
     exports: Vec<(String, Vec<String>)>,
+    /// The names of its own items.
+    items: BTreeSet<String>,
 }
 
 /// The module of a file below `src`.
@@ -43,12 +45,28 @@ fn text_of(path: &Path) -> String {
     text.lines().map(code).collect::<Vec<_>>().join("\n")
 }
 
-/// The paths of a tree of imports: `a::{b, c::d}` is `a::b` and `a::c::d`.
-fn expanded(tree: &str) -> Vec<Vec<String>> {
+/// The names of the items in a text.
+fn items_of(text: &str) -> BTreeSet<String> {
+    let kinds = ["fn", "struct", "enum", "trait", "type", "const", "static", "union"];
+    let mut items = BTreeSet::new();
+    for line in text.lines() {
+        let words: Vec<&str> = line.split(|letter: char| !letter.is_alphanumeric() && letter != '_').collect();
+        for pair in words.windows(2).filter(|pair| kinds.contains(&pair[0])) {
+            items.insert(pair[1].to_owned());
+        }
+    }
+    items
+}
+
+/// The paths of a tree of imports, each with its name: `a::{b, c::d as e}` is `b` of `a::b` and `e` of `a::c::d`.
+fn expanded(tree: &str) -> Vec<(String, Vec<String>)> {
     let tree = tree.trim();
     let Some((before, rest)) = tree.split_once('{') else {
-        let path = tree.split(" as ").next().unwrap_or_default();
-        return vec![path.split("::").map(|part| part.trim().to_owned()).filter(|part| !part.is_empty()).collect()];
+        let (path, name) = tree.split_once(" as ").map_or((tree, None), |(path, name)| (path, Some(name.trim())));
+        let path: Vec<String> =
+            path.split("::").map(|part| part.trim().to_owned()).filter(|part| !part.is_empty()).collect();
+        let last = path.last().cloned().unwrap_or_default();
+        return vec![(name.map_or(last, ToOwned::to_owned), path)];
     };
     let prefix: Vec<String> =
         before.split("::").map(|part| part.trim().to_owned()).filter(|part| !part.is_empty()).collect();
@@ -67,7 +85,7 @@ fn expanded(tree: &str) -> Vec<Vec<String>> {
     }
     parts.push(&inner[start..]);
     let paths = parts.into_iter().filter(|part| !part.trim().is_empty()).flat_map(expanded);
-    paths.map(|path| [prefix.clone(), path].concat()).collect()
+    paths.map(|(name, path)| (name, [prefix.clone(), path].concat())).collect()
 }
 
 /// A path from the crate's root; `None` for a path of another crate.
@@ -94,6 +112,7 @@ fn read(module: &Module, path: &Path, children: &BTreeSet<String>) -> Source {
         return source;
     }
     let text = text_of(path);
+    source.items = items_of(&text);
     let mut rest = text.as_str();
     let mut elsewhere = String::new();
     while let Some(at) = rest.find("use ") {
@@ -105,12 +124,12 @@ fn read(module: &Module, path: &Path, children: &BTreeSet<String>) -> Source {
         };
         let line = rest[..at].rfind('\n').map_or(0, |end| end + 1);
         let is_export = rest[line..at].trim_start().starts_with("pub");
-        for path in expanded(&rest[at + 4..at + length]) {
+        for (name, path) in expanded(&rest[at + 4..at + length]) {
             let own = path.first().is_some_and(|first| children.contains(first));
             let found = if own { Some([module.as_slice(), path.as_slice()].concat()) } else { absolute(module, &path) };
             let Some(found) = found else { continue };
             if is_export {
-                source.exports.push((found.last().cloned().unwrap_or_default(), found));
+                source.exports.push((name, found));
             } else {
                 source.uses.push(found);
             }
@@ -120,7 +139,7 @@ fn read(module: &Module, path: &Path, children: &BTreeSet<String>) -> Source {
     }
     elsewhere.push_str(rest);
     let own = children.iter().map(|child| format!("{child}::"));
-    for start in ["crate::", "super::"].map(ToOwned::to_owned).into_iter().chain(own) {
+    for start in ["crate::", "super::", "self::"].map(ToOwned::to_owned).into_iter().chain(own) {
         for (at, _) in elsewhere.match_indices(&start) {
             if elsewhere[..at]
                 .chars()
@@ -170,11 +189,18 @@ impl Crate {
             (0..=path.len()).rev().map(|length| path[..length].to_vec()).find(|at| self.files.contains_key(at))?;
         let Some(name) = path.get(module.len()).filter(|_| hops < 8) else { return Some(module) };
         let exports = &self.sources[&module].exports;
-        let named = exports.iter().find(|(export, _)| export == name);
-        match named {
-            Some((_, to)) => self.home(&[to.as_slice(), &path[module.len() + 1..]].concat(), hops + 1),
-            None => Some(module),
+        let behind = &path[module.len() + 1..];
+        if let Some((_, to)) = exports.iter().find(|(export, _)| export == name) {
+            return self.home(&[to.as_slice(), behind].concat(), hops + 1);
         }
+        // A name that is not its own may come with all of another module.
+        let all = exports.iter().filter(|(export, _)| export == "*" && !self.sources[&module].items.contains(name));
+        let there = all.filter_map(|(_, to)| {
+            let to = to.split_last()?.1;
+            let home = self.home(&[to, &path[module.len()..]].concat(), hops + 1)?;
+            self.sources[&home].items.contains(name).then_some(home)
+        });
+        Some(there.into_iter().next().unwrap_or(module))
     }
 
     /// The modules that each module depends on.
@@ -274,4 +300,15 @@ fn circles_are_found_through_what_modules_hand_on() {
     // A parent that calls a child's function by its path.
     let called = [nested[0], ("a/mod.rs", "mod b;\npub struct A;\nfn f() {\n    b::g();\n}"), nested[2], ("c.rs", "")];
     assert_eq!(write(&[&called[..], &[nested[4], ("e.rs", "")]].concat()), [[module("a"), module("a::b")]]);
+    // Names that come with all of a module, or under another name.
+    let handed = [
+        ("lib.rs", "mod a;\nmod b;\npub use a::*;\npub use b::B as C;"),
+        ("a.rs", "pub struct A;\nfn f(_: crate::C) {}"),
+        ("b.rs", "use crate::A;\npub struct B(A);"),
+        ("c.rs", ""),
+        ("d.rs", ""),
+        ("e.rs", ""),
+        ("f.rs", ""),
+    ];
+    assert_eq!(write(&handed), [[module("a"), module("b")]]);
 }

@@ -1,7 +1,7 @@
 //! The forms of what the commands print with `--json`, which scripts of users read: which keys there are, and the type
 //! of each value.
 
-use end_to_end::{LocalRegistry, demo_engine, repository, run, words};
+use end_to_end::{GoldenPipelines, LocalRegistry, demo_engine, repository, run, words};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -103,5 +103,39 @@ fn the_json_of_every_command_for_the_demo_engine_keeps_its_form() {
         ("exporter", "inspect", vec![&"inspect", &model]),
     ];
     let forms = commands.iter().map(|(program, name, line)| format!("{program} {name}\n  {}", form(program, line)));
+    insta::assert_snapshot!(forms.collect::<Vec<_>>().join("\n"));
+}
+
+#[test]
+fn the_json_of_the_commands_for_a_pipeline_keeps_its_form() {
+    let work = tempfile::tempdir().unwrap();
+    let at = |name: &str| work.path().join(name);
+    let engine = GoldenPipelines::read().engine(work.path(), "sd");
+    let [photo, fox, latent, decoded] = ["photo.png", "fox.png", "latent.safetensors", "decoded.png"].map(at);
+    image::open(repository("tests/images/coffee.png")).unwrap().crop_imm(100, 50, 64, 48).save(&photo).unwrap();
+    let fox: Vec<&dyn AsRef<OsStr>> = vec![
+        &"generate",
+        &"--engine",
+        &engine,
+        &"--output",
+        &fox,
+        &"--prompt",
+        &"a fox",
+        &"--seed",
+        &"1",
+        &"--steps",
+        &"2",
+    ];
+    let commands: Vec<(&str, Vec<&dyn AsRef<OsStr>>)> = vec![
+        ("generate", fox),
+        ("encode", vec![&"encode", &"--engine", &engine, &"--input", &photo, &"--output", &latent]),
+        ("decode", vec![&"decode", &"--engine", &engine, &"--input", &latent, &"--output", &decoded]),
+        ("roundtrip", vec![&"roundtrip", &"--engine", &engine, &"--input", &photo]),
+        ("inspect", vec![&"inspect", &"--engine", &engine]),
+        ("verify", vec![&"verify", &"--engine", &engine]),
+        ("warm", vec![&"warm", &"--engine", &engine]),
+        ("doctor", vec![&"doctor", &"--engine", &engine]),
+    ];
+    let forms = commands.iter().map(|(name, line)| format!("runtime {name}\n  {}", form("runtime", line)));
     insta::assert_snapshot!(forms.collect::<Vec<_>>().join("\n"));
 }
