@@ -40,6 +40,9 @@ pub fn quantise_layers(
     apply(model, &mut rule)
 }
 
+/// The largest factor of a channel behind a convolution.
+const FACTOR_MAXIMUM: f32 = 256.0;
+
 /// A convolution whose weight has one scale for all channels, with a Mul behind it that scales each channel, and an Add
 /// of its bias.
 fn scaled_behind(
@@ -50,8 +53,10 @@ fn scaled_behind(
     input: String,
     model: &Model,
 ) -> Result<()> {
-    // With the largest scale, values are at most as large as in the channel of the largest weights.
-    let scale = scales.iter().copied().fold(0.0, f32::max);
+    // With the smallest scale, values before the Mul are at most as large as those behind it, which FP16 holds. A
+    // channel of weights near 0 must not make those of the other channels too small for FP16.
+    let [least, most] = [f32::min, f32::max].map(|of| scales.iter().copied().reduce(of).unwrap_or(1.0));
+    let scale = stored_scale(least.max(most / FACTOR_MAXIMUM), DataType::F16);
     let factors: Vec<f32> = scales.iter().map(|own| stored_scale(own / scale, DataType::F16)).collect();
     let name = &node.inputs[1];
     let weight_name = dequantised_by_one_scale(patch, name, weight, channel_axis(node), (scale, &factors), data_type)?;

@@ -178,13 +178,13 @@ fn scales_of_channels_can_be_behind_a_convolution() {
         // The quantised weights are those with a scale for each channel.
         assert_eq!(values.to_bytes().unwrap().into_owned(), weight(&plain, "inner.weight").0, "{scheme:?}");
         let scale = scale.to_f32s().unwrap()[0];
-        assert_eq!(scale, f16::from_f32(2.54 / most).to_f32());
+        assert_eq!(scale, f16::from_f32(1.27 / most).to_f32());
         // Convolution without bias, its channels' factors, and the bias; the output keeps its name.
         let convolution = made.nodes.iter().find(|node| node.name == "inner/Conv").unwrap();
         assert_eq!(convolution.inputs.len(), 2);
         let product = node(&made, "Mul", &convolution.outputs[0]);
         let factors = &made.weights[&product.inputs[1]];
-        assert_eq!((factors.dims(), f32s(&made, &product.inputs[1])), (&[1, 2, 1, 1][..], vec![0.5, 1.0]));
+        assert_eq!((factors.dims(), f32s(&made, &product.inputs[1])), (&[1, 2, 1, 1][..], vec![1.0, 2.0]));
         let sum = node(&made, "Add", &product.outputs[0]);
         assert_eq!(
             (made.weights[&sum.inputs[1]].dims(), f32s(&made, &sum.inputs[1])),
@@ -197,4 +197,26 @@ fn scales_of_channels_can_be_behind_a_convolution() {
     let [in_weights, behind] =
         [ChannelScales::InWeights, ChannelScales::BehindLayers].map(|scales| quantised_with(Scheme::Unsigned, scales));
     assert_eq!(in_weights.nodes, behind.nodes);
+}
+
+#[test]
+fn a_channel_of_weights_near_0_does_not_shrink_the_values_of_the_others() {
+    let trace = Trace::new("dead", 9, 20);
+    let x = trace.input("image", TensorType::new(DataType::F32, [1, 2, 4, 4]));
+    let weight = trace.weight("weight", f32s(&[2, 2, 1, 1], &[1e-9, 0.0, 2.54, 0.5]));
+    trace.output("output", &x.conv(&weight, None, &ConvOptions::same(1)));
+    let model = trace.finish().unwrap();
+    let chosen = model.nodes.iter().map(|node| node.name.clone()).collect();
+    let range = |_: &str| Some([-1.0, 1.0]);
+    let behind = ChannelScales::BehindLayers;
+    let made = quantise_layers(&model, Scheme::Signed, behind, &chosen, &BTreeSet::new(), &range).unwrap();
+    let weight_of = |operator: &str, input: usize| {
+        let found =
+            made.nodes.iter().find(|node| node.operator == operator && made.weights.contains_key(&node.inputs[input]));
+        made.weights[&found.unwrap().inputs[input]].to_f32s().unwrap()
+    };
+    let factors = weight_of("Mul", 1);
+    assert!((255.0..=257.0).contains(&factors[1]) && factors[0] <= 1.0, "{factors:?}");
+    // Without a bias, the Mul makes the output.
+    assert!(!made.nodes.iter().any(|node| node.operator == "Add"));
 }
