@@ -7,9 +7,9 @@
 
 Each model has random weights in its published size, and runs in four ways: PyTorch eager, `torch.compile`, ONNX
 Runtime with the graph of `torch.onnx.export`, and ONNX Runtime with the graph of `exporter export`. With `--openvino`
-(after `pip install openvino`), OpenVINO runs both graphs, in FP32 as well. The ways take turns
-after one warm-up run each. The script reports the medians of the ratios within a round. All must give the same picture.
-A network that `torch.onnx.export` refuses runs in the three other ways.
+(after `pip install openvino`), OpenVINO runs both graphs, in FP32 as well. The ways take turns after one warm-up run
+each. The script reports the medians of the ratios within a round. All must give the same picture. A network that
+`torch.onnx.export` refuses runs in the three other ways.
 """
 
 from __future__ import annotations
@@ -141,10 +141,15 @@ def operators(session_path: Path) -> tuple[int, Counter]:
     return nodes, Counter(node.op_type for node in optimised.graph.node)
 
 
-def traced_session(network: torch.nn.Module, image: torch.Tensor, path: Path) -> onnxruntime.InferenceSession:
-    """The graph of `torch.onnx.export`, written to a file. Raises OnnxExporterError if it has no such operators."""
+def trace(network: torch.nn.Module, image: torch.Tensor, path: Path) -> None:
+    """Writes the graph of `torch.onnx.export`. Raises OnnxExporterError if ONNX has no such operators."""
     with torch.no_grad():
         torch.onnx.export(network, (image,), str(path), opset_version=20, dynamo=True, verbose=False)
+
+
+def traced_session(network: torch.nn.Module, image: torch.Tensor, path: Path) -> onnxruntime.InferenceSession:
+    """A session of the graph of `torch.onnx.export`."""
+    trace(network, image, path)
     return session(path)
 
 
@@ -157,7 +162,7 @@ def measure(name: str, model: Model, runs: int, folder: Path, openvino: bool) ->
     image = torch.from_numpy(numpy.random.default_rng(0).random((1, 3, model.tile, model.tile), dtype=numpy.float32))
     ours = runner(graph, openvino)
     try:
-        traced_session(network, image, traced)
+        trace(network, image, traced)
         theirs = runner(traced, openvino)
     except torch.onnx.OnnxExporterError as error:
         print(f"{name}: torch.onnx.export refuses it: {str(error).splitlines()[0]}", file=sys.stderr)

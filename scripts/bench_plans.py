@@ -114,7 +114,8 @@ def built_by_us(graph: Path, capability: str, folder: Path, *precision: str) -> 
     Raises:
         RuntimeError: The builder refuses the graph.
     """
-    said = run(binaries() / "examples" / "rtx_plan", ROOT / ".onnxruntime" / "lib", graph, capability, folder, *precision)
+    program, library = binaries() / "examples" / "rtx_plan", ROOT / ".onnxruntime" / "lib"
+    said = run(program, library, graph, capability, folder, *precision)
     found = re.search(
         r"([\d.]+) s, (\d+) layers, plan of (\d+) bytes, VmHWM: (\d+) kB, rewritten: Prepared \{(.*)\}\n"
         r"(\d+) kernels, ([\d.]+) MB moved, ([\d.]+) G products, ([\d.]+) MB of activations",

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """Compares `runtime infer` of two builds: a small picture, and a folder of a hundred.
 
-    scripts/bench_versions.py ENGINE BEFORE AFTER [--rounds 15]
+    python3 -m venv target/golden-venv
+    target/golden-venv/bin/pip install pillow
+    target/golden-venv/bin/python scripts/bench_versions.py ENGINE BEFORE AFTER [--rounds 15]
 
 BEFORE and AFTER are programs `runtime` of two commits, built with the same settings. Both must take the engine, so
 build it with the older one. The programs take turns in random order. ORT_DYLIB_PATH names

@@ -22,7 +22,10 @@ DOCUMENT = ROOT / "docs" / "gpu-requirements.md"
 # Profiles that plans are built for, one after the other by what they can do.
 CARDS = ["rtx3080", "rtx3090", "a10g", "l4", "rtx4090", "l40s", "rtx5070ti", "rtx5090"]
 
-# Name in the tables, architecture, preset.
+# Of transformers, a plan of the profiles' largest sizes takes the builder an hour.
+TRANSFORMER_SIZES = ["256x256"]
+
+# Name in the tables, architecture, preset, sizes in place of the profiles'.
 NETWORKS = [
     ("compact ×4, 16 layers (`realesr-animevideov3`)", "SRVGGNetCompact", "realesr-animevideov3"),
     ("compact ×4, 32 layers (`realesr-general-x4v3`)", "SRVGGNetCompact", "realesr-general-x4v3"),
@@ -33,8 +36,8 @@ NETWORKS = [
     ("RRDBNet ×4 (`real-esrgan-x4plus`)", "RRDBNet", "real-esrgan-x4plus"),
     ("NAFNet, width 64", "NAFNet", "nafnet-sidd-width64"),
     ("Depth Anything V2 small", "DepthAnything", "vits"),
-    ("SwinIR-M ×4", "SwinIR", "swinir-m-x4"),
-    ("HAT ×4", "HAT", "hat-x4"),
+    ("SwinIR-M ×4", "SwinIR", "swinir-m-x4", TRANSFORMER_SIZES),
+    ("HAT ×4", "HAT", "hat-x4", TRANSFORMER_SIZES),
 ]
 
 # Cards are sold with so many GB.
@@ -43,13 +46,16 @@ CARD_SIZES = [8, 10, 12, 16, 24, 32, 48]
 RESERVED = 1 << 30
 
 
-def entries(architecture: str, preset: str) -> list[dict]:
+def entries(architecture: str, preset: str, sizes: list[str] | None = None) -> list[dict]:
     """What each card gets of a network, from the kept file or from the builder."""
     kept = WORK / f"{architecture}-{preset}.json"
     if not kept.exists():
         checkpoint, fleet = WORK / f"{architecture}-{preset}.safetensors", WORK / "fleet.yaml"
         xtask("synth", architecture, "--preset", preset, "--data-type", "f16", "-o", checkpoint)
         fleet.write_text(f"cards: [{', '.join(CARDS)}]\nmodels: [{checkpoint}]\n")
+        if sizes:
+            with fleet.open("a") as file:
+                file.write(f"sizes: [{', '.join(sizes)}]\n")
         started = time.monotonic()
         text = run(binaries() / "engine-builder", "plan", fleet, "--json")
         print(f"{architecture} {preset}: {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
@@ -125,8 +131,8 @@ def bits_row(name: str, card: str, entry: dict) -> list[str] | None:
 def main() -> None:
     WORK.mkdir(parents=True, exist_ok=True)
     memory, least, bits = [], [], []
-    for name, architecture, preset in NETWORKS:
-        found = {entry["card"]: entry for entry in entries(architecture, preset)}
+    for name, architecture, preset, *sizes in NETWORKS:
+        found = {entry["card"]: entry for entry in entries(architecture, preset, *sizes)}
         memory += memory_rows(name, found)
         firsts = [found[card]["candidates"][:1] for card in CARDS]
         cells = [f"{shape(first[0])}: {times(first[0])}" if first else "no memory" for first in firsts]
@@ -163,8 +169,8 @@ engine-builder plan fleet.yaml --json   # all candidates
 ## Memory
 
 A session holds weights, activations, inputs and outputs. `engine-builder plan` leaves 1 GiB of a card for the driver,
-the kernels of the library, and a desktop. The graph has the largest size of the profiles that some card holds; smaller
-tiles take less. Several streams hold their activations each.
+the kernels of the library, and a desktop. The graph has the largest size of the profiles that some card holds, and for
+transformers (SwinIR, HAT) 256²; smaller tiles take less. Several streams hold their activations each.
 
 {memory}
 

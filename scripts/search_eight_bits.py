@@ -17,13 +17,12 @@ from __future__ import annotations
 import argparse
 import itertools
 import re
-import subprocess
 import tempfile
 from pathlib import Path
 
 import numpy
 import onnx
-from commands import ROOT, binaries
+from commands import ROOT, binaries, run
 from onnx import TensorProto, helper, numpy_helper
 
 SIDE = 256
@@ -169,7 +168,7 @@ def moved(path: Path, capability: str) -> tuple[int, int]:
     """Kernels of the plan, and the bytes that they move."""
     program = binaries() / "examples" / "build_plan"
     command = [program, LIBRARIES, path, capability, "kernels"]
-    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    said = run(*command)
     found = re.search(r"(\d+) kernels move (\d+) bytes", said)
     return int(found[1]), int(found[2])
 

@@ -220,24 +220,6 @@ fn an_engine_beyond_the_budget_is_refused_before_anything_runs() {
 }
 
 #[test]
-fn fewer_streams_run_where_the_budget_does_not_hold_all_of_them() {
-    let (_folder, engine) = engine(&[1]);
-    let [one, _] = bytes(&engine);
-    let host = with_memory(one + one / 2);
-    let service = service_of(&host, &engine, Placement { streams: Some(2), ..Placement::default() }, 16);
-    let pictures: Vec<Made> = (0..12).map(|seed| Made::new(70, 50, seed)).collect();
-    let handles: Vec<_> = pictures.iter().map(|made| submit(&service, made)).collect();
-    for ((handle, kept), made) in handles.into_iter().zip(&pictures) {
-        handle.wait().unwrap();
-        assert!(kept.0.lock().0 == made.enlarged(), "{}", made.seed);
-    }
-    let metrics = host.metrics();
-    assert_eq!(metrics.sessions.iter().map(|sessions| sessions.open).sum::<usize>(), 1, "{metrics:?}");
-    // The other stream was refused a session, instead of closing this one again and again.
-    assert_eq!(service.task().used().streams, 1);
-}
-
-#[test]
 fn a_budget_that_holds_no_large_batch_runs_smaller_ones() {
     let (_folder, engine) = engine(&[1, 4]);
     let [small, large] = bytes(&engine);

@@ -162,7 +162,7 @@ impl Metrics {
         self.host.seconds.with_label_values(&["run"]).set(now.run_seconds);
         self.host.seconds.with_label_values(&["opening"]).set(now.opening_seconds);
         for (task, requests) in now.requests {
-            let of = |of| [task, of];
+            let of = |label| [task, label];
             self.host.requests.with_label_values(&of("waiting")).set(number(requests.waiting));
             self.host.requests.with_label_values(&of("serving")).set(number(requests.serving));
             self.host.served.with_label_values(&[task]).set(i64::try_from(requests.served).unwrap_or(i64::MAX));

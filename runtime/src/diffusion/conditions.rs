@@ -115,7 +115,7 @@ pub(super) fn check_texts(interface: &Interface, roles: &Roles, texts: &[TextEnc
     same_tokens(&in_pieces, None)
 }
 
-/// The error of encoders that do not fit to the network.
+/// The error of encoders that do not fit the network.
 fn mismatch(texts: &[&TextEncoder], expected: String, found: String) -> Result<(), Error> {
     let part = texts.iter().map(|text| text.part.as_str()).collect::<Vec<_>>().join(", ");
     Err(Error::Mismatch { part, expected, found })
@@ -153,7 +153,7 @@ fn check_tokens(on: &On, texts: &[TextEncoder]) -> Result<(), Error> {
     if its.is_empty() {
         return mismatch(
             &texts.iter().collect::<Vec<_>>(),
-            "the outputs that a mask or a length is of".into(),
+            "an encoder whose tokens a mask or a length counts".into(),
             "none".into(),
         );
     }

@@ -12,11 +12,11 @@ use super::shared::Shared;
 /// How much a host may use.
 #[derive(Clone, Debug, Default)]
 pub struct HostOptions {
-    /// Bytes of this machine's memory that sessions may take; `None`: idle sessions close until what is free, within the
-    /// limits of the process's control groups, suffices for the next one; then it is opened.
+    /// Bytes of this machine's memory that sessions may take; `None`: idle sessions close until what is free, within
+    /// the limits of the process's control groups, suffices for the next one; then it is opened.
     pub memory: Option<u64>,
-    /// Bytes of GPUs' memory that sessions may take, by the GPU's number. A GPU that is not listed is as a machine without
-    /// a budget: the driver says what is free.
+    /// Bytes of GPUs' memory that sessions may take, by the GPU's number. A GPU that is not listed is as a machine
+    /// without a budget: the driver says what is free.
     pub gpu_memory: Vec<(u32, u64)>,
 }
 

@@ -42,7 +42,8 @@ pub struct Requests {
     pub served: u64,
     /// Seconds that requests waited for their turn, in total.
     pub waiting_seconds: f64,
-    /// Seconds from the turn to the first work for a device, in total. A request without such work only prepares.
+    /// Seconds from the turn to the first work for a device, in total; with the time that a long request waits for the
+    /// long ones before it. A request without such work only prepares.
     pub preparing_seconds: f64,
     /// Seconds from there to the end of the last work for a device, in total: waiting for it, running, and what is
     /// prepared and finished meanwhile.

@@ -73,34 +73,28 @@ impl Pool {
         self.budgets.insert(memory, bytes);
     }
 
-    /// Finds or admits a session that takes `bytes` of a memory. Its engine may run on the first `streams` streams: their
-    /// sessions of the graph do not close for one another, so that fewer streams run instead. `system` is what the
-    /// system says of the bytes that it can still give; it is needed for a new session in a memory without a budget.
-    pub(super) fn take(
-        &mut self,
-        key: SessionKey,
-        memory: Memory,
-        bytes: u64,
-        streams: usize,
-        system: Option<Option<u64>>,
-    ) -> Found {
+    /// Finds or admits a session that takes `bytes` of a memory. `system` is what the system says of the bytes that it
+    /// can still give; it is needed for a new session in a memory without a budget.
+    pub(super) fn take(&mut self, key: SessionKey, memory: Memory, bytes: u64, system: Option<Option<u64>>) -> Found {
         self.clock += 1;
         let clock = self.clock;
         // What it counts for already, if it is open.
-        let mut held = None;
+        let mut held = 0;
         if let Some(entry) = self.entries.get_mut(&key) {
             if entry.in_use {
                 return Found::InUse;
             }
-            if bytes <= entry.bytes || !self.budgets.contains_key(&entry.memory) {
-                (entry.in_use, entry.used_at, entry.bytes) = (true, clock, bytes.max(entry.bytes));
+            // In another memory, it is closed: its graph is on another provider now.
+            let grows = entry.memory == memory && bytes > entry.bytes;
+            if !grows || !self.budgets.contains_key(&memory) {
+                (entry.in_use, entry.used_at) = (true, clock);
+                entry.bytes = if grows { bytes } else { entry.bytes };
                 return Found::Open(Vec::new());
             }
-            held = Some((entry.memory, entry.bytes));
+            held = entry.bytes;
         }
-        let (memory, counted) = held.unwrap_or((memory, 0));
         let (limit, used) = match self.budgets.get(&memory) {
-            Some(budget) => (Some(*budget), self.used(memory).saturating_sub(counted)),
+            Some(budget) => (Some(*budget), self.used(memory).saturating_sub(held)),
             None => match system {
                 Some(free) => (free, 0),
                 None => return Found::AsksSystem,
@@ -109,9 +103,7 @@ impl Pool {
         let mut closing = Vec::new();
         if let Some(limit) = limit {
             let mut over = used.saturating_add(bytes).saturating_sub(limit);
-            let is_own =
-                |other: &SessionKey| (other.engine, other.graph) == (key.engine, key.graph) && other.stream < streams;
-            let others = || self.entries.iter().filter(|(other, entry)| entry.memory == memory && !is_own(other));
+            let others = || self.entries.iter().filter(|(other, entry)| entry.memory == memory && **other != key);
             let mut idle: Vec<_> = others().filter(|(_, entry)| entry.is_idle()).collect();
             idle.sort_by_key(|(_, entry)| entry.used_at);
             for (key, entry) in idle {
@@ -229,7 +221,7 @@ mod tests {
     }
 
     fn take(pool: &mut Pool, engine: u64, bytes: u64) -> Found {
-        pool.take(key(engine), Memory::Machine, bytes, 1, Some(None))
+        pool.take(key(engine), Memory::Machine, bytes, Some(None))
     }
 
     #[test]
@@ -285,30 +277,30 @@ mod tests {
     #[test]
     fn a_session_counts_where_it_was_opened() {
         let mut pool = pool(15);
-        assert_eq!(pool.take(key(1), Memory::Gpu(0), 8, 1, Some(None)), Found::MayOpen(vec![]));
+        assert_eq!(pool.take(key(1), Memory::Gpu(0), 8, Some(None)), Found::MayOpen(vec![]));
         pool.set_memory(key(1), Memory::Machine, 10);
         assert_eq!((pool.used(Memory::Gpu(0)), pool.used(Memory::Machine)), (0, 10));
         assert_eq!(take(&mut pool, 2, 10), Found::InUse);
         assert_eq!(take(&mut pool, 3, 5), Found::MayOpen(vec![]));
-        assert_eq!(pool.take(key(4), Memory::Gpu(1), 7, 1, Some(None)), Found::MayOpen(vec![]));
+        assert_eq!(pool.take(key(4), Memory::Gpu(1), 7, Some(None)), Found::MayOpen(vec![]));
         assert_eq!(pool.summary(), BTreeMap::from([(Memory::Machine, (2, 15)), (Memory::Gpu(1), (1, 7))]));
     }
 
     #[test]
     fn without_a_budget_idle_sessions_make_room_and_the_attempt_is_made() {
         let mut pool = Pool::default();
-        let mut take = |engine, free| pool.take(key(engine), Memory::Machine, 10, 1, Some(free));
+        let mut take = |engine, free| pool.take(key(engine), Memory::Machine, 10, Some(free));
         assert_eq!(take(1, None), Found::MayOpen(vec![]));
         assert_eq!(take(2, Some(5)), Found::MayOpen(vec![]));
         pool.give_back(key(1));
         assert_eq!(
-            pool.take(key(1), Memory::Machine, 10, 1, None),
+            pool.take(key(1), Memory::Machine, 10, None),
             Found::Open(vec![]),
             "an open session needs no more memory"
         );
         pool.give_back(key(1));
-        assert_eq!(pool.take(key(3), Memory::Machine, 10, 1, None), Found::AsksSystem);
-        assert_eq!(pool.take(key(3), Memory::Machine, 10, 1, Some(Some(5))), Found::MayOpen(vec![key(1)]));
+        assert_eq!(pool.take(key(3), Memory::Machine, 10, None), Found::AsksSystem);
+        assert_eq!(pool.take(key(3), Memory::Machine, 10, Some(Some(5))), Found::MayOpen(vec![key(1)]));
         assert_eq!(pool.take_idle(|_, _| true), []);
         pool.give_back(key(2));
         assert_eq!(pool.take_idle(|_, memory| memory == Memory::Machine), [key(2)]);
@@ -332,25 +324,9 @@ mod tests {
         assert_eq!(take(&mut pool, 1, 31), Found::NeverFits { budget: 30 });
         // It is idle as before.
         assert_eq!(take(&mut pool, 1, 25), Found::Open(vec![]));
-    }
-
-    #[test]
-    fn streams_of_an_engine_do_not_close_each_others_sessions() {
-        let mut pool = pool(15);
-        let take = |pool: &mut Pool, stream, streams| {
-            pool.take(SessionKey { stream, ..key(1) }, Memory::Machine, 10, streams, Some(None))
-        };
-        assert_eq!(take(&mut pool, 0, 2), Found::MayOpen(vec![]));
-        // Neither while the other one runs, nor when it is idle: the engine runs on fewer streams instead.
-        assert_eq!(take(&mut pool, 1, 2), Found::NeverFits { budget: 15 });
         pool.give_back(key(1));
-        assert_eq!(take(&mut pool, 1, 2), Found::NeverFits { budget: 15 });
-        assert_eq!(take(&mut pool, 0, 1), Found::Open(vec![]));
-        pool.give_back(key(1));
-        // The sessions of streams that no longer run close.
-        let first = SessionKey { stream: 1, ..key(2) };
-        assert_eq!(pool.take(first, Memory::Machine, 10, 2, Some(None)), Found::MayOpen(vec![key(1)]));
-        pool.give_back(first);
-        assert_eq!(pool.take(key(2), Memory::Machine, 10, 1, Some(None)), Found::MayOpen(vec![first]));
+        // Its graph is on a GPU now: the caller closes it.
+        assert_eq!(pool.take(key(1), Memory::Gpu(0), 99, Some(None)), Found::Open(vec![]));
+        assert_eq!(pool.used(Memory::Machine), 25);
     }
 }

@@ -83,7 +83,7 @@ impl OpenSessions {
             let mut system = None;
             let mut state = self.state.lock();
             loop {
-                match state.pool.take(key, memory, needed, core.streams(), system) {
+                match state.pool.take(key, memory, needed, system) {
                     Found::Open(keys) => {
                         closing.extend(keys.iter().filter_map(|key| state.idle.remove(key)));
                         let (sessions, core) = (self.clone(), core.clone());

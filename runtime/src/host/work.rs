@@ -129,7 +129,11 @@ impl Work {
         match self {
             Self::Sample(sample) => sample.answer(Err(error)),
             // The caller may have dropped the receiver.
-            Self::Turn(turn) => drop(turn.granted.send(Err(error))),
+            Self::Turn(Turn { visit, granted, .. }) => {
+                // Before the caller goes on.
+                drop(visit);
+                drop(granted.send(Err(error)));
+            }
         }
     }
 }

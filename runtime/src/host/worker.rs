@@ -94,7 +94,12 @@ enum Attempt {
 impl Worker<'_> {
     fn run(&self, mut taken: Taken<Work>, number: &mut u64) {
         if taken.iter().any(|taken| matches!(taken.item.work, Work::Turn(_))) {
-            taken.into_iter().for_each(|taken| self.take_turn(taken));
+            for TakenItem { item, charge } in taken {
+                if let Work::Turn(turn) = item.work {
+                    let held = self.give_turn(turn);
+                    self.settle(&[charge], held);
+                }
+            }
             return;
         }
         let batch = *number;
@@ -136,22 +141,15 @@ impl Worker<'_> {
                 self.shared.sessions.close_idle(|key, _| {
                     key.engine == core.id && key.stream == self.stream && group.variants.is_larger(key.graph, smaller)
                 });
-            } else if self.fewer_streams(streams) {
+            } else if self.core.halve_streams(streams) {
+                let core = self.core;
+                self.shared.sessions.close_idle(|key, _| key.engine == core.id && key.stream >= core.streams());
                 self.put_back(taken);
                 return Attempt::PutBack;
             } else {
                 return Attempt::Failed(error);
             }
         }
-    }
-
-    /// Goes on with fewer streams than `of`, whose memory did not suffice. False if it was one.
-    fn fewer_streams(&self, of: usize) -> bool {
-        let (core, fewer) = (self.core, self.core.halve_streams(of));
-        if fewer {
-            self.shared.sessions.close_idle(|key, _| key.engine == core.id && key.stream >= core.streams());
-        }
-        fewer
     }
 
     /// Puts samples back into the queue, for a stream that may still run.
@@ -229,31 +227,21 @@ impl Worker<'_> {
         Ok((made, ended - began))
     }
 
-    /// Gives a turn with the session that it needs. Without memory for it, it waits again, for fewer streams.
-    fn take_turn(&self, taken: TakenItem<Work>) {
-        let running = self.core.running();
-        let Work::Turn(Turn { session, .. }) = &taken.item.work else { return };
-        let lending = match session.as_ref().map(|wanted| self.session_for(wanted)).transpose() {
-            Ok(lending) => lending,
-            Err(error) if error.is_out_of_memory() && self.fewer_streams(running.streams) => {
-                drop(running);
-                return self.put_back(&mut vec![taken]);
-            }
-            Err(error) => {
-                self.settle(&[taken.charge], Duration::ZERO);
-                return taken.item.work.refuse(error);
-            }
-        };
-        let TakenItem { item, charge } = taken;
-        if let Work::Turn(turn) = item.work {
-            let held = Self::give_turn(turn, lending);
-            self.settle(&[charge], held);
-        }
-    }
-
     /// Lends the stream to the caller, and waits until the caller is done. Returns how long the caller had it.
-    fn give_turn(turn: Turn, lending: Option<Lending>) -> Duration {
-        let Turn { visit, granted, .. } = turn;
+    fn give_turn(&self, turn: Turn) -> Duration {
+        let _running = self.core.running();
+        let Turn { session, visit, granted, .. } = turn;
+        let lending = match session {
+            Some(wanted) => match self.session_for(&wanted) {
+                Ok(lending) => Some(lending),
+                Err(error) => {
+                    // The caller may have dropped the receiver.
+                    drop(granted.send(Err(error)));
+                    return Duration::ZERO;
+                }
+            },
+            None => None,
+        };
         let (until, done) = unbounded::<()>();
         let began = Instant::now();
         // The caller may have dropped the receiver. Then the grant is dropped here, which closes `done`.

@@ -9,8 +9,8 @@ pub struct Operand<'a> {
     pub ty: &'a TensorType,
     /// The values, where the input is an initializer.
     pub constant: Option<&'a Weight>,
-    /// The values, where the input is computed from shapes alone: the result of [`contents`](super::contents) for the node that makes
-    /// it.
+    /// The values, where the input is computed from shapes alone: the result of [`contents`](super::contents) for the
+    /// node that makes it.
     pub contents: Option<&'a [Extent]>,
 }
 

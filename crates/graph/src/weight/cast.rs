@@ -5,7 +5,7 @@ use crate::{DataType, Result};
 use half::{bf16, f16};
 
 impl Weight {
-    /// The values of `of` as `to`, a piece at a time.
+    /// The values as `to`, a piece at a time.
     pub(super) fn stream_cast(&self, to: DataType, sink: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
         let size = self.data_type.size();
         let mut converted = Vec::new();

@@ -53,8 +53,8 @@ fn scaled_behind(
     input: String,
     model: &Model,
 ) -> Result<()> {
-    // With the smallest scale, values before the Mul are at most as large as those behind it, which FP16 holds. A
-    // channel of weights near 0 must not make those of the other channels too small for FP16.
+    // With the smallest scale, values before the Mul are at most as large as those behind it (without the bias), which
+    // FP16 holds. A channel of weights near 0, whose values are small, must not make the others too small for FP16.
     let [least, most] = [f32::min, f32::max].map(|of| scales.iter().copied().reduce(of).unwrap_or(1.0));
     let scale = stored_scale(least.max(most / FACTOR_MAXIMUM), DataType::F16);
     let factors: Vec<f32> = scales.iter().map(|own| stored_scale(own / scale, DataType::F16)).collect();

@@ -37,9 +37,9 @@ pub enum Scheme {
 pub enum ChannelScales {
     /// In the DequantizeLinear of its weight.
     InWeights,
-    /// In a Mul behind it: the DequantizeLinear of its weight has one scale for all channels. The quantised weights are
-    /// the same. TensorRT for RTX 1.7 gives such a convolution FP16 results instead of FP32 ones, and fuses the Mul
-    /// into the kernel that quantises the next layer's input.
+    /// In a Mul behind it: the DequantizeLinear of its weight has one scale for all channels. The quantised weights
+    /// are the same, but for rounding. TensorRT for RTX 1.7 gives such a convolution FP16 results instead of FP32
+    /// ones, and fuses the Mul into the kernel that quantises the next layer's input.
     BehindLayers,
 }
 
