@@ -1,6 +1,6 @@
 //! Pipeline engines of the networks in `tests/golden-pipelines`.
 
-use crate::programs::{run_with_cache_in, words};
+use crate::programs::{edit_manifest, run_with_cache_in, words};
 use crate::{copy_folder, repository};
 use serde_json::{Map, Value, json};
 use std::ffi::OsString;
@@ -144,14 +144,20 @@ impl GoldenPipelines {
 
 /// Writes the manifest of a pipeline engine again after a change of its files: missing files are no longer listed.
 pub fn list_again(directory: &Path) {
-    let path = directory.join(MANIFEST_FILE);
-    let mut manifest: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
-    let listed = |of: &Value, file: &dyn Fn(&str) -> PathBuf| -> Map<String, Value> {
-        let names = of.as_object().unwrap().keys().filter(|name| file(name).exists());
-        names.map(|name| (name.clone(), serde_json::to_value(sha256_file(&file(name)).unwrap()).unwrap())).collect()
-    };
-    let parts = listed(&manifest["parts"], &|name| directory.join(name).join(MANIFEST_FILE));
-    let files = listed(&manifest["files"], &|name| directory.join(name));
-    (manifest["parts"], manifest["files"]) = (parts.into(), files.into());
-    fs::write(path, manifest.to_string()).unwrap();
+    edit_manifest(directory, |manifest| {
+        let listed = |of: &Value, file: &dyn Fn(&str) -> PathBuf| -> Map<String, Value> {
+            let names = of.as_object().unwrap().keys().filter(|name| file(name).exists());
+            let digest = |name: &str| serde_json::to_value(sha256_file(&file(name)).unwrap()).unwrap();
+            names.map(|name| (name.clone(), digest(name))).collect()
+        };
+        let parts = listed(&manifest["parts"], &|name| directory.join(name).join(MANIFEST_FILE));
+        let files = listed(&manifest["files"], &|name| directory.join(name));
+        (manifest["parts"], manifest["files"]) = (parts.into(), files.into());
+    });
+}
+
+/// Changes the manifest of a pipeline engine, and lists its files again.
+pub fn with_manifest(directory: &Path, change: impl FnOnce(&mut Value)) {
+    edit_manifest(directory, change);
+    list_again(directory);
 }

@@ -22,12 +22,12 @@ pub use golden::{
     Golden, GoldenComponent, error_over_range, golden_cases, golden_components, golden_retouches, golden_systems,
     golden_video_autoencoders, golden_video_transformers,
 };
-pub use golden_pipelines::{GoldenPipelines, GoldenRun, list_again};
+pub use golden_pipelines::{GoldenPipelines, GoldenRun, list_again, with_manifest};
 pub use graph::{Graph, PROCESSOR, environment};
 pub use inpainting_engines::inpainting_engine;
 pub use programs::{
-    Outcome, assert_verified, binaries, build_engine, command, copied_engine, copy_of, demo_engine, engine_of,
-    manifest_in, new_key, on_cores, run, run_with_cache_in, words,
+    Outcome, assert_verified, binaries, build_engine, command, copied_engine, copy_of, demo_engine, edit_manifest,
+    engine_of, manifest_in, new_key, on_cores, run, run_with_cache_in, words,
 };
 pub use registries::{CuttingServer, LocalRegistry, RegistrySettings};
 pub use restoration_engines::{restoration_engine, restoration_model};

@@ -122,6 +122,14 @@ pub fn manifest_in(work: &Path) -> serde_json::Value {
     serde_json::from_slice(&std::fs::read(work.join("engine/manifest.json")).unwrap()).unwrap()
 }
 
+/// Changes the manifest of an engine, and nothing else of it.
+pub fn edit_manifest(engine: &Path, change: impl FnOnce(&mut serde_json::Value)) {
+    let path = engine.join("manifest.json");
+    let mut manifest: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    change(&mut manifest);
+    std::fs::write(path, serde_json::to_string_pretty(&manifest).unwrap() + "\n").unwrap();
+}
+
 /// Checks that the self-test of `work/engine` passes.
 pub fn assert_verified(work: &Path) {
     let verified = run("runtime", words(&[&"verify", &"--engine", &work.join("engine"), &"--json"])).success().json();

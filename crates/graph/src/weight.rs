@@ -79,6 +79,15 @@ impl Weight {
         Ok(Weight { data_type, dims, source: WeightSource::Bytes(bytes) })
     }
 
+    /// Values in memory, for small computed constants.
+    ///
+    /// # Errors
+    /// The sizes are those of another number of values.
+    pub fn from_f32s(dims: Vec<usize>, values: &[f32]) -> Result<Self> {
+        let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        Self::from_bytes(DataType::F32, dims, bytes)
+    }
+
     /// Zeros that take no memory, as a stand-in for a tensor of which only the type and the sizes matter.
     ///
     /// # Errors

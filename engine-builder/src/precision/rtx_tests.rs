@@ -13,7 +13,7 @@ use tileforge_contract::{Precision, Provider};
 use tileforge_exporter::arch::{Entry, registry};
 use tileforge_graph::{Model, Node, Port, WeightStorage, save};
 use tileforge_tensorrt::ComputeCapability::{self, Sm86, Sm89, Sm120};
-use tileforge_tensorrt::{BuildOptions, ElementType, Library, OperationKind, Program};
+use tileforge_tensorrt::{BuildOptions, ElementType, Library, Operation, OperationKind, Program};
 
 /// The size of an input's dimension that the graph leaves open.
 const OPEN_SIZE: usize = 64;
@@ -38,6 +38,11 @@ fn quantised(model: &Model, precision: Precision) -> Model {
     made
 }
 
+/// Whether a kernel of a plan computes in 8 bits.
+fn is_in_8_bits(operation: &Operation) -> bool {
+    matches!(operation.element, Some(ElementType::Int8 | ElementType::Fp8))
+}
+
 /// The layers that have 8-bit inputs and 8-bit weights in the graph, but another type in the plan.
 fn widened(model: &Model, program: &Program) -> BTreeSet<String> {
     let makers: BTreeMap<&str, &Node> =
@@ -46,9 +51,8 @@ fn widened(model: &Model, program: &Program) -> BTreeSet<String> {
         let from_8_bits = |input: &String| makers.get(input.as_str()).is_some_and(|node| node.is("DequantizeLinear"));
         ["Conv", "MatMul", "Gemm"].contains(&node.operator.as_str()) && node.inputs.iter().take(2).all(from_8_bits)
     };
-    let in_8_bits = program.operations.iter().filter(|operation| {
-        operation.kind != OperationKind::Pass && matches!(operation.element, Some(ElementType::Int8 | ElementType::Fp8))
-    });
+    let in_8_bits =
+        program.operations.iter().filter(|operation| operation.kind != OperationKind::Pass && is_in_8_bits(operation));
     let in_8_bits: BTreeSet<&str> = in_8_bits.flat_map(|operation| &operation.layers).map(String::as_str).collect();
     let layers = model.nodes.iter().filter(is_8_bit).map(|node| node.name.clone());
     layers.filter(|layer| !in_8_bits.contains(layer.as_str())).collect()
@@ -59,11 +63,11 @@ fn widened(model: &Model, program: &Program) -> BTreeSet<String> {
 fn written_in_32_bits(model: &Model, program: &Program) -> BTreeSet<String> {
     let layer = |name: &String| model.nodes.iter().find(|node| node.is("Conv") && node.name == *name);
     let elements = |node: &Node| Some(model.type_of(&node.outputs[0])?.fixed_dims()?.iter().product::<usize>());
-    let in_8_bits = program.operations.iter().filter(|operation| {
-        operation.kind == OperationKind::Convolution
-            && matches!(operation.element, Some(ElementType::Int8 | ElementType::Fp8))
-    });
-    let is_wide = |operation: &&tileforge_tensorrt::Operation| {
+    let in_8_bits = program
+        .operations
+        .iter()
+        .filter(|operation| operation.kind == OperationKind::Convolution && is_in_8_bits(operation));
+    let is_wide = |operation: &&Operation| {
         let most = operation.layers.iter().filter_map(layer).map(|node| elements(node).unwrap()).max();
         operation.written_bytes > 2 * most.unwrap() as u64
     };

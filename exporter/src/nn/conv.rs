@@ -325,8 +325,7 @@ fn batch_norm_factors(
 }
 
 fn vector_of(numbers: &[f32]) -> tileforge_graph::Result<Weight> {
-    let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
-    Weight::from_bytes(DataType::F32, vec![numbers.len()], bytes)
+    Weight::from_f32s(vec![numbers.len()], numbers)
 }
 
 /// The channels of an image `[batch, channels, height, width]`; the trace fails where they are dynamic.

@@ -116,8 +116,12 @@ pub(super) fn check_texts(interface: &Interface, roles: &Roles, texts: &[TextEnc
 }
 
 /// The error of encoders that do not fit the network.
-fn mismatch(texts: &[&TextEncoder], expected: String, found: String) -> Result<(), Error> {
-    let part = texts.iter().map(|text| text.part.as_str()).collect::<Vec<_>>().join(", ");
+fn mismatch<'t>(
+    texts: impl IntoIterator<Item = &'t TextEncoder>,
+    expected: String,
+    found: String,
+) -> Result<(), Error> {
+    let part = texts.into_iter().map(|text| text.part.as_str()).collect::<Vec<_>>().join(", ");
     Err(Error::Mismatch { part, expected, found })
 }
 
@@ -133,11 +137,10 @@ fn check_widths(on: &On, texts: &[TextEncoder]) -> Result<(), Error> {
         let encoder = texts.iter().find(|text| text.part == output.part)?;
         encoder.width_of(&output.output, each_token)
     };
-    let all: Vec<&TextEncoder> = texts.iter().collect();
     match outputs.iter().map(width_of).sum::<Option<usize>>().filter(|_| !outputs.is_empty()) {
         Some(found) if found == width => Ok(()),
-        Some(found) => mismatch(&all, format!("{what} of width {width}"), found.to_string()),
-        None => mismatch(&all, format!("an encoder with {what}"), "none".into()),
+        Some(found) => mismatch(texts, format!("{what} of width {width}"), found.to_string()),
+        None => mismatch(texts, format!("an encoder with {what}"), "none".into()),
     }
 }
 
@@ -151,11 +154,7 @@ fn check_tokens(on: &On, texts: &[TextEncoder]) -> Result<(), Error> {
     let its: Vec<&TextEncoder> =
         texts.iter().filter(|text| outputs.iter().any(|output| output.part == text.part)).collect();
     if its.is_empty() {
-        return mismatch(
-            &texts.iter().collect::<Vec<_>>(),
-            "an encoder whose tokens a mask or a length counts".into(),
-            "none".into(),
-        );
+        return mismatch(texts, "an encoder whose tokens a mask or a length counts".into(), "none".into());
     }
     same_tokens(&its, fixed)?;
     // All pieces of a text are counted, or the only one.
@@ -169,14 +168,14 @@ fn check_tokens(on: &On, texts: &[TextEncoder]) -> Result<(), Error> {
     }
     let [one, several] = ["one number of tokens", "any number of tokens"];
     let (expected, found) = if fixed.is_some() { (one, several) } else { (several, one) };
-    mismatch(&its, format!("encoders of texts of {expected}"), format!("also an input of {found}"))
+    mismatch(its, format!("encoders of texts of {expected}"), format!("also an input of {found}"))
 }
 
 /// Checks that the texts of all these encoders have the same number of tokens: this one, if there is one.
 fn same_tokens(texts: &[&TextEncoder], fixed: Option<usize>) -> Result<(), Error> {
     let Some(wanted) = fixed.or_else(|| texts.first().map(|text| text.tokens())) else { return Ok(()) };
     match texts.iter().find(|text| text.tokens() != wanted) {
-        Some(other) => mismatch(texts, format!("texts of {wanted} tokens"), other.tokens().to_string()),
+        Some(other) => mismatch(texts.iter().copied(), format!("texts of {wanted} tokens"), other.tokens().to_string()),
         None => Ok(()),
     }
 }

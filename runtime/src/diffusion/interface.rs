@@ -108,18 +108,11 @@ impl Interface {
         self.conditions().find_map(|condition| if let On::TimeIds(count) = condition.on { Some(count) } else { None })
     }
 
-    /// Whether it takes any number of the states that this text encoder makes.
-    pub(super) fn takes_pieces_of(&self, part: &str) -> bool {
-        self.conditions().any(|condition| match &condition.on {
-            On::States { outputs, tokens: None, .. } => outputs.iter().any(|output| output.part == part),
-            _ => false,
-        })
-    }
-
-    /// The only number of tokens that it takes of this text encoder, if there is one.
-    pub(super) fn tokens_of(&self, part: &str) -> Option<usize> {
-        self.conditions().find_map(|condition| match &condition.on {
-            On::States { outputs, tokens, .. } if outputs.iter().any(|output| output.part == part) => *tokens,
+    /// For each input that takes states of this text encoder: the only number of tokens that the input takes, if there
+    /// is one.
+    pub(super) fn tokens_of(&self, part: &str) -> impl Iterator<Item = Option<usize>> {
+        self.conditions().filter_map(move |condition| match &condition.on {
+            On::States { outputs, tokens, .. } if outputs.iter().any(|output| output.part == part) => Some(*tokens),
             _ => None,
         })
     }
@@ -228,8 +221,7 @@ mod tests {
         assert!(interface.conditions().eq(&expected), "{interface:?}");
         assert!(interface.takes_guidance());
         assert_eq!(interface.time_ids(), Some(6));
-        assert!(interface.takes_pieces_of("words") && !interface.takes_pieces_of("others"));
-        assert_eq!([interface.tokens_of("words"), interface.tokens_of("others")], [Some(9), None]);
+        assert!(interface.tokens_of("words").eq([None, Some(9)]) && interface.tokens_of("others").next().is_none());
     }
 
     #[test]

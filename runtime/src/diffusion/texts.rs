@@ -95,7 +95,7 @@ impl TextEncoder {
             Some((tokens, graph))
         });
         // Of the texts that the denoiser takes, else of the longest, and of these the first.
-        let wanted = interface.tokens_of(&role.part);
+        let wanted = interface.tokens_of(&role.part).flatten().next();
         let chosen = lengths.max_by_key(|(tokens, graph)| (Some(*tokens) == wanted, *tokens, Reverse(*graph)));
         let (tokens, graph) = chosen.unwrap_or_default();
         if !(3..=MOST_TOKENS).contains(&tokens) {
@@ -118,7 +118,7 @@ impl TextEncoder {
             return Err(mismatch("an input of the denoiser that takes what it makes", "none".into()).into());
         }
         let group = network.group(graph, |output| wanted(&output.name))?;
-        let in_pieces = interface.takes_pieces_of(&role.part);
+        let in_pieces = interface.tokens_of(&role.part).any(|tokens| tokens.is_none());
         Ok(Self { part: role.part.clone(), network, group, tokenizer, tokens, in_pieces, inputs, outputs })
     }
 

@@ -93,9 +93,9 @@ impl Group {
         };
         let inputs = rows(&contract.inputs, &record.inputs, &|_| true)?;
         let outputs = rows(&contract.outputs, &record.outputs, &wanted)?;
-        let same = |inputs: &Shapes| {
-            rows(&contract.inputs, inputs, &|_| true)
-                .is_ok_and(|rows| rows.iter().zip(&inputs_of(record, contract)).all(|(row, shape)| row.shape == *shape))
+        let same = |shapes: &Shapes| {
+            rows(&contract.inputs, shapes, &|_| true)
+                .is_ok_and(|rows| rows.iter().zip(&inputs).all(|(row, own)| row.shape == own.shape))
         };
         let in_this_size = |graph: &Graph| {
             let resized = graph.resized(contract, contract.sizes(&record.inputs).ok()?).ok()?;
@@ -200,10 +200,4 @@ impl Group {
         let mut made: Vec<_> = self.outputs.iter().map(|row| row.name.as_str()).zip(outputs).collect();
         Ok(session.run_into(&given.collect::<Vec<_>>(), &mut made, cancel)?)
     }
-}
-
-/// The shapes of a graph's rows, in the contract's order.
-fn inputs_of(graph: &Graph, contract: &tileforge_contract::Contract) -> Vec<Vec<usize>> {
-    let rows = contract.inputs.iter().filter_map(|spec| Row::of(spec, &graph.inputs));
-    rows.map(|row| row.shape).collect()
 }

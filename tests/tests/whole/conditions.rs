@@ -1,6 +1,6 @@
 //! The conditions of a pipeline's network beside the states of a text, tested with small networks that expose them.
 
-use end_to_end::{GoldenPipelines, Outcome, build_engine, copy_folder, list_again, run, words};
+use end_to_end::{GoldenPipelines, Outcome, build_engine, copy_folder, edit_manifest, run, with_manifest, words};
 use serde_json::{Value as Json, json};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -120,10 +120,6 @@ fn second_encoder(folder: &Path, vocabulary: usize) -> PathBuf {
     path
 }
 
-fn read(path: &Path) -> Json {
-    serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
-}
-
 /// Builds a graph as a part of a pipeline, in place of the one of this name.
 fn replace(work: &Path, engine: &Path, part: &str, graph: &Path) {
     let _ = build_engine(work, graph, &work.join("small.yaml"), &[]).success();
@@ -132,19 +128,7 @@ fn replace(work: &Path, engine: &Path, part: &str, graph: &Path) {
         fs::remove_dir_all(&folder).unwrap();
     }
     copy_folder(&work.join("engine"), &folder);
-    let path = folder.join("manifest.json");
-    let mut manifest = read(&path);
-    manifest["name"] = json!(part);
-    fs::write(path, manifest.to_string()).unwrap();
-}
-
-/// Changes what the manifest of a pipeline says about its parts.
-fn with_roles(engine: &Path, change: impl FnOnce(&mut Json)) {
-    let path = engine.join("manifest.json");
-    let mut manifest = read(&path);
-    change(&mut manifest);
-    fs::write(path, manifest.to_string()).unwrap();
-    list_again(engine);
+    edit_manifest(&folder, |manifest| manifest["name"] = json!(part));
 }
 
 /// The engine of Stable Diffusion with another network instead of its own.
@@ -153,11 +137,12 @@ fn pipeline(work: &Path, sd: &Path, counts: Counts) -> PathBuf {
     copy_folder(sd, &engine);
     replace(work, &engine, "unet", &denoiser(work, counts));
     if counts.has_second() {
-        let first = read(&engine.join("text_encoder/manifest.json"));
+        let first: Json =
+            serde_json::from_slice(&fs::read(engine.join("text_encoder/manifest.json")).unwrap()).unwrap();
         let vocabulary = first["contract"]["inputs"][0]["meaning"]["vocabulary"].as_u64().unwrap() as usize;
         replace(work, &engine, "second", &second_encoder(work, vocabulary));
     }
-    with_roles(&engine, |manifest| {
+    with_manifest(&engine, |manifest| {
         if counts.has_second() {
             manifest["parts"]["second"] = json!("");
             let roles = &mut manifest["diffusion"]["roles"];
@@ -210,7 +195,7 @@ fn a_second_text_encoder_has_its_own_number_of_tokens() {
     // The first encoder sees more of a long text: its count is another.
     let count_of = |part: &str, output: &str| {
         let from = json!([{ "part": part, "output": output }]);
-        with_roles(&counted, |manifest| manifest["diffusion"]["roles"]["conditions"]["count"] = from);
+        with_manifest(&counted, |manifest| manifest["diffusion"]["roles"]["conditions"]["count"] = from);
     };
     let of_short = latent(&counted, work, short);
     count_of("text_encoder", "last_hidden_state");
@@ -220,18 +205,17 @@ fn a_second_text_encoder_has_its_own_number_of_tokens() {
     let told = generate(&counted, &work.join("latent.safetensors"), long).success().stderr;
     assert!(!told.contains("too long"), "{told}");
     // A length of both would be of one in pieces and of one without; a mask of both has no number of tokens.
-    with_roles(&counted, |manifest| {
-        let _ = manifest["diffusion"]["roles"]["conditions"].as_object_mut().unwrap().remove("count").unwrap();
-    });
-    with_roles(&masked, |manifest| {
-        let _ = manifest["diffusion"]["roles"]["conditions"].as_object_mut().unwrap().remove("count").unwrap();
-    });
+    for engine in [&counted, &masked] {
+        with_manifest(engine, |manifest| {
+            let _ = manifest["diffusion"]["roles"]["conditions"].as_object_mut().unwrap().remove("count").unwrap();
+        });
+    }
     let output = work.join("refused.safetensors");
     let _ =
         generate(&counted, &output, short).failure(1, &["text_encoder, second: expected texts of 77 tokens, found 8"]);
     let _ =
         generate(&masked, &output, short).failure(1, &["text_encoder, second: expected texts of 8 tokens, found 77"]);
-    with_roles(&masked, |manifest| {
+    with_manifest(&masked, |manifest| {
         let roles = &mut manifest["diffusion"]["roles"];
         roles["conditions"]["count"] = json!([{ "part": "text_encoder", "output": "last_hidden_state" }]);
     });

@@ -1,6 +1,8 @@
 //! Engine directories: built from every kind of source; complete, or refused.
 
-use end_to_end::{Outcome, command, copied_engine, copy_of, demo_engine, names_in, repository, run, words};
+use end_to_end::{
+    Outcome, command, copied_engine, copy_of, demo_engine, edit_manifest, names_in, repository, run, words,
+};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -331,11 +333,8 @@ fn doctor_judges_before_it_opens() {
     // If opening fails, the verdict has already been printed.
     let graph = engine.join("model-1x3x24x24.onnx");
     fs::write(&graph, "no graph").unwrap();
-    let path = engine.join("manifest.json");
-    let mut manifest: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
-    manifest["files"]["model-1x3x24x24.onnx"] =
-        serde_json::to_value(tileforge_engine::digest::sha256_file(&graph).unwrap()).unwrap();
-    fs::write(&path, manifest.to_string()).unwrap();
+    let digest = serde_json::to_value(tileforge_engine::digest::sha256_file(&graph).unwrap()).unwrap();
+    edit_manifest(&engine, |manifest| manifest["files"]["model-1x3x24x24.onnx"] = digest);
     let failed = doctor(&[]).failure(1, &["ONNX Runtime cannot load the graph"]);
     assert!(failed.stdout.contains("fits cpu") && !failed.stdout.contains("nodes"), "{}", failed.stdout);
 }

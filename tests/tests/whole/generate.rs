@@ -1,7 +1,8 @@
 //! `runtime generate` against diffusers (`tests/golden-pipelines`).
 
 use end_to_end::{
-    GoldenPipelines, GoldenRun, Outcome, THREADS, command, copy_folder, list_again, names_in, run, words,
+    GoldenPipelines, GoldenRun, Outcome, THREADS, command, copy_folder, edit_manifest, names_in, run, with_manifest,
+    words,
 };
 use safetensors::SafeTensors;
 use serde_json::{Value, json};
@@ -500,15 +501,6 @@ fn what_cannot_be_made_is_refused() {
     assert_eq!(names_in(work.path()), ["prompt.txt"]);
 }
 
-/// Changes the manifest of an engine, with its folders as its parts and files.
-fn with_manifest(engine: &Path, change: impl FnOnce(&mut Value)) {
-    let path = engine.join("manifest.json");
-    let mut manifest: Value = serde_json::from_slice(&bytes(&path)).unwrap();
-    change(&mut manifest);
-    fs::write(path, manifest.to_string()).unwrap();
-    list_again(engine);
-}
-
 /// A manifest without the roles of parts, as older releases wrote it: the parts' names determine them.
 fn without_roles(manifest: &mut Value) {
     assert!(manifest["diffusion"].as_object_mut().unwrap().remove("roles").is_some());
@@ -533,11 +525,9 @@ fn parts_may_have_any_names() {
         [("unet", "predictor"), ("vae_decoder", "pictures"), ("text_encoder", "words"), ("tokenizer", "pieces")];
     for (from, to) in names {
         fs::rename(renamed.join(from), renamed.join(to)).unwrap();
-        let path = renamed.join(to).join("manifest.json");
-        if path.exists() {
-            let mut manifest: Value = serde_json::from_slice(&bytes(&path)).unwrap();
-            manifest["name"] = to.into();
-            fs::write(path, manifest.to_string()).unwrap();
+        let folder = renamed.join(to);
+        if folder.join("manifest.json").exists() {
+            edit_manifest(&folder, |manifest| manifest["name"] = to.into());
         }
     }
     with_manifest(&renamed, |manifest| {
@@ -652,10 +642,7 @@ fn an_engine_whose_parts_do_not_fit_is_refused() {
         move |engine: &Path| {
             fs::remove_dir_all(engine.join(to)).unwrap();
             copy_folder(&other.join(from), &engine.join(to));
-            let path = engine.join(to).join("manifest.json");
-            let mut manifest: Value = serde_json::from_slice(&bytes(&path)).unwrap();
-            manifest["name"] = to.into();
-            fs::write(path, manifest.to_string()).unwrap();
+            edit_manifest(&engine.join(to), |manifest| manifest["name"] = to.into());
         }
     };
     refused(&swap("vae_decoder", "unet"), &["unet: expected a network that takes a noisy latent"]);

@@ -1,7 +1,8 @@
 //! Many pictures in one run: batches and streams change nothing, and a failed picture does not affect the others.
 
 use end_to_end::{
-    Outcome, THREADS, build_engine, command, copy_of, engine_of, names_in, repository, run, run_with_cache_in, words,
+    Outcome, THREADS, build_engine, command, copy_of, edit_manifest, engine_of, names_in, repository, run,
+    run_with_cache_in, words,
 };
 use image::DynamicImage;
 use serde_json::json;
@@ -295,10 +296,8 @@ fn sabotaged_copy(original: &Path, folder: &Path, name: &str, change: impl Fn(&m
     let mut model = tileforge_graph::load(original.join(name)).unwrap();
     change(&mut model);
     tileforge_graph::save(&model, &engine.join(name), WeightStorage::Inline).unwrap();
-    let path = engine.join("manifest.json");
-    let mut manifest: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
-    manifest["files"][name] = serde_json::to_value(sha256_file(&engine.join(name)).unwrap()).unwrap();
-    fs::write(&path, manifest.to_string()).unwrap();
+    let digest = serde_json::to_value(sha256_file(&engine.join(name)).unwrap()).unwrap();
+    edit_manifest(&engine, |manifest| manifest["files"][name] = digest);
     engine
 }
 

@@ -217,9 +217,7 @@ impl Writer<'_, '_> {
     }
 
     fn scalar(&mut self, name: &str, data_type: DataType, value: f32) -> Result<String> {
-        self.constant(format!("{name}/{data_type}/{value}"), || {
-            Weight::from_bytes(DataType::F32, vec![], value.to_le_bytes().to_vec())?.cast(data_type)
-        })
+        self.constant(format!("{name}/{data_type}/{value}"), || Weight::from_f32s(vec![], &[value])?.cast(data_type))
     }
 
     fn shape(&mut self, dims: &[i64]) -> Result<String> {

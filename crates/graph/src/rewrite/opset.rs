@@ -248,8 +248,7 @@ impl Conversion<'_> {
     }
 
     fn floats(&mut self, node: &Node, name: &str, values: &[f32], dims: Vec<usize>) -> Result<String, String> {
-        let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
-        let weight = Weight::from_bytes(DataType::F32, dims, bytes).map_err(|e| e.to_string())?;
+        let weight = Weight::from_f32s(dims, values).map_err(|e| e.to_string())?;
         let name = self.names.take(&format!("{}/{name}", node.name));
         self.weights.insert(name.clone(), weight);
         Ok(name)

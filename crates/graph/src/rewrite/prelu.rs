@@ -11,7 +11,7 @@
 //! the sum into one of them.
 
 use super::{Names, Patch, Readers, Rule, apply};
-use crate::{DataType, Model, Node, Result, Weight};
+use crate::{Model, Node, Result, Weight};
 
 /// A PReLU with one slope for each channel that is the only reader of a convolution.
 pub(super) struct Prelu {
@@ -90,8 +90,7 @@ impl Rule for PreluAsExtremes<'_> {
             patch.substitute(node, "Identity", &[&value], []);
         }
         while let Some(Stage { operator, factors }) = stages.next() {
-            let bytes: Vec<u8> = factors.iter().flat_map(|factor| factor.to_le_bytes()).collect();
-            let factors = Weight::from_bytes(DataType::F32, slope.dims().to_vec(), bytes)?.cast(slope.data_type())?;
+            let factors = Weight::from_f32s(slope.dims().to_vec(), &factors)?.cast(slope.data_type())?;
             let factors = patch.weight(&format!("{}/factors", node.name), factors);
             let product = patch.node(&format!("{}/Mul", node.name), "Mul", &[&value, &factors], []);
             if stages.peek().is_some() {
@@ -130,8 +129,7 @@ impl Rule for PreluAsProducts {
         let Some(slopes) = self.slopes[position].take() else { return Ok(None) };
         let mut patch = Patch::new(names);
         let mut factors = |kind: &str, factors: Vec<f32>| -> Result<String> {
-            let bytes: Vec<u8> = factors.iter().flat_map(|factor| factor.to_le_bytes()).collect();
-            let weight = Weight::from_bytes(DataType::F32, vec![factors.len(), 1, 1], bytes)?;
+            let weight = Weight::from_f32s(vec![factors.len(), 1, 1], &factors)?;
             Ok(patch.weight(&format!("{}/{kind}", node.name), weight))
         };
         let rest = factors("rest", slopes.iter().map(|slope| 1.0 - slope).collect())?;

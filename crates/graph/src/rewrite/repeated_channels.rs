@@ -5,7 +5,7 @@
 //! fuses the sum into the convolution that is the other summand.
 
 use super::{Names, Patch, Readers, Rule, apply};
-use crate::{Attribute, DataType, Model, Node, Result, Weight};
+use crate::{Attribute, Model, Node, Result, Weight};
 
 /// The model with a convolution for every Gather of channels whose only reader adds it to a convolution's output.
 ///
@@ -58,8 +58,7 @@ impl RepeatedChannels<'_> {
                 None => return Ok(None),
             }
         }
-        let bytes: Vec<u8> = filters.iter().flat_map(|value| value.to_le_bytes()).collect();
-        Ok(Some(Weight::from_bytes(DataType::F32, vec![indices.elements(), channels, 1, 1], bytes)?))
+        Ok(Some(Weight::from_f32s(vec![indices.elements(), channels, 1, 1], &filters)?))
     }
 
     fn is_added_to_a_convolution(&self, value: &str) -> bool {

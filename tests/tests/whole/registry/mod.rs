@@ -3,8 +3,8 @@
 mod access;
 
 use end_to_end::{
-    CuttingServer, LocalRegistry, Outcome, command, copied_engine, copy_folder, demo_engine, names_in, new_key,
-    repository, run, words,
+    CuttingServer, LocalRegistry, Outcome, command, copied_engine, copy_folder, demo_engine, edit_manifest, names_in,
+    new_key, repository, run, words,
 };
 use serde_json::{Value, json};
 use std::ffi::OsStr;
@@ -42,14 +42,6 @@ fn pull(work: &Path, reference: &str, output: &Path, more: &[&dyn AsRef<OsStr>])
     Outcome::of(&mut program("runtime", &all, work))
 }
 
-/// Changes the manifest of an engine.
-fn edit(engine: &Path, change: impl Fn(&mut Value)) {
-    let path = engine.join("manifest.json");
-    let mut manifest: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
-    change(&mut manifest);
-    fs::write(path, serde_json::to_string_pretty(&manifest).unwrap() + "\n").unwrap();
-}
-
 /// A copy of the demo engine for another profile, with another self-test.
 fn engine_for(work: &Path, profile: &str, provider: &str, capability: &str) -> PathBuf {
     let parent = work.join(profile);
@@ -60,7 +52,7 @@ fn engine_for(work: &Path, profile: &str, provider: &str, capability: &str) -> P
     let last = bytes.len() - 1;
     bytes[last] ^= profile.len() as u8;
     fs::write(&selftest, &bytes).unwrap();
-    edit(&engine, |manifest| {
+    edit_manifest(&engine, |manifest| {
         manifest["target"]["profile"] = json!(profile);
         manifest["target"]["provider"] = json!(provider);
         manifest["target"]["compute_capability"] = json!(capability);
@@ -205,7 +197,7 @@ fn engines_of_several_parts_share_their_files_in_the_registry() {
     let part = |name: &str| {
         let folder = engine.join(name);
         copy_folder(demo_engine(), &folder);
-        edit(&folder, |manifest| manifest["name"] = json!(name));
+        edit_manifest(&folder, |manifest| manifest["name"] = json!(name));
         json!(sha256_file(&folder.join("manifest.json")).unwrap())
     };
     let parts = json!({ "decoder": part("decoder"), "encoder": part("encoder") });

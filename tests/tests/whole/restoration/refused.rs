@@ -2,7 +2,8 @@
 
 use super::case;
 use end_to_end::{
-    names_in, repository, restoration_engine as engine, restoration_model as model, run, run_with_cache_in, words,
+    edit_manifest, list_again, names_in, repository, restoration_engine as engine, restoration_model as model, run,
+    run_with_cache_in, words,
 };
 use serde_json::json;
 use std::fs;
@@ -144,7 +145,7 @@ fn parts_that_do_not_fit_are_refused() {
                 end_to_end::copy_folder(&others.join(part), &other.join(part));
             }
         }
-        end_to_end::list_again(&other);
+        list_again(&other);
         other
     };
     let other = replaced("decoder", &["decoder_first", "decoder_next"]);
@@ -160,14 +161,13 @@ fn parts_that_do_not_fit_are_refused() {
         ("transformer", "outputs", json!({ "channels": 2 }), "the contract is not kept"),
     ] {
         let other = replaced(&format!("lies-{part}"), &[]);
-        let path = other.join(part).join("manifest.json");
-        let mut manifest: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
-        let axes = manifest["contract"][tensors][0]["axes"].as_array_mut().unwrap();
-        let (key, _) = axis.as_object().unwrap().iter().next().unwrap();
-        let place = axes.iter_mut().find(|axis| axis.get(key).is_some()).unwrap();
-        *place = axis.clone();
-        fs::write(&path, manifest.to_string()).unwrap();
-        end_to_end::list_again(&other);
+        edit_manifest(&other.join(part), |manifest| {
+            let axes = manifest["contract"][tensors][0]["axes"].as_array_mut().unwrap();
+            let (key, _) = axis.as_object().unwrap().iter().next().unwrap();
+            let place = axes.iter_mut().find(|axis| axis.get(key).is_some()).unwrap();
+            *place = axis.clone();
+        });
+        list_again(&other);
         let _ = infer(&other).failure(1, &["not a valid engine manifest", expected]);
     }
 }

@@ -63,8 +63,7 @@ fn scaled_behind(
     // One number for each channel, along the axis of channels.
     let mut dims = vec![1; weight.dims().len()];
     dims[1] = factors.len();
-    let bytes: Vec<u8> = factors.iter().flat_map(|factor| factor.to_le_bytes()).collect();
-    let factors = patch.weight(&format!("{name}/factors"), Weight::from_bytes(DataType::F32, dims.clone(), bytes)?);
+    let factors = patch.weight(&format!("{name}/factors"), Weight::from_f32s(dims.clone(), &factors)?);
     let bias = node.inputs.get(2).and_then(|name| Some((name, model.weights.get(name)?)));
     let (output, base) = (node.outputs[0].clone(), node.name.clone());
     let convolved = patch.name(&format!("{base}/convolved"));
@@ -262,9 +261,8 @@ impl QuantiseLayers<'_> {
         patch.push(convolution);
         let mut quantised = self.quantise(patch, &exact, &node.name, by)?;
         for stage in Stage::of(&prelu.slopes) {
-            let factors: Vec<u8> = stage.factors.iter().flat_map(|factor| factor.to_le_bytes()).collect();
             let channels = stage.factors.len();
-            let weight = Weight::from_bytes(DataType::F32, vec![channels, 1, 1, 1], factors)?;
+            let weight = Weight::from_f32s(vec![channels, 1, 1, 1], &stage.factors)?;
             let (data_type, most) = self.scheme.weights();
             let scales: Vec<f32> =
                 stage.factors.iter().map(|factor| (factor.abs() / most).max(f32::MIN_POSITIVE)).collect();
@@ -384,7 +382,7 @@ impl QuantiseLayers<'_> {
 
     /// The names of scale and zero point.
     fn parameters(&mut self, patch: &mut Patch<'_>, base: &str, by: Quantisation) -> Result<(String, String)> {
-        let scale = Weight::from_bytes(DataType::F32, vec![], by.scale.to_le_bytes().to_vec())?;
+        let scale = Weight::from_f32s(vec![], &[by.scale])?;
         let zero_point = Weight::from_bytes(by.data_type, vec![], vec![by.zero_point])?;
         let mut placed = |kind: &str, weight: Weight| match self.constants.get(&weight) {
             Some(known) => known.clone(),

@@ -73,25 +73,6 @@ pub(super) fn channel_scales(
     Ok(maxima.iter().map(|maximum| stored_scale(maximum / most, data_type)).collect())
 }
 
-/// Adds a weight as quantised values of type `to` with scales that are factors of one scale, by which all of them are
-/// dequantised. Returns the name of the dequantised weight.
-pub(super) fn dequantised_by_one_scale(
-    patch: &mut Patch<'_>,
-    name: &str,
-    weight: &Weight,
-    axis: usize,
-    (scale, factors): (f32, &[f32]),
-    to: DataType,
-) -> Result<String> {
-    let scales: Vec<f32> = factors.iter().map(|factor| scale * factor).collect();
-    let quantised = patch.weight(&format!("{name}/{to}"), weight.quantised(axis, &scales, to)?);
-    let scale = Weight::from_bytes(DataType::F32, vec![], scale.to_le_bytes().to_vec())?;
-    let scale = patch.weight(&format!("{name}/scale"), scale);
-    let zero_point = patch.weight(&format!("{name}/zero_point"), Weight::from_bytes(to, vec![], vec![0; to.size()])?);
-    let base = format!("{name}/DequantizeLinear");
-    Ok(patch.node(&base, "DequantizeLinear", &[&quantised, &scale, &zero_point], []))
-}
-
 /// Adds a weight as quantised values of type `to`, and returns the name of the dequantised weight.
 pub(super) fn dequantised_weight(
     patch: &mut Patch<'_>,
@@ -101,12 +82,38 @@ pub(super) fn dequantised_weight(
     scales: &[f32],
     to: DataType,
 ) -> Result<String> {
-    let quantised = patch.weight(&format!("{name}/{to}"), weight.quantised(axis, scales, to)?);
-    let bytes: Vec<u8> = scales.iter().flat_map(|scale| scale.to_le_bytes()).collect();
-    let scales = patch.weight(&format!("{name}/scales"), Weight::from_bytes(DataType::F32, vec![scales.len()], bytes)?);
-    let zero_points = Weight::from_bytes(to, vec![weight.dims()[axis]], vec![0; weight.dims()[axis] * to.size()])?;
+    let dequantiser = Weight::from_f32s(vec![scales.len()], scales)?;
+    dequantised(patch, name, weight.quantised(axis, scales, to)?, dequantiser, Some(axis))
+}
+
+/// The same with scales that are `factors` of one scale, by which all values are dequantised.
+pub(super) fn dequantised_by_one_scale(
+    patch: &mut Patch<'_>,
+    name: &str,
+    weight: &Weight,
+    axis: usize,
+    (scale, factors): (f32, &[f32]),
+    to: DataType,
+) -> Result<String> {
+    let scales: Vec<f32> = factors.iter().map(|factor| scale * factor).collect();
+    dequantised(patch, name, weight.quantised(axis, &scales, to)?, Weight::from_f32s(Vec::new(), &[scale])?, None)
+}
+
+/// Adds quantised values and a node that dequantises them: by a scale for each index of `axis`, or by one for all.
+fn dequantised(
+    patch: &mut Patch<'_>,
+    name: &str,
+    quantised: Weight,
+    scales: Weight,
+    axis: Option<usize>,
+) -> Result<String> {
+    let to = quantised.data_type();
+    let zeros = vec![0; scales.elements() * to.size()];
+    let zero_points = Weight::from_bytes(to, scales.dims().to_vec(), zeros)?;
+    let quantised = patch.weight(&format!("{name}/{to}"), quantised);
+    let scales = patch.weight(&format!("{name}/scales"), scales);
     let zero_points = patch.weight(&format!("{name}/zero_points"), zero_points);
-    let axis = ("axis", Attribute::from(axis as i64));
+    let axis = axis.map(|axis| ("axis", Attribute::from(axis as i64)));
     let base = format!("{name}/DequantizeLinear");
-    Ok(patch.node(&base, "DequantizeLinear", &[&quantised, &scales, &zero_points], [axis]))
+    Ok(patch.node(&base, "DequantizeLinear", &[&quantised, &scales, &zero_points], axis))
 }
