@@ -208,6 +208,27 @@ fn two_engines_share_a_budget_that_holds_one_and_a_half() {
 }
 
 #[test]
+fn streams_share_the_sessions_that_a_budget_holds() {
+    let (_folder, engine) = engine(&[1]);
+    let [each, _] = bytes(&engine);
+    let host = with_memory(each + each / 2);
+    let placement = Placement { streams: Some(2), ..Placement::default() };
+    let service = service_of(&host, &engine, placement, 4);
+    check(&service, &Made::new(20, 30, 0));
+    let opened = host.metrics();
+    std::thread::scope(|scope| {
+        for caller in 0..4 {
+            let service = &service;
+            scope.spawn(move || (0..25).for_each(|number| check(service, &Made::new(20 + number, 30, caller))));
+        }
+    });
+    let metrics = host.metrics();
+    assert_eq!((metrics.failed, metrics.opening_seconds), (0, opened.opening_seconds), "no other was opened");
+    assert_eq!(metrics.sessions, opened.sessions);
+    assert_eq!(service.task().used().streams, 2, "fewer would not take less memory");
+}
+
+#[test]
 fn an_engine_beyond_the_budget_is_refused_before_anything_runs() {
     let (_folder, engine) = engine(&[1]);
     let host = with_memory(1000);

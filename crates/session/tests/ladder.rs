@@ -4,13 +4,15 @@
 mod small;
 
 use std::fs;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
 
 use ndarray::ArrayD;
 use tileforge_contract::Provider;
 use tileforge_engine::{Engine, MANIFEST_FILE};
 use tileforge_graph::{Opset, WeightStorage};
 use tileforge_session::onnxruntime::{self, Search};
-use tileforge_session::{Environment, Ladder, Placement, SessionOptions};
+use tileforge_session::{Cancel, Environment, Ladder, Placement, SessionOptions, Tensor};
 
 #[test]
 fn a_graph_that_a_provider_cannot_open_steps_down_alone() {
@@ -51,4 +53,42 @@ fn a_graph_that_a_provider_cannot_open_steps_down_alone() {
     let strict = of(true);
     assert!(strict.session(special, 0).is_err());
     assert_eq!(strict.session(plain, 0).unwrap().provider(), Provider::OpenVino);
+}
+
+#[test]
+fn an_open_session_runs_while_another_graph_is_being_opened() {
+    let folder = tempfile::tempdir().unwrap();
+    let small = small::chain([1, 1, 8, 8], &[("relu", "Relu", &[])]);
+    let names: Vec<String> = (0..2000).map(|number| format!("erf-{number}")).collect();
+    let large = names.iter().map(|name| (name.as_str(), "Erf", &[][..])).collect::<Vec<_>>();
+    let large = small::chain([1, 1, 16, 16], &large);
+    let picture = ArrayD::from_elem(vec![1, 1, 8, 8], 0.5);
+    let models = [("model.onnx", &small), ("large.onnx", &large)];
+    let engine = small::engine(folder.path(), &models, WeightStorage::Inline, picture.clone(), picture.clone());
+    let environment = Environment::new(onnxruntime::load(&Search::AroundExecutable).unwrap());
+    let ladder = Ladder::new(&environment, &engine, Placement::default()).unwrap();
+    let [small, large] = engine.manifest().graphs.as_slice() else { unreachable!("two graphs") };
+    let mut session = ladder.session(small, 0).unwrap();
+    let input = Tensor::from(picture);
+    // Odd while the large graph is being opened.
+    let openings = AtomicUsize::new(0);
+    let is_done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_done.load(Ordering::SeqCst) {
+                openings.fetch_add(1, Ordering::SeqCst);
+                let opened = ladder.session(large, 1);
+                openings.fetch_add(1, Ordering::SeqCst);
+                assert!(opened.is_ok());
+            }
+        });
+        let began_and_ended_within = |_| {
+            let before = openings.load(Ordering::SeqCst);
+            assert!(session.run(&[("input", &input)], &Cancel::new()).is_ok());
+            before % 2 == 1 && openings.load(Ordering::SeqCst) == before
+        };
+        let seen = (0..100_000).any(began_and_ended_within);
+        is_done.store(true, Ordering::SeqCst);
+        assert!(seen);
+    });
 }

@@ -17,7 +17,7 @@ pub(super) struct Chunk {
 
 /// How a clip is cut: the first chunk has the length of the first graph, all others the length of the graph for later
 /// chunks.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Cut {
     /// Latent frames of the first chunk, and how its frames of pixels follow from them.
     pub(super) first: (usize, Extent),

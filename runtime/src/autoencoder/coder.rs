@@ -278,7 +278,7 @@ impl Coding<'_> {
         self.coder.first.assigned()
     }
 
-    /// Runs one chunk of the whole picture: `planes` are `[channels, frames, height, width]` of the input size, the
+    /// Runs one chunk of a picture or clip, in smaller tiles if memory does not hold these: `planes` are `[channels, frames, height, width]` of the input size, the
     /// result is `[planes, frames, height, width]` of the output size. Chunks come in order; after the last one, no
     /// state is kept.
     pub(super) fn run(
@@ -289,9 +289,51 @@ impl Coding<'_> {
         planes: &[f32],
         size: Size,
     ) -> Result<Vec<f32>> {
-        if !self.coder.is_clip() {
-            return self.run_picture(planes, size);
+        loop {
+            let ran = if self.coder.is_clip() {
+                self.run_chunk(number, chunk, is_last, planes, size)
+            } else {
+                self.run_tiles(planes, size)
+            };
+            match ran {
+                Err(error) if error.is_out_of_memory() && self.shrink(number)? => {}
+                ran => {
+                    if ran.is_ok() && self.coder.held.lock().succeed().is_some() {
+                        tracing::info!("memory sufficed for a while: tries larger tiles again");
+                    }
+                    return ran;
+                }
+            }
         }
+    }
+
+    /// Memory did not hold the tiles of this chunk: smaller ones are used from now on. False if there are none, or if
+    /// it is too late for this clip: each tile needs what it has kept of the first chunk. Then only later clips have
+    /// smaller tiles.
+    fn shrink(&mut self, number: usize) -> Result<bool> {
+        if !self.coder.shrink(self.tile) || number > 0 {
+            return Ok(false);
+        }
+        let (first, next, tile) = self.coder.graphs_for(self.latent)?;
+        if self.coder.cut_for(first, next) != self.cut {
+            return Ok(false);
+        }
+        self.later.clear();
+        self.group = self.coder.groups.get(&first).ok_or_else(|| Error::internal("autoencoder"))?;
+        (self.first, self.next, self.tile) = (first, next, tile);
+        self.tiling = self.coder.tiling(self.latent, tile)?;
+        Ok(true)
+    }
+
+    /// Runs one chunk of a clip.
+    fn run_chunk(
+        &mut self,
+        number: usize,
+        chunk: &Chunk,
+        is_last: bool,
+        planes: &[f32],
+        size: Size,
+    ) -> Result<Vec<f32>> {
         let interface = &self.coder.interface;
         let factor = interface.factor;
         let encodes = interface.direction == Direction::Encode;
@@ -319,25 +361,6 @@ impl Coding<'_> {
             }
         }
         Ok(canvas)
-    }
-
-    /// Runs a picture, in smaller tiles if memory does not hold these.
-    fn run_picture(&mut self, planes: &[f32], size: Size) -> Result<Vec<f32>> {
-        loop {
-            match self.run_tiles(planes, size) {
-                Err(error) if error.is_out_of_memory() && self.coder.shrink(self.tile) => {
-                    let (first, _, tile) = self.coder.graphs_for(self.latent)?;
-                    self.group = self.coder.groups.get(&first).ok_or_else(|| Error::internal("autoencoder"))?;
-                    (self.first, self.tile, self.tiling) = (first, tile, self.coder.tiling(self.latent, tile)?);
-                }
-                ran => {
-                    if ran.is_ok() && self.coder.held.lock().succeed().is_some() {
-                        tracing::info!("memory sufficed for a while: tries larger tiles again");
-                    }
-                    return ran;
-                }
-            }
-        }
     }
 
     /// Runs a picture, whose tiles are independent: one part of it goes into the network for each tile.

@@ -354,6 +354,23 @@ fn engines_close_sessions_for_one_another_within_the_budget() {
 }
 
 #[test]
+fn streams_share_a_session_within_the_budget() {
+    in_many_orders(|| {
+        let manifest = engine().manifest();
+        let largest = manifest.graphs.iter().map(|graph| session_bytes(manifest, graph).unwrap()).max().unwrap();
+        let host = host_with(HostOptions { memory: Some(largest), ..HostOptions::default() });
+        let service = Negating::service(&host, true);
+        let cancel = Cancel::new();
+        let cancelled = service.submit(vec![1.0, 2.0], &cancel).unwrap();
+        let others = [&[3.0][..], &[4.0, 5.0]].map(|values| negate(&service, values));
+        cancel.cancel();
+        let result = cancelled.wait();
+        assert!(matches!(result, Ok(_) | Err(Error::Cancelled)), "{result:?}");
+        join(others);
+    });
+}
+
+#[test]
 fn cancelled_samples_leave_the_queue_alone() {
     in_many_orders(|| {
         let service = Negating::service(&host(), false);

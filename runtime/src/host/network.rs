@@ -235,10 +235,8 @@ impl Drop for Announced<'_> {
 fn turn(ticket: &Ticket, device: usize, core: &Arc<Core>, session: Option<Wanted>, id: u64) -> Result<Grant> {
     let (granted, grants) = unbounded();
     let key = Key { group: id, shared: Vec::new() };
-    ticket.push(
-        device,
-        vec![(key, false, Work::Turn(Turn { core: core.clone(), session, visit: ticket.stages().visit(), granted }))],
-    )?;
+    let (core, cancel, visit) = (core.clone(), ticket.cancel().clone(), ticket.stages().visit());
+    ticket.push(device, vec![(key, false, Work::Turn(Turn { core, session, cancel, visit, granted }))])?;
     grants.recv().unwrap_or_else(|_| Err(Error::internal("stream")))
 }
 

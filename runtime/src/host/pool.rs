@@ -23,8 +23,13 @@ pub(super) struct SessionKey {
 /// Whether a wanted session is open or may open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Found {
-    /// It is open, and now lent to the caller, after these have closed: it is used for more than before.
-    Open(Vec<SessionKey>),
+    /// It is open, and now lent to the caller.
+    Open {
+        /// The wanted session, or that of another stream.
+        key: SessionKey,
+        /// These close first: it is used for more than before.
+        closing: Vec<SessionKey>,
+    },
     /// It may open, after these have closed. Its memory is counted from now on.
     MayOpen(Vec<SessionKey>),
     /// Its memory has no budget: ask again with what the system can give.
@@ -52,6 +57,7 @@ struct Entry {
     bytes: u64,
     used_at: u64,
     in_use: bool,
+    is_opening: bool,
     /// Bound tensors that keep its graph loaded.
     pins: usize,
 }
@@ -73,36 +79,44 @@ impl Pool {
         self.budgets.insert(memory, bytes);
     }
 
-    /// Finds or admits a session that takes `bytes` of a memory. `system` is what the system says of the bytes that it
-    /// can still give; it is needed for a new session in a memory without a budget.
+    /// Finds or admits a session that takes `bytes` of a memory. Where a new one has no room, an idle session of
+    /// another stream is lent, if there is one. `system` is what the system says of the bytes that it can still give;
+    /// it is needed for a new session in a memory without a budget.
     pub(super) fn take(&mut self, key: SessionKey, memory: Memory, bytes: u64, system: Option<Option<u64>>) -> Found {
         self.clock += 1;
-        let clock = self.clock;
-        // What it counts for already, if it is open.
-        let mut held = 0;
-        if let Some(entry) = self.entries.get_mut(&key) {
-            if entry.in_use {
-                return Found::InUse;
-            }
-            // In another memory, it is closed: its graph is on another provider now.
-            let grows = entry.memory == memory && bytes > entry.bytes;
-            if !grows || !self.budgets.contains_key(&memory) {
-                (entry.in_use, entry.used_at) = (true, clock);
-                entry.bytes = if grows { bytes } else { entry.bytes };
-                return Found::Open(Vec::new());
-            }
-            held = entry.bytes;
+        let own = self.entries.get(&key);
+        if own.is_some_and(|entry| entry.in_use) {
+            return match self.idle_twin(key, memory) {
+                Some(twin) => self.take(twin, memory, bytes, system),
+                None => Found::InUse,
+            };
         }
-        let (limit, used) = match self.budgets.get(&memory) {
-            Some(budget) => (Some(*budget), self.used(memory).saturating_sub(held)),
-            None => match system {
-                Some(free) => (free, 0),
-                None => return Found::AsksSystem,
-            },
+        let budget = self.budgets.get(&memory).copied();
+        let (limit, used) = match (budget, system) {
+            (Some(budget), _) => (Some(budget), self.used(memory)),
+            // The system counts a session only once it is open.
+            (None, Some(free)) => (free, self.opening(memory)),
+            (None, None) if own.is_some() => (None, 0),
+            (None, None) => return Found::AsksSystem,
         };
+        let missing = |held: u64| {
+            let all = used.saturating_sub(held).saturating_add(bytes);
+            limit.map_or(0, |limit| all.saturating_sub(limit))
+        };
+        if own.is_none()
+            && missing(0) > 0
+            && let Some(twin) = self.idle_twin(key, memory)
+        {
+            return self.take(twin, memory, bytes, system);
+        }
         let mut closing = Vec::new();
-        if let Some(limit) = limit {
-            let mut over = used.saturating_add(bytes).saturating_sub(limit);
+        let (held, grows) = match self.entries.get(&key) {
+            // In another memory, the caller closes it: its graph is on another provider now.
+            Some(entry) => (entry.bytes, entry.memory == memory && bytes > entry.bytes && budget.is_some()),
+            None => (0, true),
+        };
+        if grows {
+            let mut over = missing(held);
             let others = || self.entries.iter().filter(|(other, entry)| entry.memory == memory && **other != key);
             let mut idle: Vec<_> = others().filter(|(_, entry)| entry.is_idle()).collect();
             idle.sort_by_key(|(_, entry)| entry.used_at);
@@ -114,26 +128,37 @@ impl Pool {
                 closing.push(*key);
             }
             // The system's figure of free memory is only an estimate, so without a budget the attempt is made anyway.
-            if over > 0 && self.budgets.contains_key(&memory) {
-                let running = others().filter(|(_, entry)| entry.in_use && entry.pins == 0);
-                let returns = running.fold(0_u64, |sum, (_, entry)| sum.saturating_add(entry.bytes));
-                return if returns >= over { Found::InUse } else { Found::NeverFits { budget: limit } };
+            if let Some(budget) = budget.filter(|_| over > 0) {
+                let running = others().map(|(_, entry)| entry).filter(|entry| entry.in_use && entry.pins == 0);
+                return if bytes_of(running) >= over { Found::InUse } else { Found::NeverFits { budget } };
             }
         }
         self.entries.retain(|key, _| !closing.contains(key));
+        let clock = self.clock;
         if let Some(entry) = self.entries.get_mut(&key) {
-            (entry.in_use, entry.used_at, entry.bytes) = (true, clock, bytes);
-            return Found::Open(closing);
+            (entry.in_use, entry.used_at) = (true, clock);
+            if entry.memory == memory {
+                entry.bytes = entry.bytes.max(bytes);
+            }
+            return Found::Open { key, closing };
         }
-        self.entries.insert(key, Entry { number: clock, memory, bytes, used_at: clock, in_use: true, pins: 0 });
+        let entry = Entry { number: clock, memory, bytes, used_at: clock, in_use: true, is_opening: true, pins: 0 };
+        self.entries.insert(key, entry);
         Found::MayOpen(closing)
     }
 
-    /// Records the memory in which a session was opened, and what it takes of it. It may differ from the memory that
+    /// An idle session of the same graph for another stream, in this memory.
+    fn idle_twin(&self, of: SessionKey, memory: Memory) -> Option<SessionKey> {
+        let graph = SessionKey { stream: 0, ..of }..=SessionKey { stream: usize::MAX, ..of };
+        let mut twins = self.entries.range(graph);
+        twins.find(|(_, entry)| entry.is_idle() && entry.memory == memory).map(|(key, _)| *key)
+    }
+
+    /// Records that a session is open, in which memory, and what it takes of it. It may differ from the memory that
     /// admitted it: its graph may have stepped down to another provider.
-    pub(super) fn set_memory(&mut self, key: SessionKey, memory: Memory, bytes: u64) {
+    pub(super) fn opened(&mut self, key: SessionKey, memory: Memory, bytes: u64) {
         if let Some(entry) = self.entries.get_mut(&key) {
-            (entry.memory, entry.bytes) = (memory, bytes);
+            (entry.memory, entry.bytes, entry.is_opening) = (memory, bytes, false);
         }
     }
 
@@ -185,8 +210,12 @@ impl Pool {
 
     /// Bytes of the open sessions of a memory.
     pub(super) fn used(&self, memory: Memory) -> u64 {
-        let own = self.counted().filter(|entry| entry.memory == memory);
-        own.fold(0, |sum, entry| sum.saturating_add(entry.bytes))
+        bytes_of(self.counted().filter(|entry| entry.memory == memory))
+    }
+
+    /// Bytes of the sessions of a memory that are being opened.
+    fn opening(&self, memory: Memory) -> u64 {
+        bytes_of(self.counted().filter(|entry| entry.memory == memory && entry.is_opening))
     }
 
     /// The open sessions and their bytes, for each memory.
@@ -198,6 +227,10 @@ impl Pool {
         }
         all
     }
+}
+
+fn bytes_of<'e>(entries: impl Iterator<Item = &'e Entry>) -> u64 {
+    entries.fold(0, |sum, entry| sum.saturating_add(entry.bytes))
 }
 
 impl Entry {
@@ -212,6 +245,10 @@ mod tests {
 
     fn key(engine: u64) -> SessionKey {
         SessionKey { engine, graph: 0, stream: 0 }
+    }
+
+    fn open<const N: usize>(engine: u64, closing: [SessionKey; N]) -> Found {
+        Found::Open { key: key(engine), closing: closing.to_vec() }
     }
 
     fn pool(budget: u64) -> Pool {
@@ -231,7 +268,7 @@ mod tests {
             assert_eq!(take(&mut pool, engine, 10), Found::MayOpen(vec![]));
             pool.give_back(key(engine));
         }
-        assert_eq!(take(&mut pool, 1, 10), Found::Open(vec![]));
+        assert_eq!(take(&mut pool, 1, 10), open(1, []));
         pool.give_back(key(1));
         assert_eq!(take(&mut pool, 4, 15), Found::MayOpen(vec![key(2), key(3)]));
         assert_eq!(pool.used(Memory::Machine), 25);
@@ -278,7 +315,7 @@ mod tests {
     fn a_session_counts_where_it_was_opened() {
         let mut pool = pool(15);
         assert_eq!(pool.take(key(1), Memory::Gpu(0), 8, Some(None)), Found::MayOpen(vec![]));
-        pool.set_memory(key(1), Memory::Machine, 10);
+        pool.opened(key(1), Memory::Machine, 10);
         assert_eq!((pool.used(Memory::Gpu(0)), pool.used(Memory::Machine)), (0, 10));
         assert_eq!(take(&mut pool, 2, 10), Found::InUse);
         assert_eq!(take(&mut pool, 3, 5), Found::MayOpen(vec![]));
@@ -293,11 +330,7 @@ mod tests {
         assert_eq!(take(1, None), Found::MayOpen(vec![]));
         assert_eq!(take(2, Some(5)), Found::MayOpen(vec![]));
         pool.give_back(key(1));
-        assert_eq!(
-            pool.take(key(1), Memory::Machine, 10, None),
-            Found::Open(vec![]),
-            "an open session needs no more memory"
-        );
+        assert_eq!(pool.take(key(1), Memory::Machine, 10, None), open(1, []), "an open session needs no more memory");
         pool.give_back(key(1));
         assert_eq!(pool.take(key(3), Memory::Machine, 10, None), Found::AsksSystem);
         assert_eq!(pool.take(key(3), Memory::Machine, 10, Some(Some(5))), Found::MayOpen(vec![key(1)]));
@@ -313,20 +346,56 @@ mod tests {
         pool.give_back(key(1));
         assert_eq!(take(&mut pool, 2, 10), Found::MayOpen(vec![]));
         pool.give_back(key(2));
-        assert_eq!(take(&mut pool, 1, 20), Found::Open(vec![]));
+        assert_eq!(take(&mut pool, 1, 20), open(1, []));
         pool.give_back(key(1));
         assert_eq!(pool.used(Memory::Machine), 30);
-        assert_eq!(take(&mut pool, 1, 15), Found::Open(vec![]), "it keeps what it has");
+        assert_eq!(take(&mut pool, 1, 15), open(1, []), "it keeps what it has");
         pool.give_back(key(1));
-        assert_eq!(take(&mut pool, 1, 25), Found::Open(vec![key(2)]));
+        assert_eq!(take(&mut pool, 1, 25), open(1, [key(2)]));
         assert_eq!(pool.used(Memory::Machine), 25);
         pool.give_back(key(1));
         assert_eq!(take(&mut pool, 1, 31), Found::NeverFits { budget: 30 });
         // It is idle as before.
-        assert_eq!(take(&mut pool, 1, 25), Found::Open(vec![]));
+        assert_eq!(take(&mut pool, 1, 25), open(1, []));
         pool.give_back(key(1));
         // Its graph is on a GPU now: the caller closes it.
-        assert_eq!(pool.take(key(1), Memory::Gpu(0), 99, Some(None)), Found::Open(vec![]));
+        assert_eq!(pool.take(key(1), Memory::Gpu(0), 99, Some(None)), open(1, []));
         assert_eq!(pool.used(Memory::Machine), 25);
+    }
+    #[test]
+    fn where_a_session_for_one_more_stream_has_no_room_it_uses_that_of_another_stream() {
+        let on = |engine, stream| SessionKey { engine, graph: 0, stream };
+        let mut pool = pool(30);
+        let take = |pool: &mut Pool, engine, stream| pool.take(on(engine, stream), Memory::Machine, 10, None);
+        for (engine, stream) in [(1, 0), (1, 1), (2, 0)] {
+            assert_eq!(take(&mut pool, engine, stream), Found::MayOpen(vec![]));
+        }
+        assert_eq!(take(&mut pool, 1, 2), Found::InUse);
+        pool.give_back(on(2, 0));
+        pool.give_back(on(1, 1));
+        assert_eq!(take(&mut pool, 1, 2), Found::Open { key: on(1, 1), closing: vec![] });
+        // One that is idle for another engine closes only now.
+        assert_eq!(take(&mut pool, 1, 2), Found::MayOpen(vec![on(2, 0)]));
+        // On another GPU, it is no replacement.
+        pool.limit(Memory::Gpu(1), 5);
+        (0..3).for_each(|stream| pool.give_back(on(1, stream)));
+        assert_eq!(pool.take(on(1, 3), Memory::Gpu(1), 9, None), Found::NeverFits { budget: 5 });
+        // It is used for more than before, if there is room.
+        assert_eq!(pool.take(on(1, 3), Memory::Machine, 20, None), {
+            Found::Open { key: on(1, 0), closing: vec![on(1, 1)] }
+        });
+        assert_eq!(pool.used(Memory::Machine), 30);
+    }
+
+    #[test]
+    fn what_is_being_opened_is_not_free() {
+        let mut pool = Pool::default();
+        let take = |pool: &mut Pool, engine, free| pool.take(key(engine), Memory::Machine, 10, Some(Some(free)));
+        assert_eq!(take(&mut pool, 1, 30), Found::MayOpen(vec![]));
+        pool.opened(key(1), Memory::Machine, 10);
+        pool.give_back(key(1));
+        // The system counts the first one now.
+        assert_eq!(take(&mut pool, 2, 20), Found::MayOpen(vec![]));
+        assert_eq!(take(&mut pool, 3, 19), Found::MayOpen(vec![key(1)]));
     }
 }

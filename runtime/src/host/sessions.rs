@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tileforge_session::provider::GpuMemory;
-use tileforge_session::{Session, available_memory};
+use tileforge_session::{Cancel, Session, available_memory};
 
 use super::core::Core;
 use super::group::Tensors;
@@ -35,8 +35,19 @@ struct State {
     pool: Pool,
     /// Sessions that are idle.
     idle: BTreeMap<SessionKey, Lent>,
+    /// The streams that wait for a session, in the order in which they came.
+    waiting: BTreeMap<u64, Memory>,
+    came: u64,
     /// The total time spent opening sessions.
     opening: Duration,
+}
+
+impl State {
+    /// Whether no other stream waits for a session in this memory, or none that came before this place.
+    fn is_turn_of(&self, place: Option<u64>, memory: Memory) -> bool {
+        let before = self.waiting.range(..place.unwrap_or(u64::MAX));
+        before.filter(|(_, other)| **other == memory).count() == 0
+    }
 }
 
 /// A session, and the tensors of its last run.
@@ -51,7 +62,13 @@ impl OpenSessions {
         let mut pool = Pool::default();
         budgets.into_iter().for_each(|(memory, bytes)| pool.limit(memory, bytes));
         Self {
-            state: Mutex::new(State { pool, idle: BTreeMap::new(), opening: Duration::ZERO }),
+            state: Mutex::new(State {
+                pool,
+                idle: BTreeMap::new(),
+                waiting: BTreeMap::new(),
+                came: 0,
+                opening: Duration::ZERO,
+            }),
             returned: Condvar::new(),
         }
     }
@@ -66,64 +83,103 @@ impl OpenSessions {
     /// `bytes` says what it counts for in a memory: as much as the largest size that it will be used for.
     ///
     /// # Errors
-    /// [`Error::OverBudget`]: the budget does not hold it beside the bound sessions. Otherwise, why it did not open.
+    /// [`Error::OverBudget`]: the budget does not hold it beside the bound sessions. [`Error::Cancelled`] once `cancel`
+    /// is set. Otherwise, why it did not open.
     pub(super) fn lend(
         self: &Arc<Self>,
         core: &Arc<Core>,
         graph: usize,
         stream: usize,
         bytes: &dyn Fn(Memory) -> u64,
+        cancel: &Cancel,
     ) -> Result<Lending> {
         let key = SessionKey { engine: core.id, graph, stream };
         let memory = core.memory(graph, stream);
-        let needed = bytes(memory);
-        // These are dropped after the lock is released: closing takes a while.
-        let mut closing: Vec<Lent> = Vec::new();
-        {
-            let mut system = None;
-            let mut state = self.state.lock();
-            loop {
-                match state.pool.take(key, memory, needed, system) {
-                    Found::Open(keys) => {
-                        closing.extend(keys.iter().filter_map(|key| state.idle.remove(key)));
-                        let (sessions, core) = (self.clone(), core.clone());
-                        match state.idle.remove(&key) {
-                            Some(lent) if Some(lent.session.provider()) == core.provider(graph) => {
-                                return Ok(Lending { sessions, core, key, lent: Some(lent) });
-                            }
-                            // The graph is on another provider now, or it is time to try the best one again.
-                            other => {
-                                state.pool.remove(key);
-                                closing.extend(other);
-                            }
-                        }
-                    }
-                    Found::MayOpen(keys) => {
-                        closing.extend(keys.iter().filter_map(|key| state.idle.remove(key)));
-                        break;
-                    }
-                    // The driver of a GPU may take long, and other streams need the lock.
-                    Found::AsksSystem => MutexGuard::unlocked(&mut state, || system = Some(free(memory))),
-                    Found::InUse => drop(self.returned.wait_for(&mut state, POLL_INTERVAL)),
-                    Found::NeverFits { budget } => {
-                        let engine = core.ladder.verdict().engine.clone();
-                        return Err(Error::OverBudget { engine, needed, budget });
-                    }
-                }
-            }
+        let mut place = None;
+        let admitted = self.admit(core, key, memory, bytes(memory), cancel, &mut place);
+        if let Some(place) = place {
+            self.state.lock().waiting.remove(&place);
+            self.returned.notify_all();
         }
-        drop(closing);
-        let mut lending = Lending { sessions: self.clone(), core: core.clone(), key, lent: None };
+        let (key, lent) = admitted?;
+        let mut lending = Lending { sessions: self.clone(), core: core.clone(), key, lent };
+        if lending.lent.is_some() {
+            return Ok(lending);
+        }
         let (record, _) = core.graphs.get(graph).ok_or_else(|| Error::internal("session"))?;
         let began = Instant::now();
-        let opened = core.ladder.session(record, stream);
+        let opened = core.ladder.session(record, key.stream);
         self.state.lock().opening += began.elapsed();
         let session = opened?;
         core.set_assigned(session.assigned());
-        let memory = core.memory(graph, stream);
-        self.state.lock().pool.set_memory(key, memory, bytes(memory));
+        let memory = core.memory(graph, key.stream);
+        self.state.lock().pool.opened(key, memory, bytes(memory));
         lending.lent = Some(Lent { session, tensors: None });
         Ok(lending)
+    }
+
+    /// Waits until a session is idle, or until it may open: then there is none yet. Sets `place` if others come first,
+    /// or must return a session first.
+    fn admit(
+        &self,
+        core: &Core,
+        key: SessionKey,
+        memory: Memory,
+        needed: u64,
+        cancel: &Cancel,
+        place: &mut Option<u64>,
+    ) -> Result<(SessionKey, Option<Lent>)> {
+        // These are dropped after the lock is released: closing takes a while.
+        let mut closing: Vec<Lent> = Vec::new();
+        let mut system = None;
+        let mut state = self.state.lock();
+        loop {
+            if cancel.is_cancelled() {
+                return Err(Error::Cancelled);
+            }
+            let found = if state.is_turn_of(*place, memory) {
+                state.pool.take(key, memory, needed, system)
+            } else {
+                // Else those that need much room would wait as long as others find their sessions idle.
+                Found::InUse
+            };
+            match found {
+                Found::Open { key, closing: keys } => {
+                    closing.extend(keys.iter().filter_map(|key| state.idle.remove(key)));
+                    match state.idle.remove(&key) {
+                        Some(lent) if Some(lent.session.provider()) == core.provider(key.graph) => {
+                            drop(state);
+                            return Ok((key, Some(lent)));
+                        }
+                        // The graph is on another provider now, or it is time to try the best one again.
+                        other => {
+                            state.pool.remove(key);
+                            closing.extend(other);
+                        }
+                    }
+                }
+                Found::MayOpen(keys) => {
+                    closing.extend(keys.iter().filter_map(|key| state.idle.remove(key)));
+                    drop(state);
+                    return Ok((key, None));
+                }
+                // The driver of a GPU may take long, and other streams need the lock.
+                Found::AsksSystem => MutexGuard::unlocked(&mut state, || system = Some(free(memory))),
+                Found::InUse => {
+                    if place.is_none() {
+                        state.came += 1;
+                        *place = Some(state.came);
+                        let came = state.came;
+                        state.waiting.insert(came, memory);
+                    }
+                    let _ = self.returned.wait_for(&mut state, POLL_INTERVAL);
+                }
+                Found::NeverFits { budget } => {
+                    let engine = core.ladder.verdict().engine.clone();
+                    return Err(Error::OverBudget { engine, needed, budget });
+                }
+            }
+        }
     }
 
     /// Closes the idle sessions that `wanted` selects. Returns whether there were any.

@@ -90,6 +90,8 @@ impl Sample {
 pub(super) struct Turn {
     pub(super) core: Arc<Core>,
     pub(super) session: Option<Wanted>,
+    /// The request's flag.
+    pub(super) cancel: Cancel,
     pub(super) visit: Visit,
     pub(super) granted: Sender<Result<Grant>>,
 }

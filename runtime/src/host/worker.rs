@@ -207,14 +207,17 @@ impl Worker<'_> {
 
     /// Runs samples together. Returns their results and how long the run took.
     fn run_piece(&self, group: &Group, variant: Variant, samples: &[&Sample]) -> Result<(Vec<Made>, Duration)> {
-        let mut lending = self
-            .shared
-            .sessions
-            .lend(self.core, variant.graph, self.stream, &|memory| group.bytes(variant.graph, memory))?;
+        let (cancel, _notices) = cancel_of(samples);
+        let mut lending = self.shared.sessions.lend(
+            self.core,
+            variant.graph,
+            self.stream,
+            &|memory| group.bytes(variant.graph, memory),
+            &cancel,
+        )?;
         let lent = lending.lent()?;
         let mut tensors = group.tensors(&lent.session, variant.batch, lent.tensors.take())?;
         group.write(&mut tensors, samples.iter().map(|sample| sample.inputs.as_slice()))?;
-        let (cancel, _notices) = cancel_of(samples);
         let began = Instant::now();
         group.run(&mut lent.session, &mut tensors, &cancel)?;
         let ended = Instant::now();
@@ -230,9 +233,9 @@ impl Worker<'_> {
     /// Lends the stream to the caller, and waits until the caller is done. Returns how long the caller had it.
     fn give_turn(&self, turn: Turn) -> Duration {
         let _running = self.core.running();
-        let Turn { session, visit, granted, .. } = turn;
+        let Turn { session, cancel, visit, granted, .. } = turn;
         let lending = match session {
-            Some(wanted) => match self.session_for(&wanted) {
+            Some(wanted) => match self.session_for(&wanted, &cancel) {
                 Ok(lending) => Some(lending),
                 Err(error) => {
                     // The caller may have dropped the receiver.
@@ -251,7 +254,7 @@ impl Worker<'_> {
     }
 
     /// Opens the wanted session; closes other idle sessions if memory does not hold it.
-    fn session_for(&self, wanted: &Wanted) -> Result<Lending> {
+    fn session_for(&self, wanted: &Wanted, cancel: &Cancel) -> Result<Lending> {
         loop {
             let (graph, batch) = match wanted {
                 Wanted::Graph(graph) => (*graph, 1),
@@ -264,7 +267,8 @@ impl Worker<'_> {
                 Wanted::Graph(graph) => self.core.bytes(*graph, memory),
                 Wanted::LargestOf(group) => group.bytes(graph, memory),
             };
-            let opened = self.shared.sessions.lend(self.core, graph, self.stream, &bytes).and_then(|mut lending| {
+            let lent = self.shared.sessions.lend(self.core, graph, self.stream, &bytes, cancel);
+            let opened = lent.and_then(|mut lending| {
                 if let Wanted::LargestOf(group) = wanted {
                     let lent = lending.lent()?;
                     let tensors = group.tensors(&lent.session, batch, lent.tensors.take());

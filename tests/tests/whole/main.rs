@@ -45,6 +45,7 @@ mod pipeline_sources;
 mod pipelines;
 mod precision;
 mod processors;
+mod progress;
 mod random_networks;
 mod rebuild;
 mod registry;

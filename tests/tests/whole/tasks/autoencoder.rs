@@ -13,7 +13,10 @@ use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use tileforge::{Coding, ErrorKind, Latent, OpenOptions, Setup, Size, Terms};
 use tileforge_contract::DataType;
+use tileforge_engine::Engine;
+use tileforge_runtime::host::{HostOptions, session_bytes};
 use tileforge_runtime::tensor_file::{Contents, Stored, read, write};
 
 /// The largest absolute error over the range of the reference's output, for values that were not stored in a file of
@@ -426,6 +429,43 @@ fn a_clip_is_decoded_in_tiles_and_chunks() {
         }
     }
     assert_eq!(of_one_tile, frames * 4 * (height - side) * (width - side) * factor * factor);
+}
+
+/// A clip whose tiles memory does not hold beside those of later chunks has smaller ones from its first chunk on.
+#[test]
+fn a_clip_that_memory_does_not_hold_has_smaller_tiles() {
+    let work = tempfile::tempdir().unwrap();
+    let decoder = golden("seedvr2/vae_decoder.1");
+    let channels = decoder.inputs["latent_sample"].shape()[1];
+    let parts_of = |sides: &[usize]| {
+        [("first", 1), ("next", 2)].map(|(chunk, frames)| {
+            let (name, mut graph) = part(&format!("decoder_{chunk}"), "decoder", [sides[0]; 2], frames);
+            graph["sizes"]["tiles"] = sides.iter().map(|side| format!("{side}x{side}")).collect();
+            (name, graph)
+        })
+    };
+    let [small, both] = [("small", &[4][..]), ("both", &[4, 6])]
+        .map(|(name, sides)| engine_of_parts(work.path(), name, &decoder, &parts_of(sides)));
+    let small_bytes = ["decoder_first", "decoder_next"].map(|part| {
+        let engine = Engine::open(&small.join(part)).unwrap();
+        session_bytes(engine.manifest(), &engine.manifest().graphs[0]).unwrap()
+    });
+    let (frames, side) = (3, 6);
+    let values = (0..channels * frames * side * side).map(|at| (at * 37 % 101) as f32 / 50.0 - 1.0).collect();
+    let size = Size { width: side as u32, height: side as u32 };
+    let latent = Latent { channels, frames: Some(frames), size, values, pixels: None, clip_frames: None };
+    let decoded = |engine: &Path, memory: u64| {
+        let memory = HostOptions { memory: Some(memory), ..HostOptions::default() };
+        let host = Setup { memory, ..Setup::default() }.host().unwrap();
+        let engine = tileforge::Engine::open(&host, engine, &OpenOptions::default()).unwrap();
+        let decoder = engine.decoder(Coding::default()).unwrap();
+        decoder.submit_clip(latent.clone(), Terms::default()).unwrap().wait()
+    };
+    let enough = small_bytes.iter().sum();
+    let expected = decoded(&small, enough).unwrap();
+    assert!(decoded(&both, enough).unwrap() == expected);
+    assert!(decoded(&both, 100 * enough).unwrap() != expected, "the whole picture at once");
+    assert_eq!(decoded(&both, enough - 1).unwrap_err().kind(), ErrorKind::DoesNotFit);
 }
 
 #[test]
