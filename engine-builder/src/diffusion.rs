@@ -5,7 +5,7 @@ use crate::{Error, ModelFile, Result, Source, SourceOptions, WeightFolders};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use tileforge_contract::{Contract, Embedding, Meaning, TensorSpec};
+use tileforge_contract::{Contract, Embedding, Meaning, Task, TensorSpec};
 use tileforge_engine::{Diffusion, Roles, TextOutput};
 use tileforge_exporter::Checkpoint;
 use tileforge_exporter::lora::Lora;
@@ -157,13 +157,15 @@ impl DiffusionSource {
         }
         let (most, latent_pixels) = (networks.tokens(), networks.latent_pixels());
         let with_runs = |(name, source): (String, Source)| {
-            let source = match name.as_str() {
-                UNET => source.with_timestep_per_sample()?.with_runs(
+            let source = match (name.as_str(), source.task()) {
+                (UNET, _) => source.with_timestep_per_sample()?.with_runs(
                     options.rows(is_guided),
                     options.lengths_or(most),
                     latent_pixels,
                 ),
-                _ => source.with_runs(vec![1], Vec::new(), latent_pixels),
+                // A profile says nothing of texts.
+                (_, Task::TextEncoder) => source.with_runs(options.texts(), Vec::new(), latent_pixels),
+                _ => source.with_runs(Vec::new(), Vec::new(), latent_pixels),
             };
             Ok((name, source))
         };
@@ -196,6 +198,13 @@ impl DiffusionOptions {
         rows.sort_unstable();
         rows.dedup();
         rows
+    }
+
+    /// The batch sizes of text encoders: for one text, and for the texts of the requested number of pictures.
+    fn texts(&self) -> Vec<usize> {
+        let mut texts = vec![1, self.batch.max(1)];
+        texts.dedup();
+        texts
     }
 
     fn lengths_or(&self, most: Option<usize>) -> Vec<usize> {

@@ -192,7 +192,7 @@ impl Arguments {
 #[derive(Clone, clap::Args)]
 #[command(next_help_heading = "Pipelines")]
 struct DiffusionArguments {
-    /// Pictures that are made together, in one run of the network
+    /// Pictures that are made together, in one run of the network, and texts in one run of a text encoder
     #[arg(long, value_name = "COUNT", value_parser = whole::<u16>(1..=32))]
     batch: Option<u16>,
     /// Tokens of a text, several with commas: 77,154 also takes texts in two pieces [default: what the text
