@@ -1,7 +1,9 @@
 //! Reading pictures by rows.
 
 mod bmp;
+mod fogra39;
 mod gif;
+mod inks;
 mod jpeg;
 mod orientation;
 mod png;
@@ -98,7 +100,7 @@ impl ImageReader {
     ///
     /// Palettes and samples below 8 bits are expanded, and transparent colours become alpha. The EXIF orientation is
     /// applied; a picture that is turned or mirrored is held whole. CMYK is converted to sRGB, by the picture's own
-    /// colour profile or by a simple formula. Of a GIF, the first frame is read.
+    /// colour profile or else as print on coated paper (FOGRA39). Of a GIF, the first frame is read.
     ///
     /// # Errors
     /// [`Error::Damaged`] for a file that is truncated or damaged; [`Error::Image`] for another format, an animation or

@@ -9,6 +9,7 @@ use moxcms::{
 };
 
 use super::super::{Colour, Depth, Header};
+use super::inks::Inks;
 use super::rows::Rows;
 use crate::error::{Error, Result};
 
@@ -21,8 +22,8 @@ pub(super) fn converted(path: &Path, header: &Header, profile: &[u8], rows: Box<
     converting(path, header, profile, space, layout, header.colour.channels(), rows)
 }
 
-/// Converts the rows of a CMYK picture to sRGB, and returns a note if the conversion is a guess. Rows have four
-/// channels, with 0 for no ink. `header` describes the result.
+/// Converts the rows of a CMYK picture to sRGB, and returns a note if the inks and the paper are a guess. Rows have
+/// four channels, with 0 for no ink. `header` describes the result.
 pub(super) fn from_cmyk(
     path: &Path,
     header: &mut Header,
@@ -31,51 +32,11 @@ pub(super) fn from_cmyk(
     match header.icc_profile.take() {
         Some(profile) => Ok((converting(path, header, &profile, DataColorSpace::Cmyk, Layout::Rgba, 4, rows)?, None)),
         None => {
-            let note = "it is CMYK without a colour profile, and is converted by a formula that knows no inks: \
-                        colours may be too bright";
-            Ok((Box::new(Inks { rows, depth: header.depth, row: Vec::new() }), Some(note.into())))
+            let note = "it is CMYK without a colour profile, and is converted as print on coated paper (FOGRA39): if \
+                        its colours look wrong, embed the profile that it was made for, or convert it to sRGB by \
+                        that profile first";
+            Ok((Box::new(Inks::new(rows, header.depth)), Some(note.into())))
         }
-    }
-}
-
-/// Converts inks to light: each colour is (1 − ink) · (1 − black), as browsers and PostScript do without a profile.
-/// PostScript Language Reference, third edition, 7.2.4.
-struct Inks {
-    rows: Box<dyn Rows>,
-    depth: Depth,
-    row: Vec<u8>,
-}
-
-impl Rows for Inks {
-    fn next(&mut self, row: &mut [u8]) -> Result<()> {
-        self.row.resize(row.len() / 3 * 4, 0);
-        self.rows.next(&mut self.row)?;
-        let light = |ink: u64, black: u64, white: u64| ((white - ink) * (white - black) + white / 2) / white;
-        match self.depth {
-            Depth::Sixteen => {
-                let (into, from) = (row.as_chunks_mut::<6>().0, self.row.as_chunks::<8>().0);
-                for (into, from) in into.iter_mut().zip(from) {
-                    let [cyan, magenta, yellow, black] =
-                        [0, 2, 4, 6].map(|at| u64::from(u16::from_be_bytes([from[at], from[at + 1]])));
-                    for (into, ink) in into.as_chunks_mut::<2>().0.iter_mut().zip([cyan, magenta, yellow]) {
-                        *into = (light(ink, black, 65_535) as u16).to_be_bytes();
-                    }
-                }
-            }
-            // No format stores inks as floats.
-            Depth::Eight | Depth::Float => {
-                for (into, from) in row.as_chunks_mut::<3>().0.iter_mut().zip(self.row.as_chunks::<4>().0) {
-                    for (into, ink) in into.iter_mut().zip(&from[..3]) {
-                        *into = light(u64::from(*ink), u64::from(from[3]), 255) as u8;
-                    }
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn end(&mut self) -> Result<()> {
-        self.rows.end()
     }
 }
 

@@ -226,17 +226,3 @@ fn directories_that_lead_in_circles_end() {
     let reduced = [&page[..], &[(254, &[1])]].concat();
     assert!(message(circle(&reduced)).contains("cycle"));
 }
-
-#[test]
-fn inks_without_a_profile_are_converted_by_a_formula() {
-    let entries = |bits: &'static [u32]| -> [Entry<'static>; 5] {
-        [(WIDTH, &[2]), (HEIGHT, &[1]), (BITS, bits), (SAMPLES, &[4]), (INTERPRETATION, &[5])]
-    };
-    // No ink, and half of black with all of cyan.
-    let (header, bytes) = read_tiff(false, &entries(&[8; 4]), &[0, 0, 0, 0, 255, 0, 51, 128]).unwrap();
-    assert_eq!((header.colour, bytes), (Colour::Rgb, vec![255, 255, 255, 0, 127, 102]));
-    let inks: Vec<u8> = [0_u16, 0, 0, 0, 65_535, 0, 13_107, 32_768].iter().flat_map(|ink| ink.to_le_bytes()).collect();
-    let (header, bytes) = read_tiff(false, &entries(&[16; 4]), &inks).unwrap();
-    let expected = [65_535_u16, 65_535, 65_535, 0, 32_767, 26_214].map(u16::to_be_bytes).concat();
-    assert_eq!((header.depth, bytes), (Depth::Sixteen, expected));
-}
