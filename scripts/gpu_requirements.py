@@ -2,18 +2,23 @@
 """Writes docs/gpu-requirements.md: what networks take of each card, read from plans that this machine builds.
 
     make build RTX=1
-    scripts/gpu_requirements.py
+    python3 -m venv target/golden-venv
+    target/golden-venv/bin/pip install torch diffusers transformers
+    target/golden-venv/bin/python scripts/gpu_requirements.py
 
 Each network has random weights of a published size. `engine-builder plan` builds its plans; what it prints is kept in
-target/gpu-requirements/, so that a stopped run goes on. It takes an hour or two on two cores.
+target/gpu-requirements/, so that a stopped run goes on. It takes some hours on two cores. PyTorch is for the weights of
+pipelines alone; those of SDXL take 7 GB of the disk, and its plan 17 GB of memory.
 """
 
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 import time
 
+from bench_diffusion import Setting, write_pipeline
 from commands import ROOT, binaries, run, xtask
 
 WORK = ROOT / "target" / "gpu-requirements"
@@ -40,6 +45,12 @@ NETWORKS = [
     ("HAT ×4", "HAT", "hat-x4", TRANSFORMER_SIZES),
 ]
 
+# Name in the tables, whether it is SDXL, size of the picture, cards.
+PIPELINES = [
+    ("Stable Diffusion 1.5", False, 512, ["rtx3080", "rtx4090", "rtx5090"]),
+    ("SDXL", True, 1024, ["rtx4090"]),
+]
+
 # Cards are sold with so many GB.
 CARD_SIZES = [8, 10, 12, 16, 24, 32, 48]
 # What `engine-builder plan` leaves for the driver and a desktop.
@@ -61,6 +72,25 @@ def entries(architecture: str, preset: str, sizes: list[str] | None = None) -> l
         print(f"{architecture} {preset}: {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
         kept.write_text(text)
         checkpoint.unlink()
+    return json.loads(kept.read_text())["engines"]
+
+
+def pipeline(is_xl: bool, size: int, cards: list[str]) -> dict:
+    """What each card gets of a pipeline's parts, and what they take together."""
+    name = "sdxl" if is_xl else "sd15"
+    kept, setting = WORK / f"{name}.json", Setting(WORK / name, size, steps=1, tiny=False, is_xl=is_xl)
+    if not kept.exists():
+        if not (setting.pipeline / "model_index.json").exists():
+            shutil.rmtree(setting.folder, ignore_errors=True)
+            setting.pipeline.mkdir(parents=True)
+            write_pipeline(setting)
+        fleet = WORK / "fleet.yaml"
+        fleet.write_text(f"cards: [{', '.join(cards)}]\nmodels: [{setting.pipeline}]\nsizes: [{size}x{size}]\n")
+        started = time.monotonic()
+        text = run(binaries() / "engine-builder", "plan", fleet, "--json")
+        print(f"{name}: {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
+        kept.write_text(text)
+        shutil.rmtree(setting.folder)
     return json.loads(kept.read_text())
 
 
@@ -86,8 +116,8 @@ def shape(candidate: dict) -> str:
     return candidate["graph"].removeprefix("model-").split(".")[0].split("-")[0].replace("x", "×")
 
 
-def smallest_card(candidate: dict) -> str:
-    size = next((size for size in CARD_SIZES if candidate["memory_bytes"] + RESERVED <= size * 1e9), None)
+def smallest_card(memory: int) -> str:
+    size = next((size for size in CARD_SIZES if memory + RESERVED <= size * 1e9), None)
     return f"{size} GB" if size else "–"
 
 
@@ -109,10 +139,21 @@ def memory_rows(name: str, found: dict[str, dict]) -> list[list[str]]:
             f"{graph} {each['precision']}",
             gigabytes(each["memory_bytes"]),
             f"{each['plan_bytes'] / 1e6:.1f} MB",
-            smallest_card(each),
+            smallest_card(each["memory_bytes"]),
         ]
         for graph, each in rows.items()
     ]
+
+
+def pipeline_rows(name: str, size: int, found: dict) -> list[list[str]]:
+    rows = []
+    for all_parts in found["pipelines"]:
+        parts = {entry["part"]: chosen(entry) for entry in found["engines"] if entry["card"] == all_parts["card"]}
+        each = ", ".join(f"{part} {one['precision']} {gigabytes(one['memory_bytes'])}" for part, one in parts.items())
+        together = [all_parts["memory_bytes"], all_parts["low_memory_bytes"]]
+        cells = [f"{gigabytes(memory)} ({smallest_card(memory)})" for memory in together]
+        rows.append([f"{name}, {size}²", f"`{all_parts['card']}`", each, gigabytes(all_parts["plan_bytes"]), *cells])
+    return rows
 
 
 def bits_row(name: str, card: str, entry: dict) -> list[str] | None:
@@ -140,10 +181,14 @@ def main() -> None:
         for card in ("rtx3090", "rtx4090", "rtx5090"):
             if row := bits_row(name, card, found[card]):
                 bits.append(row)
+    pipelines = []
+    for name, is_xl, size, cards in PIPELINES:
+        pipelines += pipeline_rows(name, size, pipeline(is_xl, size, cards))
     release = run(binaries() / "engine-builder", "--version").strip()
     DOCUMENT.write_text(
         TEXT.format(
             memory=table(["network", "graph", "session", "plan", "smallest card"], memory),
+            pipelines=table(["pipeline", "card", "sessions", "plans", "all at once", "with `--low-memory`"], pipelines),
             least=table(["network", *(f"`{card}`" for card in CARDS)], least),
             bits=table(["network", "card", "fp16, ms", "int8, ms", "fp8, ms", "bytes moved of fp16", "chosen"], bits),
             date=time.strftime("%Y-%m-%d"),
@@ -173,6 +218,13 @@ the kernels of the library, and a desktop. The graph has the largest size of the
 transformers (SwinIR, HAT) 256²; smaller tiles take less. Several streams hold their activations each.
 
 {memory}
+
+A pipeline holds the sessions of all its parts, so that the next picture finds them open. `runtime generate
+--low-memory` closes those of a part when it is done: then a card needs what the largest part takes, with both text
+encoders of SDXL counted as one. The network has two samples in a run, for guidance. The parts have the precision that
+`engine-builder plan` chooses. In parentheses: the smallest card.
+
+{pipelines}
 
 ## Least time of a run
 

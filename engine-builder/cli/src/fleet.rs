@@ -4,10 +4,11 @@ use super::failure::{CommandResult, result, result_json};
 use super::libraries::Libraries;
 use super::talk::Shown;
 use super::{models, named};
+use serde_json::json;
 use std::path::{Path, PathBuf};
 use tileforge_contract::Provider;
 use tileforge_engine::exchange;
-use tileforge_engine_builder::fleet::{Candidate, Entry, Evidence, Fleet, assess};
+use tileforge_engine_builder::fleet::{Candidate, Entry, Evidence, Fleet, Together, assess};
 use tileforge_engine_builder::request::{BuildRequest, PreparedBuild};
 use tileforge_engine_builder::rtx::PlanBuilder;
 use tileforge_engine_builder::{Error, Plans, Profile};
@@ -19,9 +20,10 @@ The file lists profiles and models:
   models: [compact-x4, x4plus.safetensors]
   sizes: [512x512]   # optional: other sizes than the profiles'
 
-The size is the largest of the profile's that the card holds in 16 bits. The precision has 8 bits where that plan is
-faster by the card's rates, whether its cache holds what fits or nothing (docs/plans.md); gates on calibration
-pictures decide when the engine is built.
+The size is the largest of the profile's that the card holds in 16 bits. The precision has 8 bits
+where that plan is faster by the card's rates, whether its cache holds what fits or nothing
+(docs/plans.md); gates on calibration pictures decide when the engine is built. The parts of a
+pipeline are added up: all at once, and as `runtime generate --low-memory` has them.
 
 Example:
   engine-builder plan fleet.yaml";
@@ -66,7 +68,7 @@ pub(super) fn run(arguments: &Arguments, libraries: &Libraries) -> CommandResult
     }
     shown.finish();
     if arguments.json {
-        return result_json(&entries);
+        return result_json(&json!({ "engines": entries, "pipelines": Together::of(&entries) }));
     }
     for refused in entries.iter().flat_map(|entry| entry.refused.iter().map(move |reason| (entry, reason))) {
         report(&format!("{}: {}: {}", refused.0.card, refused.0.name(), refused.1));
@@ -89,7 +91,17 @@ fn text(entries: &[Entry]) -> String {
             None => format!("{start}  none: the card has no memory for {}", entry.too_large.join(", ")),
         }
     }));
+    let together = Together::of(entries);
+    lines.extend(together.iter().map(|all| format!("{:cards$}  {:names$}  {}", all.card, all.model, line_of_all(all))));
     lines.join("\n")
+}
+
+/// A line about all parts of a pipeline.
+fn line_of_all(all: &Together) -> String {
+    let plan = all.plan_bytes.map_or("–".into(), size);
+    let fits = if all.memory_bytes > all.usable_bytes { ", more than the card has" } else { "" };
+    let low = all.low_memory_bytes.map_or(String::new(), |bytes| format!("; with --low-memory {}", size(bytes)));
+    format!("{:5}  {:>9} {plan:>9} {:>18}  all parts at once{fits}{low}", "all", size(all.memory_bytes), "")
 }
 
 /// A line about the chosen engine, with the other candidates.

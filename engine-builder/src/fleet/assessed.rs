@@ -1,14 +1,14 @@
 //! The engine of every card and model.
 
-use super::candidate::{Candidate, Maker};
+use super::candidate::{Candidate, Maker, usable_bytes};
 use crate::build::file_names;
-use crate::profile::{Device, Profile};
+use crate::profile::Profile;
 use crate::request::PreparedBuild;
 use crate::rtx::PlanBuilder;
 use crate::{Error, Progress, Result, Source};
 use serde::Serialize;
 use std::path::Path;
-use tileforge_contract::{Precision, Provider};
+use tileforge_contract::{Precision, Provider, Task};
 use tileforge_graph::Model;
 
 /// A network's possible engines for a card.
@@ -16,11 +16,15 @@ use tileforge_graph::Model;
 pub struct Entry {
     /// The card's profile.
     pub card: String,
+    /// Bytes of the card's memory that engines can use.
+    pub usable_bytes: u64,
     /// The model as the caller names it.
     pub model: String,
     /// The part of the engine, for an engine of several parts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub part: Option<String>,
+    /// The network's task.
+    pub task: Task,
     /// Graphs that do not fit in the card's memory.
     pub too_large: Vec<String>,
     /// Engines that fit in the card's memory, all of the same size. The first is in the precision that `build` would
@@ -70,8 +74,10 @@ pub fn assess(
             };
             let mut entry = Entry {
                 card: profile.name.clone(),
+                usable_bytes: usable_bytes(device),
                 model: model.to_owned(),
                 part: part.map(str::to_owned),
+                task: source.task(),
                 too_large: Vec::new(),
                 candidates: Vec::new(),
                 chosen: None,
@@ -80,7 +86,7 @@ pub fn assess(
             progress.begin(&format!("{}: {}", entry.card, entry.name()), 1);
             // A precision in a model file was chosen for a reason, so no other one is tried.
             let is_free = profile.precision == target.stated_precision();
-            entry.assess(&mut maker, source, profile, device, is_free)?;
+            entry.assess(&mut maker, source, profile, is_free)?;
             progress.step();
             entries.push(entry);
         }
@@ -89,23 +95,18 @@ pub fn assess(
 }
 
 impl Entry {
-    /// Tries the largest size that fits, one sample at a time, in the profile's precision and then in 8 bits.
-    fn assess(
-        &mut self,
-        maker: &mut Maker<'_>,
-        source: &Source,
-        profile: &Profile,
-        device: &Device,
-        is_free: bool,
-    ) -> Result<()> {
+    /// Tries the largest size that fits, in the profile's precision and then in 8 bits: one sample at a time, but of a
+    /// denoiser the most, because guidance needs a second one.
+    fn assess(&mut self, maker: &mut Maker<'_>, source: &Source, profile: &Profile, is_free: bool) -> Result<()> {
         let graphs = source.graphs(profile)?.fixed;
         let names = file_names(&graphs)?;
         let network = self.name();
-        let least = graphs.iter().filter_map(batch).min();
+        let batches = graphs.iter().filter_map(batch);
+        let samples = if self.task == Task::Unet { batches.max() } else { batches.min() };
         let sizes = graphs.iter().zip(names.iter().map(String::as_str)).rev();
-        for size in sizes.filter(|(model, _)| batch(model) == least) {
+        for size in sizes.filter(|(model, _)| batch(model) == samples) {
             let Some(first) = maker.make(&network, size, profile, &mut self.refused)? else { return Ok(()) };
-            if !first.fits(device) {
+            if !first.fits(self.usable_bytes) {
                 self.too_large.push(first.graph);
                 continue;
             }
@@ -114,7 +115,7 @@ impl Entry {
                 let mut other = profile.clone();
                 if precision != profile.precision && other.set_precision(precision).is_ok() {
                     let made = maker.make(&network, size, &other, &mut self.refused)?;
-                    self.candidates.extend(made.filter(|made| made.fits(device)));
+                    self.candidates.extend(made.filter(|made| made.fits(self.usable_bytes)));
                 }
             }
             break;

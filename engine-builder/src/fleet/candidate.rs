@@ -17,6 +17,11 @@ use tileforge_tensorrt::{LeastTimes, Program};
 /// Bytes of a card's memory that engines cannot use: CUDA's context, the provider's kernels, a desktop.
 const RESERVED: u64 = 1 << 30;
 
+/// Bytes of a card's memory that engines can use.
+pub(super) fn usable_bytes(device: &Device) -> u64 {
+    device.memory.bytes.saturating_sub(RESERVED)
+}
+
 /// An engine in one precision.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Candidate {
@@ -66,9 +71,9 @@ impl Candidate {
         Some(LeastTimes { cached, uncached })
     }
 
-    /// Whether it fits in a card's memory.
-    pub(super) fn fits(&self, device: &Device) -> bool {
-        self.memory_bytes.saturating_add(RESERVED) <= device.memory.bytes
+    /// Whether it fits in the memory of a card that engines can use.
+    pub(super) fn fits(&self, usable_bytes: u64) -> bool {
+        self.memory_bytes <= usable_bytes
     }
 }
 

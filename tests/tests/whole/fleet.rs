@@ -1,7 +1,7 @@
 //! `engine-builder plan`, and the gate of an 8-bit plan's speed: the least times on cards by their rates, without any
 //! card.
 
-use end_to_end::{Outcome, names_in, repository, run, words};
+use end_to_end::{GoldenPipelines, Outcome, names_in, repository, run, words};
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -57,7 +57,7 @@ fn each_card_gets_the_size_and_the_precision_that_suit_it() {
     let (slow, fast) = (SLOW_MEMORY.write(folder, "slow"), FAST_MEMORY.write(folder, "fast"));
     let ampere = Card { capability: "8.6", ..SLOW_MEMORY }.write(folder, "ampere");
     let demo = demo();
-    let entries = plan(folder, &[&slow, &fast, &ampere], &[&demo], &["--json"]).success().json();
+    let entries = plan(folder, &[&slow, &fast, &ampere], &[&demo], &["--json"]).success().json()["engines"].clone();
     let [slow_entry, fast_entry, ampere_entry] = entries.as_array().unwrap().as_slice() else { panic!("{entries}") };
     assert_eq!(slow_entry["card"], "slow");
     for entry in [slow_entry, fast_entry] {
@@ -87,7 +87,7 @@ fn each_card_gets_the_size_and_the_precision_that_suit_it() {
     let (tight, tiny) = (memory((1 << 30) + needed - 1), memory(1 << 30));
     let tight = Card { memory: &tight, ..SLOW_MEMORY }.write(folder, "tight");
     let tiny = Card { memory: &tiny, ..SLOW_MEMORY }.write(folder, "tiny");
-    let entries = plan(folder, &[&tight, &tiny], &[&demo], &["--json"]).success().json();
+    let entries = plan(folder, &[&tight, &tiny], &[&demo], &["--json"]).success().json()["engines"].clone();
     assert_eq!(entries[0]["candidates"][0]["graph"], "model-1x3x24x24.onnx");
     assert_eq!(entries[0]["too_large"], serde_json::json!(["model-1x3x40x40.onnx"]));
     assert_eq!((&entries[1]["chosen"], precisions(&entries[1]).len()), (&Value::Null, 0));
@@ -99,6 +99,31 @@ fn each_card_gets_the_size_and_the_precision_that_suit_it() {
 }
 
 #[test]
+fn the_parts_of_a_pipeline_are_added_up() {
+    let work = tempfile::tempdir().unwrap();
+    let more = "  unet: { tiles: [8x8] }\n  vae_encoder: { tiles: [64x64] }\n  vae_decoder: { tiles: [8x8] }\n";
+    let card = Card { more, ..SLOW_MEMORY }.write(work.path(), "card");
+    let pipeline = GoldenPipelines::read().write_folder(work.path(), "sd");
+    let found = plan(work.path(), &[&card], &[&pipeline], &["--json"]).success().json();
+    let chosen = |part: &str| {
+        let entry = found["engines"].as_array().unwrap().iter().find(|entry| entry["part"] == part).unwrap();
+        let all = entry["candidates"].as_array().unwrap();
+        all.iter().find(|each| each["precision"] == entry["chosen"]).unwrap().clone()
+    };
+    let parts = ["text_encoder", "unet", "vae_decoder", "vae_encoder"].map(chosen);
+    let bytes = |name: &str| parts.each_ref().map(|part| part[name].as_u64().unwrap());
+    let [all] = found["pipelines"].as_array().unwrap().as_slice() else { panic!("{found}") };
+    assert_eq!(all["memory_bytes"], bytes("memory_bytes").iter().sum::<u64>());
+    assert_eq!(all["low_memory_bytes"], *bytes("memory_bytes").iter().max().unwrap());
+    assert_eq!(all["plan_bytes"], bytes("plan_bytes").iter().sum::<u64>());
+    // Guidance needs two samples in a run.
+    assert!(parts[1]["graph"].as_str().unwrap().starts_with("model-2x4x8x8"), "{}", parts[1]);
+    let text = plan(work.path(), &[&card], &[&pipeline], &[]).success().stdout;
+    let last = text.lines().last().unwrap();
+    assert!(last.contains(" all ") && last.contains("all parts at once; with --low-memory "), "{text}");
+}
+
+#[test]
 fn what_the_builder_refuses_is_said_for_each_card_and_ends_nothing() {
     let work = tempfile::tempdir().unwrap();
     let folder = work.path();
@@ -106,7 +131,7 @@ fn what_the_builder_refuses_is_said_for_each_card_and_ends_nothing() {
     let (one, other) = (ampere.write(folder, "one"), ampere.write(folder, "other"));
     let ada = SLOW_MEMORY.write(folder, "ada");
     let graph = crate::rtx_engines::graph_in_fp8(folder);
-    let entries = plan(folder, &[&one, &other, &ada], &[&graph], &["--json"]).success().json();
+    let entries = plan(folder, &[&one, &other, &ada], &[&graph], &["--json"]).success().json()["engines"].clone();
     for entry in &entries.as_array().unwrap()[..2] {
         assert!(precisions(entry).is_empty() && entry["chosen"].is_null(), "{entry}");
         let reason = entry["refused"][0].as_str().unwrap();
@@ -121,7 +146,7 @@ fn what_the_builder_refuses_is_said_for_each_card_and_ends_nothing() {
 #[test]
 fn cards_that_compile_engines_themselves_are_estimated() {
     let work = tempfile::tempdir().unwrap();
-    let entries = plan(work.path(), &[Path::new("h100")], &[&demo()], &["--json"]).success().json();
+    let entries = plan(work.path(), &[Path::new("h100")], &[&demo()], &["--json"]).success().json()["engines"].clone();
     let candidate = &entries[0]["candidates"][0];
     assert_eq!((&candidate["evidence"], precisions(&entries[0])), (&"estimated".into(), vec!["fp16"]));
     // At least the picture of a tile of 1024² and its values in FP16.
