@@ -7,8 +7,8 @@
     target/golden-venv/bin/python scripts/gpu_requirements.py
 
 Each network has random weights of a published size. `engine-builder plan` builds its plans; what it prints is kept in
-target/gpu-requirements/, so that a stopped run goes on. It takes some hours on two cores. PyTorch is for the weights of
-pipelines alone; those of SDXL take 7 GB of the disk, and its plan 17 GB of memory.
+target/gpu-requirements/, so that a stopped run goes on. It takes some hours on two cores. PyTorch is for the weights
+of pipelines alone; those of SDXL take 7 GB of the disk, and its plan 17 GB of memory.
 """
 
 from __future__ import annotations
@@ -188,7 +188,9 @@ def main() -> None:
     DOCUMENT.write_text(
         TEXT.format(
             memory=table(["network", "graph", "session", "plan", "smallest card"], memory),
-            pipelines=table(["pipeline", "card", "sessions", "plans", "all at once", "with `--low-memory`"], pipelines),
+            pipelines=table(
+                ["pipeline", "card", "sessions", "plans", "all at once", "with `--low-memory`"], pipelines
+            ),
             least=table(["network", *(f"`{card}`" for card in CARDS)], least),
             bits=table(["network", "card", "fp16, ms", "int8, ms", "fp8, ms", "bytes moved of fp16", "chosen"], bits),
             date=time.strftime("%Y-%m-%d"),
