@@ -108,14 +108,19 @@ def converted(architecture: str, preset: str, shapes: str, more: tuple[str, ...]
     return made
 
 
-def built_by_us(graph: Path, capability: str, folder: Path, *precision: str) -> Built:
-    """A plan of our example, in a process of its own. `precision`: int8 or fp8, for a graph that is in FP32.
+def built_by_us(graph: Path, capability: str, folder: Path, *kind: str) -> Built | None:
+    """A plan of our example, in a process of its own.
+
+    `kind`: int8 or fp8 for a graph that is in FP32; as-exported for a graph without the forms that make plans faster,
+    None if these change nothing.
 
     Raises:
         RuntimeError: The builder refuses the graph.
     """
     program, library = binaries() / "examples" / "rtx_plan", ROOT / ".onnxruntime" / "lib"
-    said = run(program, library, graph, capability, folder, *precision)
+    said = run(program, library, graph, capability, folder, *kind)
+    if said.strip() == "unchanged":
+        return None
     found = re.search(
         r"([\d.]+) s, (\d+) layers, plan of (\d+) bytes, VmHWM: (\d+) kB, rewritten: Prepared \{(.*)\}\n"
         r"(\d+) kernels, ([\d.]+) MB moved, ([\d.]+) G products, ([\d.]+) MB of activations",

@@ -28,8 +28,11 @@ from commands import ROOT, binaries
 WORK = ROOT / "target" / "plan-tables"
 DOCUMENT = ROOT / "docs" / "plan-tables.md"
 CAPABILITIES = ("8.6", "8.9", "12.0")
-PRECISIONS = ("fp16", "bf16", "int8", "fp8")
-EIGHT_BITS = ("int8", "fp8")
+# FP16 without the forms that make plans faster.
+AS_EXPORTED = "fp16, as exported"
+PRECISIONS = (AS_EXPORTED, "fp16", "bf16", "int8", "fp8")
+# Where these are not all. The forms are the same for all GPUs.
+BUILT_FOR = {AS_EXPORTED: ("8.9",), "fp8": ("8.9", "12.0")}
 
 
 @dataclass(frozen=True)
@@ -97,7 +100,8 @@ NETWORKS = [
 ]
 
 def kept(network: Network, precision: str, capability: str) -> Path:
-    return WORK / f"{network.architecture}-{network.preset}-{precision}-{capability}.json"
+    name = "exported" if precision == AS_EXPORTED else precision
+    return WORK / f"{network.architecture}-{network.preset}-{name}-{capability}.json"
 
 
 def build(network: Network, precision: str, capabilities: list[str]) -> None:
@@ -105,12 +109,14 @@ def build(network: Network, precision: str, capabilities: list[str]) -> None:
     # Beside the programs, because /tmp may be in memory.
     with tempfile.TemporaryDirectory(prefix="plan-tables-", dir=binaries().parent) as name:
         folder = Path(name)
-        graph = converted(network.architecture, network.preset, network.shapes, (), precision, folder)
-        eight = [precision] if precision in EIGHT_BITS else []
+        kind = {AS_EXPORTED: ["as-exported"], "int8": ["int8"], "fp8": ["fp8"]}.get(precision, [])
+        of = "fp16" if precision == AS_EXPORTED else precision
+        graph = converted(network.architecture, network.preset, network.shapes, (), of, folder)
         for capability in capabilities:
             # What the builder refuses belongs to the document.
             try:
-                figures = asdict(built_by_us(graph, capability, folder / "plan", *eight))
+                built = built_by_us(graph, capability, folder / "plan", *kind)
+                figures = asdict(built) if built else {"unchanged": True}
             except RuntimeError as error:
                 figures = {"failed": str(error).strip().splitlines()[-1]}
             kept(network, precision, capability).write_text(json.dumps(figures))
@@ -134,8 +140,9 @@ def written() -> dict[tuple[str, str], Row]:
         if line.startswith("| ") and cells[0] != "network":
             name, shape, precisions, *others, took = cells
             seconds, memory = took.removesuffix(" GB").split(" s, ") if took else ("0", "0")
-            for precision in precisions.split(", "):
-                found[name, precision.lower()] = [name, shape, *others], float(seconds), float(memory)
+            each = [AS_EXPORTED] if precisions.lower() == AS_EXPORTED else precisions.lower().split(", ")
+            for precision in each:
+                found[name, precision] = [name, shape, *others], float(seconds), float(memory)
     return found
 
 
@@ -145,7 +152,8 @@ def rows(network: Network, before: dict[tuple[str, str], Row]) -> list[str]:
     for precision in PRECISIONS:
         if found := row(network, precision) or before.get((title(network), precision)):
             cells, seconds, memory = found
-            merged.setdefault(tuple(cells), []).append((precision.upper(), seconds, memory))
+            shown = precision.replace("fp", "FP") if precision == AS_EXPORTED else precision.upper()
+            merged.setdefault(tuple(cells), []).append((shown, seconds, memory))
     lines = []
     for cells, builds in merged.items():
         precisions, seconds, memory = zip(*builds, strict=True)
@@ -166,6 +174,8 @@ def row(network: Network, precision: str) -> Row | None:
         return None
     shape = network.shapes.split(",")[0].partition(":")[2].replace("x", "×")
     cells = [title(network), shape]
+    if any("unchanged" in each for each in figures.values()):
+        return None
     failed = [f"{one}: {each['failed']}" for one, each in figures.items() if "failed" in each]
     if failed:
         return [*cells, f"not built for {'; '.join(failed)}", *[""] * 5], 0, 0
@@ -197,7 +207,8 @@ memory of activations. Where GPUs differ, a cell has one figure for each, in the
 is the longest time and the most memory of the builder, on two cores that other work shared. A run of an autoencoder
 makes one picture, and one of a UNet a step of one, with two samples for guidance. In BF16, convolutions of concatenated
 features are not written as sums, which would be rounded to 8 bits: dense blocks move more bytes there. INT8 and FP8
-are those of an engine's default layers, without calibration; GPUs of 8.6 have no FP8.
+are those of an engine's default layers, without calibration; GPUs of 8.6 have no FP8. "FP16, as exported" is without
+the [forms for fewer bytes](plans.md#forms-for-fewer-bytes); a network without such a row is the same with them.
 
     scripts/plan_tables.py
 
@@ -218,7 +229,7 @@ def main() -> None:
         for network in NETWORKS:
             if arguments.only and network.architecture not in arguments.only:
                 continue
-            able = [one for one in arguments.capability if (precision, one) != ("fp8", "8.6")]
+            able = [one for one in arguments.capability if one in BUILT_FOR.get(precision, CAPABILITIES)]
             left = [one for one in able if not kept(network, precision, one).exists()]
             if left and time.monotonic() < until:
                 build(network, precision, left)

@@ -2,9 +2,10 @@
 //! graph before an engine is made of it.
 //!
 //!     cargo run --release -p tileforge-engine-builder --features rtx --example rtx_plan -- \
-//!         .onnxruntime/lib model-fp16.onnx 8.9 OUTPUT_FOLDER [int8|fp8]
+//!         .onnxruntime/lib model-fp16.onnx 8.9 OUTPUT_FOLDER [int8|fp8|as-exported]
 //!
-//! With a precision of 8 bits, the graph is in FP32, and is quantised without calibration.
+//! With a precision of 8 bits, the graph is in FP32, and is quantised without calibration. With `as-exported`, the plan
+//! is built without the forms that a builder gives a graph; if these would change nothing, none is built.
 #![allow(clippy::print_stdout)]
 
 use std::io::Cursor;
@@ -19,8 +20,8 @@ use tileforge_tensorrt::{BuildOptions, ComputeCapability, Library, Program};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [folder, graph, capabilities, output, precision @ ..] = arguments.as_slice() else {
-        return Err("expected: LIBRARY_FOLDER GRAPH CAPABILITIES OUTPUT_FOLDER [int8|fp8]".into());
+    let [folder, graph, capabilities, output, kind @ ..] = arguments.as_slice() else {
+        return Err("expected: LIBRARY_FOLDER GRAPH CAPABILITIES OUTPUT_FOLDER [int8|fp8|as-exported]".into());
     };
     let (graph, output) = (Path::new(graph), Path::new(output));
     let capabilities: Vec<ComputeCapability> = capabilities.split(',').map(str::parse).collect::<Result<_, _>>()?;
@@ -28,11 +29,20 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     std::fs::create_dir_all(output)?;
 
     let mut model = load(graph)?;
-    if let Some(precision) = precision.first() {
+    let exported = model.clone();
+    let is_as_exported = kind.first().is_some_and(|kind| kind == "as-exported");
+    if let Some(precision) = kind.first().filter(|_| !is_as_exported) {
         let quantised = uncalibrated(&model, precision.parse()?, Provider::TensorRtRtx)?;
         model = quantised.ok_or("no layer can be in 8 bits")?;
     }
     let prepared = prepare(&mut model)?;
+    if is_as_exported {
+        if model.nodes == exported.nodes {
+            println!("unchanged");
+            return Ok(());
+        }
+        model = exported;
+    }
     let path = output.join("model.onnx");
     save(&model, &path, WeightStorage::Copy)?;
 
