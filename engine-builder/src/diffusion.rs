@@ -163,7 +163,7 @@ impl DiffusionSource {
                     options.lengths_or(most),
                     latent_pixels,
                 ),
-                // A profile says nothing of texts.
+                // Profiles have no sizes for text encoders.
                 (_, Task::TextEncoder) => source.with_runs(options.texts(), Vec::new(), latent_pixels),
                 _ => source.with_runs(Vec::new(), Vec::new(), latent_pixels),
             };

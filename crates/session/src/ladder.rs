@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use tileforge_contract::{Precision, Provider};
 use tileforge_engine::{Engine, Graph, Manifest};
 
+use crate::cancel::Cancel;
 use crate::compiled;
 use crate::environment::Environment;
 use crate::error::{Error, Result};
@@ -160,10 +161,14 @@ impl Ladder {
     /// runs on the next one for a while. This time grows from attempt to attempt.
     ///
     /// # Errors
-    /// As [`Session::open`], for the last provider that is left.
-    pub fn session(&self, graph: &Graph, stream: usize) -> Result<Session> {
+    /// [`Error::Cancelled`] if `cancel` is set before its turn to open comes. Otherwise as [`Session::open`], for the
+    /// last provider that is left.
+    pub fn session(&self, graph: &Graph, stream: usize, cancel: &Cancel) -> Result<Session> {
         // One at a time: opening uses every core.
         let _opening = self.opening.lock();
+        if cancel.is_cancelled() {
+            return Err(Error::Cancelled);
+        }
         let began = Instant::now();
         let left = self.providers.lock().left(&graph.file, began).to_vec();
         let mut left = left.as_slice();

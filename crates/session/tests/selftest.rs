@@ -9,7 +9,7 @@ use ndarray::{ArrayD, IxDyn};
 use tileforge_engine::Engine;
 use tileforge_graph::WeightStorage;
 use tileforge_session::onnxruntime::{self, Search};
-use tileforge_session::{Environment, Ladder, Placement, selftest};
+use tileforge_session::{Cancel, Environment, Ladder, Placement, selftest};
 
 use small::chain;
 
@@ -26,7 +26,7 @@ fn verify(input: [f32; 2], expected: [f32; 2]) -> selftest::SelfTestReport {
     let engine = engine(folder.path(), input, expected);
     let environment = Environment::new(onnxruntime::load(&Search::AroundExecutable).unwrap());
     let ladder = Ladder::new(&environment, &engine, Placement::default()).unwrap();
-    let mut session = ladder.session(&engine.manifest().graphs[0], 0).unwrap();
+    let mut session = ladder.session(&engine.manifest().graphs[0], 0, &Cancel::new()).unwrap();
     selftest::verify(&engine, &mut session).unwrap()
 }
 

@@ -63,7 +63,7 @@ fn opened(engine: &Engine) -> (Session, u64) {
     // Resets the peak (proc_pid_clear_refs(5)).
     fs::write("/proc/self/clear_refs", "5").unwrap();
     let before = status("VmRSS");
-    let session = ladder.session(&engine.manifest().graphs[0], 0).unwrap();
+    let session = ladder.session(&engine.manifest().graphs[0], 0, &Cancel::new()).unwrap();
     (session, status("VmHWM").saturating_sub(before))
 }
 

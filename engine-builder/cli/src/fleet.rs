@@ -99,9 +99,11 @@ fn text(entries: &[Entry]) -> String {
 /// A line about all parts of a pipeline.
 fn line_of_all(all: &Together) -> String {
     let plan = all.plan_bytes.map_or("–".into(), size);
-    let fits = if all.memory_bytes > all.usable_bytes { ", more than the card has" } else { "" };
-    let low = all.low_memory_bytes.map_or(String::new(), |bytes| format!("; with --low-memory {}", size(bytes)));
-    format!("{:5}  {:>9} {plan:>9} {:>18}  all parts at once{fits}{low}", "all", size(all.memory_bytes), "")
+    let beyond = |bytes: u64| if bytes > all.usable_bytes { ", more than the card has" } else { "" };
+    let low = |bytes: u64| format!("; with --low-memory {}{}", size(bytes), beyond(bytes));
+    let low = all.low_memory_bytes.map_or(String::new(), low);
+    let (memory, beyond) = (size(all.memory_bytes), beyond(all.memory_bytes));
+    format!("{:5}  {memory:>9} {plan:>9} {:>18}  all parts at once{beyond}{low}", "all", "")
 }
 
 /// A line about the chosen engine, with the other candidates.

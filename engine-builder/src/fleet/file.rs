@@ -31,12 +31,16 @@ impl Fleet {
     /// Reads the file at `path`.
     ///
     /// # Errors
-    /// It cannot be read, is not valid, or names no card or no model.
+    /// It cannot be read, is not valid, names no card or no model, or names one twice.
     pub fn read(path: &Path) -> Result<Self> {
         let fleet: Self = yaml::read(path)?;
         for (key, names) in [("cards", &fleet.cards), ("models", &fleet.models)] {
             if names.is_empty() {
                 return Err(Error::input(path, format!("`{key}`: expected at least one")));
+            }
+            let twice = names.iter().enumerate().find(|(at, name)| names[..*at].contains(name));
+            if let Some((_, name)) = twice {
+                return Err(Error::input(path, format!("`{key}`: expected each once, found {name} twice")));
             }
         }
         Ok(fleet)
@@ -63,6 +67,7 @@ mod tests {
         for (text, expected) in [
             ("cards: []\nmodels: [compact-x4]\n", "`cards`: expected at least one"),
             ("cards: [rtx4090]\nmodels: []\n", "`models`: expected at least one"),
+            ("cards: [rtx4090]\nmodels: [a, b, a]\n", "`models`: expected each once, found a twice"),
             ("cards: [rtx4090]\nmodels: [a]\nsizes: [512]\n", "found `512`"),
             ("cards: [rtx4090]\n", "missing field `models`"),
             ("cards: [rtx4090]\nmodel: [a]\n", "did you mean `models`?"),

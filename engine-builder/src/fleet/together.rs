@@ -12,7 +12,7 @@ pub struct Together {
     pub card: String,
     /// The model as the caller names it.
     pub model: String,
-    /// Bytes of the card's memory while the sessions of all parts are open.
+    /// Bytes of the card's memory while one session of each part is open.
     pub memory_bytes: u64,
     /// The same if parts of different tasks are never open at the same time, as with `runtime generate --low-memory`.
     /// `None` for pipelines of other commands.
@@ -30,6 +30,7 @@ impl Together {
     /// a card is left out.
     pub fn of(entries: &[Entry]) -> Vec<Self> {
         let is_same = |one: &Entry, other: &Entry| (&one.card, &one.model) == (&other.card, &other.model);
+        // `Fleet` names each card and model once.
         let pipelines = entries.chunk_by(is_same).filter(|parts| parts.iter().all(|entry| entry.part.is_some()));
         pipelines.filter_map(Self::of_parts).collect()
     }

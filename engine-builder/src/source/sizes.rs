@@ -75,7 +75,7 @@ impl Source {
         }
         let mut batches: Vec<usize> = shapes.map_or_else(|| vec![1], |shapes| shapes.batches_of(tile).collect());
         // Tiles that remain after full batches run one by one.
-        if self.task() == Task::Upscale && !batches.contains(&1) {
+        if matches!(self.task(), Task::Upscale | Task::VaeEncoder | Task::VaeDecoder) && !batches.contains(&1) {
             batches.insert(0, 1);
         }
         batches

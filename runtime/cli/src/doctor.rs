@@ -9,7 +9,8 @@ use tileforge_runtime::{Error, Result};
 use tileforge_session::onnxruntime::Library;
 use tileforge_session::provider::processor;
 use tileforge_session::{
-    Assigned, Environment, Ladder, OtherRelease, Placement, Probe, Processors, Verdict, multiply_8_bits, other_releases,
+    Assigned, Cancel, Environment, Ladder, OtherRelease, Placement, Probe, Processors, Verdict, multiply_8_bits,
+    other_releases,
 };
 use tileforge_terminal::{Placing, counted, print, print_json, report_error};
 
@@ -193,6 +194,7 @@ fn releases_text(made: &[(Option<&str>, Vec<OtherRelease>)]) -> String {
 
 /// Opens the engine's first graph, and tells which providers took its nodes.
 fn open(environment: &Environment, engine: &Engine, placement: Placement) -> Result<Vec<Assigned>> {
-    let session = Ladder::new(environment, engine, placement)?.session(&engine.manifest().graphs[0], 0)?;
+    let session =
+        Ladder::new(environment, engine, placement)?.session(&engine.manifest().graphs[0], 0, &Cancel::new())?;
     Ok(session.assigned().to_vec())
 }

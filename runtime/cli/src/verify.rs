@@ -10,7 +10,7 @@ use tileforge_runtime::Result;
 use tileforge_runtime::autoencoder::CodingOptions;
 use tileforge_runtime::host::{Host, HostOptions};
 use tileforge_runtime::restoration::Restorer;
-use tileforge_session::{Assigned, Environment, Ladder, OtherRelease, Placement, other_releases, selftest};
+use tileforge_session::{Assigned, Cancel, Environment, Ladder, OtherRelease, Placement, other_releases, selftest};
 use tileforge_terminal::{Placing, print, print_json};
 
 use super::chosen::{Chosen, placement};
@@ -53,7 +53,7 @@ impl Verified {
         let name = &engine.manifest().selftest.graph;
         let problem = || tileforge_engine::Error::Manifest { problem: format!("selftest.graph: no graph {name}") };
         let graph = engine.graph_named(name).ok_or_else(problem)?;
-        let mut session = Ladder::new(environment, engine, placement)?.session(graph, 0)?;
+        let mut session = Ladder::new(environment, engine, placement)?.session(graph, 0, &Cancel::new())?;
         let report = selftest::verify(engine, &mut session)?;
         let assigned = session.assigned().to_vec();
         let other_releases = other_releases(engine, environment);

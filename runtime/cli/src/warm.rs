@@ -80,7 +80,7 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
         let ladder = Ladder::new(&environment, engine, placement)?;
         for graph in &engine.manifest().graphs {
             let started = Instant::now();
-            let session = ladder.session(graph, 0)?;
+            let session = ladder.session(graph, 0, &Cancel::new())?;
             let mut bound = session.bind_graph(&engine.manifest().contract, graph)?;
             bound.run(&Cancel::new())?;
             let seconds = started.elapsed().as_secs_f64();

@@ -145,15 +145,23 @@ impl Coder {
         self.interface.frames.is_some()
     }
 
-    /// The numbers of the graphs for a latent of this size, and the size of their tile.
-    fn graphs_for(&self, latent: Size) -> Result<(usize, Option<usize>, Size)> {
-        let of_first = sized(&self.first);
-        let chosen = chosen(&of_first, self.held.lock().now(), latent);
+    /// The graphs for a latent of this size.
+    fn plan_for(&self, latent: Size) -> Result<Plan> {
+        self.plan_of(self.held.lock().now(), latent)
+    }
+
+    /// The graphs for a latent of this size, of the `held` smallest.
+    fn plan_of(&self, held: usize, latent: Size) -> Result<Plan> {
+        let chosen = chosen(&sized(&self.first), held, latent);
         let (first, tile) = chosen.ok_or_else(|| self.first.no_graph("one picture or clip at a time".into()))?;
-        let Some(next) = &self.next else { return Ok((first, None, tile)) };
-        let same = sized(next).into_iter().find(|(_, size)| *size == tile).map(|(index, _)| index);
-        let same = same.ok_or_else(|| next.no_graph(format!("later chunks of latents of {tile}")))?;
-        Ok((first, Some(same), tile))
+        let next = match &self.next {
+            Some(next) => {
+                let same = sized(next).into_iter().find(|(_, size)| *size == tile).map(|(index, _)| index);
+                Some(same.ok_or_else(|| next.no_graph(format!("later chunks of latents of {tile}")))?)
+            }
+            None => None,
+        };
+        Ok(Plan { first, next, tile, cut: self.cut_for(first, next), tiling: self.tiling(latent, tile)? })
     }
 
     /// How a clip is cut in time for these graphs; a picture is one chunk of one frame.
@@ -178,34 +186,46 @@ impl Coder {
         Ok(Tiling::new(TilePlan::new(latent, tile, overlap, factor, None)?, Blend::Cosine))
     }
 
-    /// Memory did not hold this tile: later pictures get smaller ones, until enough of these went well. False if there
-    /// is no smaller one.
-    fn shrink(&self, tile: Size) -> bool {
+    /// Memory did not hold tiles of this size: later pictures and clips get smaller ones, until enough of these went
+    /// well. Returns how a latent is run with these; `None` if no smaller ones can run it.
+    fn shrink(&self, tile: Size, latent: Size) -> Option<Plan> {
         let smaller = sized(&self.first).iter().filter(|(_, size)| size.pixels() < tile.pixels()).count();
-        if smaller > 0 {
-            self.held.lock().shrink(smaller);
-            tracing::warn!("out of memory: goes on with tiles smaller than {tile}");
+        let plan = self.plan_of(smaller, latent).ok()?;
+        self.held.lock().shrink(smaller);
+        Some(plan)
+    }
+
+    /// A picture or clip in tiles of this size went well. It counts if these are the largest that are allowed now.
+    fn succeeded(&self, tile: Size) {
+        let mut held = self.held.lock();
+        let up_to_this = sized(&self.first).iter().filter(|(_, size)| size.pixels() <= tile.pixels()).count();
+        if up_to_this >= held.now() && held.succeed().is_some() {
+            tracing::info!("memory sufficed for a while: tries larger tiles again");
         }
-        smaller > 0
     }
 
     /// Begins a picture or clip whose latent has this size.
     pub(super) fn begin<'c>(&'c self, ticket: &'c Ticket, latent: Size) -> Result<Coding<'c>> {
-        let (first, next, tile) = self.graphs_for(latent)?;
         Ok(Coding {
             coder: self,
-            cut: self.cut_for(first, next),
+            plan: self.plan_for(latent)?,
             ticket,
-            group: self.groups.get(&first).ok_or_else(|| Error::internal("autoencoder"))?,
-            first,
-            next,
             latent,
-            tile,
-            tiling: self.tiling(latent, tile)?,
             later: Vec::new(),
             run_time: Duration::ZERO,
         })
     }
+}
+
+/// How a latent is run.
+pub(super) struct Plan {
+    /// The graph of pictures, and of the first chunks of clips.
+    first: usize,
+    /// The graph of later chunks.
+    next: Option<usize>,
+    tile: Size,
+    pub(super) cut: Cut,
+    tiling: Tiling,
 }
 
 /// The graphs of one sample.
@@ -251,15 +271,9 @@ fn check_pair(first: &Contract, next: &Contract) -> Result<()> {
 /// A picture or clip on its way, chunk by chunk.
 pub(super) struct Coding<'c> {
     coder: &'c Coder,
-    pub(super) cut: Cut,
+    pub(super) plan: Plan,
     ticket: &'c Ticket,
-    /// The group that runs the tiles of a picture.
-    group: &'c Arc<Group>,
-    first: usize,
-    next: Option<usize>,
     latent: Size,
-    pub(super) tile: Size,
-    tiling: Tiling,
     /// For each tile, the lease with the caches for its next chunk.
     later: Vec<Lease>,
     run_time: Duration,
@@ -267,7 +281,7 @@ pub(super) struct Coding<'c> {
 
 impl Coding<'_> {
     pub(super) fn tiles(&self) -> u64 {
-        self.tiling.plan().count()
+        self.plan.tiling.plan().count()
     }
 
     pub(super) fn run_seconds(&self) -> f64 {
@@ -278,9 +292,9 @@ impl Coding<'_> {
         self.coder.first.assigned()
     }
 
-    /// Runs one chunk of a picture or clip, in smaller tiles if memory does not hold these: `planes` are `[channels, frames, height, width]` of the input size, the
-    /// result is `[planes, frames, height, width]` of the output size. Chunks come in order; after the last one, no
-    /// state is kept.
+    /// Runs one chunk of a picture or clip, in smaller tiles if memory does not hold these. `planes` are `[channels,
+    /// frames, height, width]` of the input size, the result is `[planes, frames, height, width]` of the output size.
+    /// Chunks come in order; after the last one, no state is kept.
     pub(super) fn run(
         &mut self,
         number: usize,
@@ -296,10 +310,10 @@ impl Coding<'_> {
                 self.run_tiles(planes, size)
             };
             match ran {
-                Err(error) if error.is_out_of_memory() && self.shrink(number)? => {}
+                Err(error) if error.is_out_of_memory() && self.shrink(number) => {}
                 ran => {
-                    if ran.is_ok() && self.coder.held.lock().succeed().is_some() {
-                        tracing::info!("memory sufficed for a while: tries larger tiles again");
+                    if ran.is_ok() && is_last {
+                        self.coder.succeeded(self.plan.tile);
                     }
                     return ran;
                 }
@@ -307,22 +321,19 @@ impl Coding<'_> {
         }
     }
 
-    /// Memory did not hold the tiles of this chunk: smaller ones are used from now on. False if there are none, or if
-    /// it is too late for this clip: each tile needs what it has kept of the first chunk. Then only later clips have
-    /// smaller tiles.
-    fn shrink(&mut self, number: usize) -> Result<bool> {
-        if !self.coder.shrink(self.tile) || number > 0 {
-            return Ok(false);
+    /// Memory did not hold the tiles of this chunk: goes on with smaller ones. False if there are none, or if it is too
+    /// late for this clip: each tile needs what it has kept of the first chunk. Then only later clips have them.
+    fn shrink(&mut self, number: usize) -> bool {
+        let tile = self.plan.tile;
+        let Some(smaller) = self.coder.shrink(tile, self.latent) else { return false };
+        let goes_on = number == 0 && smaller.cut == self.plan.cut;
+        let what = if goes_on { "goes on" } else { "later ones go on" };
+        tracing::warn!("out of memory: {what} with tiles smaller than {tile}");
+        if goes_on {
+            self.later.clear();
+            self.plan = smaller;
         }
-        let (first, next, tile) = self.coder.graphs_for(self.latent)?;
-        if self.coder.cut_for(first, next) != self.cut {
-            return Ok(false);
-        }
-        self.later.clear();
-        self.group = self.coder.groups.get(&first).ok_or_else(|| Error::internal("autoencoder"))?;
-        (self.first, self.next, self.tile) = (first, next, tile);
-        self.tiling = self.coder.tiling(self.latent, tile)?;
-        Ok(true)
+        goes_on
     }
 
     /// Runs one chunk of a clip.
@@ -337,18 +348,18 @@ impl Coding<'_> {
         let interface = &self.coder.interface;
         let factor = interface.factor;
         let encodes = interface.direction == Direction::Encode;
-        let part = if encodes { pixels_of(self.tile, factor) } else { self.tile };
+        let part = if encodes { pixels_of(self.plan.tile, factor) } else { self.plan.tile };
         let frames = if encodes { chunk.latents.len() } else { chunk.frames.len() };
-        let mut canvas = self.tiling.canvas(interface.planes() * frames);
-        for (index, tile) in self.tiling.plan().tiles().enumerate() {
+        let mut canvas = self.plan.tiling.canvas(interface.planes() * frames);
+        for (index, tile) in self.plan.tiling.plan().tiles().enumerate() {
             let place = |at: u32| if encodes { at as usize * factor } else { at as usize };
             let (x, y) = (place(tile.x), place(tile.y));
             if number == 0 {
-                let mut lease = self.coder.first.lease(self.ticket, self.first)?;
+                let mut lease = self.coder.first.lease(self.ticket, self.plan.first)?;
                 cut(planes, size, x, y, part, lease.buffer(&interface.input)?.as_mut_slice()?);
                 self.run_time += lease.run(self.ticket)?;
-                self.tiling.add(tile, lease.buffer(&interface.output)?.as_slice()?, &mut canvas);
-                if let (Some(next), Some(graph), false) = (&self.coder.next, self.next, is_last) {
+                self.plan.tiling.add(tile, lease.buffer(&interface.output)?.as_slice()?, &mut canvas);
+                if let (Some(next), Some(graph), false) = (&self.coder.next, self.plan.next, is_last) {
                     let mut later = next.lease(self.ticket, graph)?;
                     later.receive(&lease)?;
                     self.later.push(later);
@@ -357,7 +368,7 @@ impl Coding<'_> {
                 let lease = self.later.get_mut(index).ok_or_else(|| Error::internal("autoencoder"))?;
                 cut(planes, size, x, y, part, lease.buffer(&interface.input)?.as_mut_slice()?);
                 self.run_time += lease.run(self.ticket)?;
-                self.tiling.add(tile, lease.buffer(&interface.output)?.as_slice()?, &mut canvas);
+                self.plan.tiling.add(tile, lease.buffer(&interface.output)?.as_slice()?, &mut canvas);
             }
         }
         Ok(canvas)
@@ -367,11 +378,12 @@ impl Coding<'_> {
     fn run_tiles(&mut self, planes: &[f32], size: Size) -> Result<Vec<f32>> {
         let interface = &self.coder.interface;
         let encodes = interface.direction == Direction::Encode;
-        let part = if encodes { pixels_of(self.tile, interface.factor) } else { self.tile };
-        let mut canvas = self.tiling.canvas(interface.planes());
-        let tiles: Vec<_> = self.tiling.plan().tiles().collect();
+        let part = if encodes { pixels_of(self.plan.tile, interface.factor) } else { self.plan.tile };
+        let group = self.coder.groups.get(&self.plan.first).ok_or_else(|| Error::internal("autoencoder"))?;
+        let mut canvas = self.plan.tiling.canvas(interface.planes());
+        let tiles: Vec<_> = self.plan.tiling.plan().tiles().collect();
         let channels = planes.len() / size.pixels().max(1) as usize;
-        let window = AHEAD * self.group.batch() * self.coder.first.streams();
+        let window = AHEAD * group.batch() * self.coder.first.streams();
         for tiles in tiles.chunks(window.max(1)) {
             let sample = |tile: &tileforge_image::tile::Tile| {
                 let place = |at: u32| if encodes { at as usize * interface.factor } else { at as usize };
@@ -379,11 +391,11 @@ impl Coding<'_> {
                 cut(planes, size, place(tile.x), place(tile.y), part, &mut values);
                 vec![Values::F32(values)]
             };
-            let made = self.coder.first.run(self.ticket, self.group, tiles.iter().map(sample).collect())?;
+            let made = self.coder.first.run(self.ticket, group, tiles.iter().map(sample).collect())?;
             for (tile, made) in tiles.iter().zip(made) {
                 self.run_time += (made.ended - made.began).mul_f64(made.share);
                 let values = made.outputs.into_iter().next().ok_or_else(|| Error::internal("autoencoder"))?;
-                self.tiling.add(*tile, &values.into_f32()?, &mut canvas);
+                self.plan.tiling.add(*tile, &values.into_f32()?, &mut canvas);
             }
         }
         Ok(canvas)
@@ -398,7 +410,7 @@ impl Coding<'_> {
         chunks: usize,
         began: Instant,
     ) -> CodingStatistics {
-        let tile = pixels_of(self.tile, self.coder.interface.factor);
+        let tile = pixels_of(self.plan.tile, self.coder.interface.factor);
         let whole = pixels_of(self.latent, self.coder.interface.factor);
         CodingStatistics {
             size,

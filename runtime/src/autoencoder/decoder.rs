@@ -114,10 +114,10 @@ impl Decoder {
         let size = size.unwrap_or(whole);
         let latents = latent.frames.unwrap_or(1);
         let mut coding = self.0.begin(watch.ticket, latent.size)?;
-        let all = coding.cut.frames_of(latents).ok_or_else(|| Error::internal("decode"))?;
+        let all = coding.plan.cut.frames_of(latents).ok_or_else(|| Error::internal("decode"))?;
         let frames = latent.clip_frames.filter(|frames| *frames <= all).unwrap_or(all);
-        let chunks = coding.cut.count(latents);
-        let chunk = |number| coding.cut.chunk(number).ok_or_else(|| coding.cut.too_long());
+        let chunks = coding.plan.cut.count(latents);
+        let chunk = |number| coding.plan.cut.chunk(number).ok_or_else(|| coding.plan.cut.too_long());
         let chunks = (0..chunks).map(chunk).collect::<Result<Vec<_>>>()?;
         let area = latent.size.pixels() as usize;
         let raw = |value: &f32| value / interface.scaling + interface.shift;

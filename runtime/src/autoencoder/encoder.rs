@@ -128,7 +128,7 @@ impl Encoder {
         let (mut count, mut number) = (0, 0);
         loop {
             // Another chunk as long as frames are left.
-            let chunk = coding.cut.chunk(number).ok_or_else(|| coding.cut.too_long())?;
+            let chunk = coding.plan.cut.chunk(number).ok_or_else(|| coding.plan.cut.too_long())?;
             let length = chunk.frames.len();
             let mut planes = vec![0.0; channels * length * whole_area];
             for at in 0..length {
@@ -163,7 +163,7 @@ impl Encoder {
                 break;
             }
         }
-        let latents = coding.cut.latents_of(count);
+        let latents = coding.plan.cut.latents_of(count);
         let parameters = stored.planes(latents);
         check_finite(&parameters, latent)?;
         let values = self.chosen(&parameters, noise);

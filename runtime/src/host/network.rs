@@ -301,7 +301,8 @@ struct Room {
 impl Room {
     /// Calls `work`, and again after it ran out of memory if idle sessions beside this one could be closed.
     fn retry<T>(&self, work: impl FnMut() -> Result<T>) -> Result<T> {
-        retry(work, || self.shared.sessions.close_beside(&self.core, self.key))
+        let sessions = &self.shared.sessions;
+        retry(work, || sessions.memory_of(self.key).is_some_and(|memory| sessions.close_beside(memory, self.key)))
     }
 
     /// Calls `work` as [`Room::retry`], counts it as a run of so many samples, and also returns how long it took.

@@ -12,12 +12,13 @@ pub enum Memory {
     Gpu(u32),
 }
 
-/// A session: of an engine on the host, one of its graphs, on one stream.
+/// A session: of an engine on the host, one of its graphs, and one of several sessions of that graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct SessionKey {
     pub(super) engine: u64,
     pub(super) graph: usize,
-    pub(super) stream: usize,
+    /// The number of the stream that it was opened for, if that was free.
+    pub(super) number: usize,
 }
 
 /// Whether a wanted session is open or may open.
@@ -25,16 +26,21 @@ pub(super) struct SessionKey {
 pub(super) enum Found {
     /// It is open, and now lent to the caller.
     Open {
-        /// The wanted session, or that of another stream.
+        /// The wanted session, or another one of the same graph.
         key: SessionKey,
         /// These close first: it is used for more than before.
         closing: Vec<SessionKey>,
     },
-    /// It may open, after these have closed. Its memory is counted from now on.
-    MayOpen(Vec<SessionKey>),
+    /// It may open. Its memory is counted from now on.
+    MayOpen {
+        /// Its key: the wanted one, unless that session is in use.
+        key: SessionKey,
+        /// These close first.
+        closing: Vec<SessionKey>,
+    },
     /// Its memory has no budget: ask again with what the system can give.
     AsksSystem,
-    /// It is in use, or sessions in use must be returned first.
+    /// Sessions in use must be returned first.
     InUse,
     /// It does not fit beside the sessions that cannot close.
     NeverFits {
@@ -47,12 +53,12 @@ pub(super) enum Found {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Pinned {
     key: SessionKey,
-    number: u64,
+    id: u64,
 }
 
 struct Entry {
     /// Tells a session from a later one with the same key.
-    number: u64,
+    id: u64,
     memory: Memory,
     bytes: u64,
     used_at: u64,
@@ -66,7 +72,7 @@ struct Entry {
 #[derive(Default)]
 pub(super) struct Pool {
     entries: BTreeMap<SessionKey, Entry>,
-    /// Sessions that are closed while bound tensors keep their graphs loaded, by their numbers.
+    /// Sessions that are closed while bound tensors keep their graphs loaded, by their identifiers.
     closed: BTreeMap<u64, Entry>,
     /// Most bytes that sessions may take of a memory; without an entry: no limit.
     budgets: BTreeMap<Memory, u64>,
@@ -79,18 +85,15 @@ impl Pool {
         self.budgets.insert(memory, bytes);
     }
 
-    /// Finds or admits a session that takes `bytes` of a memory. Where a new one has no room, an idle session of
-    /// another stream is lent, if there is one. `system` is what the system says of the bytes that it can still give;
-    /// it is needed for a new session in a memory without a budget.
+    /// Finds or admits a session that takes `bytes` of a memory: the wanted one, or else one of the same graph in the
+    /// same memory. Such a one is lent if it is idle, before sessions of other graphs close to make room for one more.
+    /// `system` is what the system says of the bytes that it can still give; it is needed for a new session in a memory
+    /// without a budget.
     pub(super) fn take(&mut self, key: SessionKey, memory: Memory, bytes: u64, system: Option<Option<u64>>) -> Found {
         self.clock += 1;
+        let is_lent = self.entries.get(&key).is_some_and(|entry| entry.in_use);
+        let key = if is_lent { self.unused(key) } else { key };
         let own = self.entries.get(&key);
-        if own.is_some_and(|entry| entry.in_use) {
-            return match self.idle_twin(key, memory) {
-                Some(twin) => self.take(twin, memory, bytes, system),
-                None => Found::InUse,
-            };
-        }
         let budget = self.budgets.get(&memory).copied();
         let (limit, used) = match (budget, system) {
             (Some(budget), _) => (Some(budget), self.used(memory)),
@@ -104,8 +107,8 @@ impl Pool {
             limit.map_or(0, |limit| all.saturating_sub(limit))
         };
         if own.is_none()
-            && missing(0) > 0
-            && let Some(twin) = self.idle_twin(key, memory)
+            && (is_lent || missing(0) > 0)
+            && let Some(twin) = self.unused_twin(key, memory)
         {
             return self.take(twin, memory, bytes, system);
         }
@@ -130,7 +133,9 @@ impl Pool {
             // The system's figure of free memory is only an estimate, so without a budget the attempt is made anyway.
             if let Some(budget) = budget.filter(|_| over > 0) {
                 let running = others().map(|(_, entry)| entry).filter(|entry| entry.in_use && entry.pins == 0);
-                return if bytes_of(running) >= over { Found::InUse } else { Found::NeverFits { budget } };
+                let is_used = |(_, entry): &(_, &Entry)| entry.in_use && entry.memory == memory;
+                let waits = bytes_of(running) >= over || self.of_graph(key).any(|twin| is_used(&twin));
+                return if waits { Found::InUse } else { Found::NeverFits { budget } };
             }
         }
         self.entries.retain(|key, _| !closing.contains(key));
@@ -142,16 +147,25 @@ impl Pool {
             }
             return Found::Open { key, closing };
         }
-        let entry = Entry { number: clock, memory, bytes, used_at: clock, in_use: true, is_opening: true, pins: 0 };
+        let entry = Entry { id: clock, memory, bytes, used_at: clock, in_use: true, is_opening: true, pins: 0 };
         self.entries.insert(key, entry);
-        Found::MayOpen(closing)
+        Found::MayOpen { key, closing }
     }
 
-    /// An idle session of the same graph for another stream, in this memory.
-    fn idle_twin(&self, of: SessionKey, memory: Memory) -> Option<SessionKey> {
-        let graph = SessionKey { stream: 0, ..of }..=SessionKey { stream: usize::MAX, ..of };
-        let mut twins = self.entries.range(graph);
-        twins.find(|(_, entry)| entry.is_idle() && entry.memory == memory).map(|(key, _)| *key)
+    /// The sessions of the same graph.
+    fn of_graph(&self, key: SessionKey) -> impl Iterator<Item = (&SessionKey, &Entry)> {
+        self.entries.range(SessionKey { number: 0, ..key }..=SessionKey { number: usize::MAX, ..key })
+    }
+
+    /// A session of the same graph in this memory that is not in use. Tensors may be bound to it.
+    fn unused_twin(&self, key: SessionKey, memory: Memory) -> Option<SessionKey> {
+        self.of_graph(key).find(|(_, entry)| !entry.in_use && entry.memory == memory).map(|(twin, _)| *twin)
+    }
+
+    /// The key with the first number that no session of the graph has.
+    fn unused(&self, key: SessionKey) -> SessionKey {
+        let taken = |number: &usize| self.entries.contains_key(&SessionKey { number: *number, ..key });
+        SessionKey { number: (0..).find(|number| !taken(number)).unwrap_or(usize::MAX), ..key }
     }
 
     /// Records that a session is open, in which memory, and what it takes of it. It may differ from the memory that
@@ -160,6 +174,11 @@ impl Pool {
         if let Some(entry) = self.entries.get_mut(&key) {
             (entry.memory, entry.bytes, entry.is_opening) = (memory, bytes, false);
         }
+    }
+
+    /// The memory of a session that is open or being opened.
+    pub(super) fn memory_of(&self, key: SessionKey) -> Option<Memory> {
+        self.entries.get(&key).map(|entry| entry.memory)
     }
 
     /// A session is idle again.
@@ -172,7 +191,7 @@ impl Pool {
     /// A session is closed, or was not opened.
     pub(super) fn remove(&mut self, key: SessionKey) {
         if let Some(entry) = self.entries.remove(&key).filter(|entry| entry.pins > 0) {
-            self.closed.insert(entry.number, entry);
+            self.closed.insert(entry.id, entry);
         }
     }
 
@@ -180,17 +199,17 @@ impl Pool {
     pub(super) fn pin(&mut self, key: SessionKey) -> Option<Pinned> {
         let entry = self.entries.get_mut(&key)?;
         entry.pins += 1;
-        Some(Pinned { key, number: entry.number })
+        Some(Pinned { key, id: entry.id })
     }
 
     /// Records that they no longer do.
-    pub(super) fn unpin(&mut self, Pinned { key, number }: Pinned) {
-        if let Some(entry) = self.entries.get_mut(&key).filter(|entry| entry.number == number) {
+    pub(super) fn unpin(&mut self, Pinned { key, id }: Pinned) {
+        if let Some(entry) = self.entries.get_mut(&key).filter(|entry| entry.id == id) {
             entry.pins -= 1;
-        } else if let Some(entry) = self.closed.get_mut(&number) {
+        } else if let Some(entry) = self.closed.get_mut(&id) {
             entry.pins -= 1;
             if entry.pins == 0 {
-                self.closed.remove(&number);
+                self.closed.remove(&id);
             }
         }
     }
@@ -214,7 +233,7 @@ impl Pool {
     }
 
     /// Bytes of the sessions of a memory that are being opened.
-    fn opening(&self, memory: Memory) -> u64 {
+    pub(super) fn opening(&self, memory: Memory) -> u64 {
         bytes_of(self.counted().filter(|entry| entry.memory == memory && entry.is_opening))
     }
 
@@ -244,11 +263,15 @@ mod tests {
     use super::*;
 
     fn key(engine: u64) -> SessionKey {
-        SessionKey { engine, graph: 0, stream: 0 }
+        SessionKey { engine, graph: 0, number: 0 }
     }
 
     fn open<const N: usize>(engine: u64, closing: [SessionKey; N]) -> Found {
         Found::Open { key: key(engine), closing: closing.to_vec() }
+    }
+
+    fn new<const N: usize>(engine: u64, closing: [SessionKey; N]) -> Found {
+        Found::MayOpen { key: key(engine), closing: closing.to_vec() }
     }
 
     fn pool(budget: u64) -> Pool {
@@ -265,26 +288,26 @@ mod tests {
     fn the_least_recently_used_closes_first() {
         let mut pool = pool(30);
         for engine in 1..=3 {
-            assert_eq!(take(&mut pool, engine, 10), Found::MayOpen(vec![]));
+            assert_eq!(take(&mut pool, engine, 10), new(engine, []));
             pool.give_back(key(engine));
         }
         assert_eq!(take(&mut pool, 1, 10), open(1, []));
         pool.give_back(key(1));
-        assert_eq!(take(&mut pool, 4, 15), Found::MayOpen(vec![key(2), key(3)]));
+        assert_eq!(take(&mut pool, 4, 15), new(4, [key(2), key(3)]));
         assert_eq!(pool.used(Memory::Machine), 25);
     }
 
     #[test]
     fn what_is_in_use_is_waited_for_and_what_is_pinned_is_not() {
         let mut pool = pool(15);
-        assert_eq!(take(&mut pool, 1, 10), Found::MayOpen(vec![]));
+        assert_eq!(take(&mut pool, 1, 10), new(1, []));
         assert_eq!(take(&mut pool, 1, 10), Found::InUse);
         assert_eq!(take(&mut pool, 2, 10), Found::InUse);
         pool.give_back(key(1));
         let pinned = pool.pin(key(1)).unwrap();
         assert_eq!(take(&mut pool, 2, 10), Found::NeverFits { budget: 15 });
         pool.unpin(pinned);
-        assert_eq!(take(&mut pool, 2, 10), Found::MayOpen(vec![key(1)]));
+        assert_eq!(take(&mut pool, 2, 10), new(2, [key(1)]));
         assert_eq!(take(&mut pool, 3, 16), Found::NeverFits { budget: 15 });
         // A session that could not be opened takes nothing.
         pool.remove(key(2));
@@ -294,10 +317,10 @@ mod tests {
     #[test]
     fn a_closed_session_counts_until_nothing_is_bound_to_its_graph() {
         let mut pool = pool(25);
-        assert_eq!(take(&mut pool, 1, 10), Found::MayOpen(vec![]));
+        assert_eq!(take(&mut pool, 1, 10), new(1, []));
         let [first, second] = [(); 2].map(|()| pool.pin(key(1)).unwrap());
         pool.remove(key(1));
-        assert_eq!(take(&mut pool, 1, 10), Found::MayOpen(vec![]), "its graph is on another provider now");
+        assert_eq!(take(&mut pool, 1, 10), new(1, []), "its graph is on another provider now");
         let later = pool.pin(key(1)).unwrap();
         assert_eq!((pool.used(Memory::Machine), pool.summary()[&Memory::Machine]), (20, (2, 20)));
         pool.unpin(first);
@@ -314,12 +337,12 @@ mod tests {
     #[test]
     fn a_session_counts_where_it_was_opened() {
         let mut pool = pool(15);
-        assert_eq!(pool.take(key(1), Memory::Gpu(0), 8, Some(None)), Found::MayOpen(vec![]));
+        assert_eq!(pool.take(key(1), Memory::Gpu(0), 8, Some(None)), new(1, []));
         pool.opened(key(1), Memory::Machine, 10);
         assert_eq!((pool.used(Memory::Gpu(0)), pool.used(Memory::Machine)), (0, 10));
         assert_eq!(take(&mut pool, 2, 10), Found::InUse);
-        assert_eq!(take(&mut pool, 3, 5), Found::MayOpen(vec![]));
-        assert_eq!(pool.take(key(4), Memory::Gpu(1), 7, Some(None)), Found::MayOpen(vec![]));
+        assert_eq!(take(&mut pool, 3, 5), new(3, []));
+        assert_eq!(pool.take(key(4), Memory::Gpu(1), 7, Some(None)), new(4, []));
         assert_eq!(pool.summary(), BTreeMap::from([(Memory::Machine, (2, 15)), (Memory::Gpu(1), (1, 7))]));
     }
 
@@ -327,13 +350,13 @@ mod tests {
     fn without_a_budget_idle_sessions_make_room_and_the_attempt_is_made() {
         let mut pool = Pool::default();
         let mut take = |engine, free| pool.take(key(engine), Memory::Machine, 10, Some(free));
-        assert_eq!(take(1, None), Found::MayOpen(vec![]));
-        assert_eq!(take(2, Some(5)), Found::MayOpen(vec![]));
+        assert_eq!(take(1, None), new(1, []));
+        assert_eq!(take(2, Some(5)), new(2, []));
         pool.give_back(key(1));
         assert_eq!(pool.take(key(1), Memory::Machine, 10, None), open(1, []), "an open session needs no more memory");
         pool.give_back(key(1));
         assert_eq!(pool.take(key(3), Memory::Machine, 10, None), Found::AsksSystem);
-        assert_eq!(pool.take(key(3), Memory::Machine, 10, Some(Some(5))), Found::MayOpen(vec![key(1)]));
+        assert_eq!(pool.take(key(3), Memory::Machine, 10, Some(Some(5))), new(3, [key(1)]));
         assert_eq!(pool.take_idle(|_, _| true), []);
         pool.give_back(key(2));
         assert_eq!(pool.take_idle(|_, memory| memory == Memory::Machine), [key(2)]);
@@ -342,9 +365,9 @@ mod tests {
     #[test]
     fn a_session_that_is_used_for_more_counts_for_more() {
         let mut pool = pool(30);
-        assert_eq!(take(&mut pool, 1, 10), Found::MayOpen(vec![]));
+        assert_eq!(take(&mut pool, 1, 10), new(1, []));
         pool.give_back(key(1));
-        assert_eq!(take(&mut pool, 2, 10), Found::MayOpen(vec![]));
+        assert_eq!(take(&mut pool, 2, 10), new(2, []));
         pool.give_back(key(2));
         assert_eq!(take(&mut pool, 1, 20), open(1, []));
         pool.give_back(key(1));
@@ -363,39 +386,54 @@ mod tests {
         assert_eq!(pool.used(Memory::Machine), 25);
     }
     #[test]
-    fn where_a_session_for_one_more_stream_has_no_room_it_uses_that_of_another_stream() {
-        let on = |engine, stream| SessionKey { engine, graph: 0, stream };
+    fn where_one_more_session_of_a_graph_has_no_room_an_unused_one_is_lent() {
+        let on = |engine, number| SessionKey { engine, graph: 0, number };
+        let opens = |key, closing: &[SessionKey]| Found::MayOpen { key, closing: closing.to_vec() };
+        let lends = |key, closing: &[SessionKey]| Found::Open { key, closing: closing.to_vec() };
         let mut pool = pool(30);
-        let take = |pool: &mut Pool, engine, stream| pool.take(on(engine, stream), Memory::Machine, 10, None);
-        for (engine, stream) in [(1, 0), (1, 1), (2, 0)] {
-            assert_eq!(take(&mut pool, engine, stream), Found::MayOpen(vec![]));
+        let take = |pool: &mut Pool, engine, number| pool.take(on(engine, number), Memory::Machine, 10, None);
+        for (engine, number) in [(1, 0), (1, 1), (2, 0)] {
+            assert_eq!(take(&mut pool, engine, number), opens(on(engine, number), &[]));
         }
         assert_eq!(take(&mut pool, 1, 2), Found::InUse);
         pool.give_back(on(2, 0));
         pool.give_back(on(1, 1));
-        assert_eq!(take(&mut pool, 1, 2), Found::Open { key: on(1, 1), closing: vec![] });
-        // One that is idle for another engine closes only now.
-        assert_eq!(take(&mut pool, 1, 2), Found::MayOpen(vec![on(2, 0)]));
+        assert_eq!(take(&mut pool, 1, 2), lends(on(1, 1), &[]));
+        // Its own stream gets another one, for which the idle session of another engine closes only now.
+        assert_eq!(take(&mut pool, 1, 1), opens(on(1, 2), &[on(2, 0)]));
+        assert_eq!(take(&mut pool, 1, 1), Found::InUse);
         // On another GPU, it is no replacement.
         pool.limit(Memory::Gpu(1), 5);
-        (0..3).for_each(|stream| pool.give_back(on(1, stream)));
+        (0..3).for_each(|number| pool.give_back(on(1, number)));
         assert_eq!(pool.take(on(1, 3), Memory::Gpu(1), 9, None), Found::NeverFits { budget: 5 });
         // It is used for more than before, if there is room.
-        assert_eq!(pool.take(on(1, 3), Memory::Machine, 20, None), {
-            Found::Open { key: on(1, 0), closing: vec![on(1, 1)] }
-        });
+        assert_eq!(pool.take(on(1, 3), Memory::Machine, 20, None), lends(on(1, 0), &[on(1, 1)]));
         assert_eq!(pool.used(Memory::Machine), 30);
+    }
+
+    #[test]
+    fn a_session_with_bound_tensors_is_lent_and_waited_for() {
+        let on = |number| SessionKey { engine: 1, graph: 0, number };
+        let mut pool = pool(10);
+        let take = |pool: &mut Pool, number| pool.take(on(number), Memory::Machine, 10, None);
+        assert_eq!(take(&mut pool, 1), Found::MayOpen { key: on(1), closing: vec![] });
+        let pinned = pool.pin(on(1)).unwrap();
+        assert_eq!(take(&mut pool, 0), Found::InUse);
+        pool.give_back(on(1));
+        assert_eq!(take(&mut pool, 0), Found::Open { key: on(1), closing: vec![] });
+        pool.unpin(pinned);
+        assert_eq!(pool.memory_of(on(1)), Some(Memory::Machine));
     }
 
     #[test]
     fn what_is_being_opened_is_not_free() {
         let mut pool = Pool::default();
         let take = |pool: &mut Pool, engine, free| pool.take(key(engine), Memory::Machine, 10, Some(Some(free)));
-        assert_eq!(take(&mut pool, 1, 30), Found::MayOpen(vec![]));
+        assert_eq!(take(&mut pool, 1, 30), new(1, []));
         pool.opened(key(1), Memory::Machine, 10);
         pool.give_back(key(1));
         // The system counts the first one now.
-        assert_eq!(take(&mut pool, 2, 20), Found::MayOpen(vec![]));
-        assert_eq!(take(&mut pool, 3, 19), Found::MayOpen(vec![key(1)]));
+        assert_eq!(take(&mut pool, 2, 20), new(2, []));
+        assert_eq!(take(&mut pool, 3, 19), new(3, [key(1)]));
     }
 }

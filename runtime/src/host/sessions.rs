@@ -27,7 +27,7 @@ fn free(memory: Memory) -> Option<u64> {
 /// The sessions of a host.
 pub(super) struct OpenSessions {
     state: Mutex<State>,
-    /// A session was given back.
+    /// A session was given back, or a stream waits no longer.
     returned: Condvar,
 }
 
@@ -43,10 +43,31 @@ struct State {
 }
 
 impl State {
-    /// Whether no other stream waits for a session in this memory, or none that came before this place.
+    /// Whether no stream waits for a session in this memory that came before this place; without a place: none at all.
     fn is_turn_of(&self, place: Option<u64>, memory: Memory) -> bool {
-        let before = self.waiting.range(..place.unwrap_or(u64::MAX));
-        before.filter(|(_, other)| **other == memory).count() == 0
+        self.waiting.range(..place.unwrap_or(u64::MAX)).all(|(_, other)| *other != memory)
+    }
+}
+
+/// A stream's place among those that wait for sessions.
+struct Place<'s> {
+    sessions: &'s OpenSessions,
+    number: u64,
+}
+
+impl<'s> Place<'s> {
+    /// The last place among those that wait for this memory.
+    fn last(sessions: &'s OpenSessions, state: &mut State, memory: Memory) -> Self {
+        state.came += 1;
+        state.waiting.insert(state.came, memory);
+        Self { sessions, number: state.came }
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.sessions.state.lock().waiting.remove(&self.number);
+        self.sessions.returned.notify_all();
     }
 }
 
@@ -93,41 +114,38 @@ impl OpenSessions {
         bytes: &dyn Fn(Memory) -> u64,
         cancel: &Cancel,
     ) -> Result<Lending> {
-        let key = SessionKey { engine: core.id, graph, stream };
+        let key = SessionKey { engine: core.id, graph, number: stream };
         let memory = core.memory(graph, stream);
+        // Dropped only after the lock is released.
         let mut place = None;
-        let admitted = self.admit(core, key, memory, bytes(memory), cancel, &mut place);
-        if let Some(place) = place {
-            self.state.lock().waiting.remove(&place);
-            self.returned.notify_all();
-        }
-        let (key, lent) = admitted?;
+        let (key, lent) = self.admit(core, key, memory, bytes(memory), cancel, &mut place)?;
+        drop(place);
         let mut lending = Lending { sessions: self.clone(), core: core.clone(), key, lent };
         if lending.lent.is_some() {
             return Ok(lending);
         }
         let (record, _) = core.graphs.get(graph).ok_or_else(|| Error::internal("session"))?;
         let began = Instant::now();
-        let opened = core.ladder.session(record, key.stream);
+        let opened = core.ladder.session(record, stream, cancel);
         self.state.lock().opening += began.elapsed();
         let session = opened?;
         core.set_assigned(session.assigned());
-        let memory = core.memory(graph, key.stream);
-        self.state.lock().pool.opened(key, memory, bytes(memory));
+        let memory = core.memory(graph, stream);
+        let needed = bytes(memory);
+        self.state.lock().pool.opened(key, memory, needed);
         lending.lent = Some(Lent { session, tensors: None });
         Ok(lending)
     }
 
-    /// Waits until a session is idle, or until it may open: then there is none yet. Sets `place` if others come first,
-    /// or must return a session first.
-    fn admit(
-        &self,
+    /// Waits until a session is idle, or until one may open: then there is none yet. Takes a `place` if it has to wait.
+    fn admit<'s>(
+        &'s self,
         core: &Core,
         key: SessionKey,
         memory: Memory,
         needed: u64,
         cancel: &Cancel,
-        place: &mut Option<u64>,
+        place: &mut Option<Place<'s>>,
     ) -> Result<(SessionKey, Option<Lent>)> {
         // These are dropped after the lock is released: closing takes a while.
         let mut closing: Vec<Lent> = Vec::new();
@@ -137,7 +155,7 @@ impl OpenSessions {
             if cancel.is_cancelled() {
                 return Err(Error::Cancelled);
             }
-            let found = if state.is_turn_of(*place, memory) {
+            let found = if state.is_turn_of(place.as_ref().map(|place| place.number), memory) {
                 state.pool.take(key, memory, needed, system)
             } else {
                 // Else those that need much room would wait as long as others find their sessions idle.
@@ -151,28 +169,32 @@ impl OpenSessions {
                             drop(state);
                             return Ok((key, Some(lent)));
                         }
-                        // The graph is on another provider now, or it is time to try the best one again.
+                        // The graph is on another provider now, or it is time to try the best one again. What counts no
+                        // longer must be gone before others are admitted.
                         other => {
+                            MutexGuard::unlocked(&mut state, || drop(other));
                             state.pool.remove(key);
-                            closing.extend(other);
                         }
                     }
                 }
-                Found::MayOpen(keys) => {
+                Found::MayOpen { key, closing: keys } => {
                     closing.extend(keys.iter().filter_map(|key| state.idle.remove(key)));
                     drop(state);
                     return Ok((key, None));
                 }
-                // The driver of a GPU may take long, and other streams need the lock.
-                Found::AsksSystem => MutexGuard::unlocked(&mut state, || system = Some(free(memory))),
+                Found::AsksSystem => {
+                    let opening = state.pool.opening(memory);
+                    // The driver of a GPU may take long, and other streams need the lock.
+                    let found = MutexGuard::unlocked(&mut state, || free(memory));
+                    // Sessions that have been opened meanwhile may not be in the figure.
+                    let opened = opening.saturating_sub(state.pool.opening(memory));
+                    system = Some(found.map(|free| free.saturating_sub(opened)));
+                }
                 Found::InUse => {
-                    if place.is_none() {
-                        state.came += 1;
-                        *place = Some(state.came);
-                        let came = state.came;
-                        state.waiting.insert(came, memory);
+                    place.get_or_insert_with(|| Place::last(self, &mut state, memory));
+                    if !self.returned.wait_for(&mut state, POLL_INTERVAL).timed_out() {
+                        system = None;
                     }
-                    let _ = self.returned.wait_for(&mut state, POLL_INTERVAL);
                 }
                 Found::NeverFits { budget } => {
                     let engine = core.ladder.verdict().engine.clone();
@@ -192,11 +214,14 @@ impl OpenSessions {
         !closing.is_empty()
     }
 
-    /// Closes the idle sessions in the memory of the session `key`, except that session. Returns whether there were
-    /// any.
-    pub(super) fn close_beside(&self, core: &Core, key: SessionKey) -> bool {
-        let memory = core.memory(key.graph, key.stream);
+    /// Closes the idle sessions in this memory, except the session `key`. Returns whether there were any.
+    pub(super) fn close_beside(&self, memory: Memory, key: SessionKey) -> bool {
         self.close_idle(|other, taken| taken == memory && *other != key)
+    }
+
+    /// The memory of a session that is open.
+    pub(super) fn memory_of(&self, key: SessionKey) -> Option<Memory> {
+        self.state.lock().pool.memory_of(key)
     }
 
     /// Keeps a session's memory counted while tensors are bound to its graph.
@@ -243,5 +268,33 @@ impl Drop for Lending {
         drop(state);
         drop(unwanted);
         self.sessions.returned.notify_all();
+    }
+}
+
+#[cfg(test)]
+#[cfg(not(feature = "interleavings"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn streams_wait_in_the_order_in_which_they_came_for_each_memory() {
+        let sessions = OpenSessions::new([]);
+        let come = |memory| Place::last(&sessions, &mut sessions.state.lock(), memory);
+        let is_turn = |place: Option<&Place<'_>>, memory| {
+            sessions.state.lock().is_turn_of(place.map(|place| place.number), memory)
+        };
+        assert!(is_turn(None, Memory::Machine));
+        let [first, second, third] = [(); 3].map(|()| come(Memory::Machine));
+        let other = come(Memory::Gpu(0));
+        assert!(is_turn(Some(&first), Memory::Machine) && is_turn(Some(&other), Memory::Gpu(0)));
+        assert!(!is_turn(Some(&second), Memory::Machine) && !is_turn(None, Memory::Machine));
+        assert!(is_turn(None, Memory::Gpu(1)));
+        // Whoever leaves is not waited for.
+        drop(second);
+        assert!(!is_turn(Some(&third), Memory::Machine));
+        drop(first);
+        assert!(is_turn(Some(&third), Memory::Machine));
+        drop(third);
+        assert!(is_turn(None, Memory::Machine) && !is_turn(None, Memory::Gpu(0)));
     }
 }

@@ -118,6 +118,7 @@ impl Worker<'_> {
         let Some(group) = taken.first().and_then(of).map(|sample| sample.group.clone()) else {
             return Attempt::Answered;
         };
+        let mut has_made_room = false;
         loop {
             let running = self.core.running();
             let streams = running.streams;
@@ -130,20 +131,22 @@ impl Worker<'_> {
             let tried = group.allowed().min(taken.len().max(group.variants.least()));
             let graph = group.variants.largest(tried).graph;
             let own = self.core.memory(graph, self.stream);
-            let others = |key: &SessionKey, memory| {
-                memory == own && (key.engine != self.core.id || (key.stream == self.stream && key.graph != graph))
-            };
-            self.shared.sessions.close_idle(others);
+            let others = |key: &SessionKey, memory| memory == own && (key.engine != self.core.id || key.graph != graph);
+            if self.shared.sessions.close_idle(others) && !has_made_room {
+                // Once: others may open their sessions again meanwhile.
+                has_made_room = true;
+                continue;
+            }
             if let Some(smaller) = group.variants.smaller_than(tried) {
                 self.core.shrink_batch(smaller);
                 // Sessions of larger batches, which memory did not hold, must not keep memory.
                 let core = self.core;
-                self.shared.sessions.close_idle(|key, _| {
-                    key.engine == core.id && key.stream == self.stream && group.variants.is_larger(key.graph, smaller)
-                });
+                self.shared
+                    .sessions
+                    .close_idle(|key, _| key.engine == core.id && group.variants.is_larger(key.graph, smaller));
             } else if self.core.halve_streams(streams) {
                 let core = self.core;
-                self.shared.sessions.close_idle(|key, _| key.engine == core.id && key.stream >= core.streams());
+                self.shared.sessions.close_idle(|key, _| key.engine == core.id && key.number >= core.streams());
                 self.put_back(taken);
                 return Attempt::PutBack;
             } else {
@@ -175,8 +178,11 @@ impl Worker<'_> {
     fn run_apart(&self, mut taken: Taken<Work>, error: Error) {
         let flow_of = |taken: &TakenItem<Work>| taken.charge.flow;
         let several = taken.iter().any(|one| Some(flow_of(one)) != taken.first().map(flow_of));
-        self.shared.record_failure();
-        if !several || matches!(error, Error::Cancelled) || error.is_out_of_memory() {
+        let is_cancelled = matches!(error, Error::Cancelled);
+        if !is_cancelled {
+            self.shared.record_failure();
+        }
+        if !several || is_cancelled || error.is_out_of_memory() {
             return refuse(taken, error);
         }
         while let Some(flow) = taken.first().map(flow_of) {
@@ -268,7 +274,9 @@ impl Worker<'_> {
                 Wanted::LargestOf(group) => group.bytes(graph, memory),
             };
             let lent = self.shared.sessions.lend(self.core, graph, self.stream, &bytes, cancel);
+            let mut key = SessionKey { engine: self.core.id, graph, number: self.stream };
             let opened = lent.and_then(|mut lending| {
+                key = lending.key;
                 if let Wanted::LargestOf(group) = wanted {
                     let lent = lending.lent()?;
                     let tensors = group.tensors(&lent.session, batch, lent.tensors.take());
@@ -280,8 +288,7 @@ impl Worker<'_> {
                 Err(error) if error.is_out_of_memory() => error,
                 opened => return opened,
             };
-            let key = SessionKey { engine: self.core.id, graph, stream: self.stream };
-            if self.shared.sessions.close_beside(self.core, key) {
+            if self.shared.sessions.close_beside(self.core.memory(graph, self.stream), key) {
                 continue;
             }
             match wanted {

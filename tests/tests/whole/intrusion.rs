@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tileforge_engine::Engine;
-use tileforge_session::{Ladder, Placement, selftest};
+use tileforge_session::{Cancel, Ladder, Placement, selftest};
 
 fn change(path: &Path, change: impl FnOnce(&mut Value)) {
     let mut value: Value = serde_json::from_slice(&fs::read(path).unwrap()).unwrap();
@@ -90,7 +90,7 @@ fn an_engine_is_what_it_was_when_it_was_checked() {
     }
     let graph = engine.graph_named(&engine.manifest().selftest.graph).unwrap();
     let ladder = Ladder::new(&environment(), &engine, Placement::default()).unwrap();
-    let mut session = ladder.session(graph, 0).unwrap();
+    let mut session = ladder.session(graph, 0, &Cancel::new()).unwrap();
     let report = selftest::verify(&engine, &mut session).unwrap();
     assert!(report.passed, "{report:?}");
     assert!(Engine::open(&path).is_err());

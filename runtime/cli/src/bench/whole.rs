@@ -96,7 +96,7 @@ struct Ready {
 
 impl Ready {
     fn open(ladder: &Ladder, contract: &Contract, graph: &Graph, stream: usize) -> Result<Self> {
-        let session = ladder.session(graph, stream)?;
+        let session = ladder.session(graph, stream, &Cancel::new())?;
         let mut bound = session.bind_graph(contract, graph)?;
         let buffers = session.buffers()?;
         for input in contract.inputs.iter().filter(|input| !matches!(input.meaning, Meaning::Carried { .. })) {
