@@ -27,7 +27,8 @@ const MOST_FEATURES: usize = 24;
 /// Filters cannot be read, or the result breaks the operators' rules.
 pub fn concatenated_convolutions_as_sums(model: &mut Model) -> Result<usize> {
     // Concatenations that the graph already has are used.
-    let given = model.nodes.iter().filter(|node| features(model, node).is_some());
+    let readers = Readers::new(&model.nodes);
+    let given = model.nodes.iter().filter(|node| features(model, &readers, node).is_some());
     let concatenated = given.map(|node| (node.inputs.clone(), node.outputs[0].clone())).collect();
     let mut rule = Sums { model: &*model, of: HashMap::new(), concatenated };
     for block in blocks(model) {
@@ -54,6 +55,8 @@ pub fn concatenated_convolutions_as_sums(model: &mut Model) -> Result<usize> {
 struct Feature {
     name: String,
     bytes: u64,
+    /// The bytes that move to copy it into a concatenation. Where nothing else reads it, its maker writes it there.
+    copied: u64,
 }
 
 /// A convolution that reads the first features of a block.
@@ -105,7 +108,7 @@ impl Block {
     /// The bytes that move if these ranges are concatenated.
     fn bytes(&self, kept: &Kept) -> u64 {
         let copied = kept.iter().map(|&(start, end)| {
-            2 * self.features[start..end].iter().map(|feature| feature.bytes).sum::<u64>() + BYTES_OF_A_START
+            self.features[start..end].iter().map(|feature| feature.copied).sum::<u64>() + BYTES_OF_A_START
         });
         let read = self.convolutions.iter().map(|convolution| convolution.parts(&self.features, kept).0);
         copied.sum::<u64>() + read.sum::<u64>()
@@ -147,7 +150,7 @@ fn blocks(model: &Model) -> Vec<Block> {
     let mut found: Vec<Block> = Vec::new();
     for node in &model.nodes {
         let [output] = node.outputs.as_slice() else { continue };
-        let Some(features) = features(model, node) else { continue };
+        let Some(features) = features(model, &readers, node) else { continue };
         let read_by = readers.all(output).iter().map(|&position| convolution(model, position, output, features.len()));
         let convolutions: Option<Vec<Convolution>> = read_by.collect();
         let Some(convolutions) = convolutions.filter(|all| !all.is_empty() && !is_output(output)) else { continue };
@@ -164,7 +167,7 @@ fn blocks(model: &Model) -> Vec<Block> {
 }
 
 /// The features that a node concatenates along the channel axis.
-fn features(model: &Model, node: &Node) -> Option<Vec<Feature>> {
+fn features(model: &Model, readers: &Readers<'_>, node: &Node) -> Option<Vec<Feature>> {
     let is_by_channels = node.is("Concat") && node.int("axis") == Some(1);
     // A feature that is concatenated twice has one name for two places.
     let names: BTreeSet<&String> = node.inputs.iter().collect();
@@ -173,7 +176,10 @@ fn features(model: &Model, node: &Node) -> Option<Vec<Feature>> {
     }
     let feature = |name: &String| {
         let ty = sized(model, name)?;
-        Some(Feature { name: name.clone(), bytes: ty.byte_length()? })
+        let bytes = ty.byte_length()?;
+        let is_given = model.inputs.iter().any(|port| port.name == *name);
+        let copied = if readers.only(name).is_some() && !is_given { 0 } else { 2 * bytes };
+        Some(Feature { name: name.clone(), bytes, copied })
     };
     node.inputs.iter().map(feature).collect()
 }
