@@ -382,6 +382,42 @@ fn a_run_that_would_never_end_is_cancelled_at_once_and_the_device_is_free() {
     }
 }
 
+/// Later streams do not overtake a stream that waits for room. When its request is cancelled, it waits no longer.
+#[test]
+fn a_cancelled_request_does_not_wait_for_room() {
+    let (_folders, engines): (Vec<_>, Vec<_>) =
+        [(TILE, White::NeverEnds), (4 * TILE, White::Repeats), (TILE, White::Repeats)]
+            .map(|(side, white)| engine_that(&[1], side, white))
+            .into_iter()
+            .unzip();
+    let needed: Vec<u64> = engines.iter().map(|engine| bytes(engine)[0]).collect();
+    // Beside the first engine, the second one has no room, and the third one has.
+    let budget = needed[0] + needed[1] - 1;
+    assert!(needed[0] + needed[2] <= budget);
+    let host = with_memory(budget);
+    let placement = Placement { streams: Some(3), ..Placement::default() };
+    let services: Vec<_> = engines.iter().map(|engine| service_of(&host, engine, placement.clone(), 4)).collect();
+    let until = |streams| {
+        let started = Instant::now();
+        while host.metrics().running < streams {
+            assert!(started.elapsed() < Duration::from_secs(20), "{:?}", host.metrics());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    };
+    let (endless, _) = submit(&services[0], &Made { white: Some(3), ..Made::new(16, 16, 1) });
+    until(1);
+    let (waiting, _) = submit(&services[1], &Made::new(16, 16, 2));
+    until(2);
+    let (behind, _) = submit(&services[2], &Made::new(16, 16, 3));
+    waiting.cancel();
+    assert!(matches!(waiting.wait(), Err(Error::Cancelled)));
+    assert!(matches!(behind.wait_for(Duration::from_secs(60)), Some(Ok(_))), "{:?}", host.metrics());
+    endless.cancel();
+    assert!(matches!(endless.wait(), Err(Error::Cancelled)));
+    check(&services[1], &Made::new(16, 16, 4));
+}
+
 /// A loaded machine may delay any answer, so only the fastest of several has to keep the promise.
 #[test]
 fn a_cancelled_request_is_answered_within_a_tenth_of_a_second() {
