@@ -83,11 +83,9 @@ def gated(graph: Half, form: str) -> None:
     tokens, width = graph.tokens(), 4 * CHANNELS
     if form == "one product, split":
         both = graph.node("MatMul", tokens, graph.filled(CHANNELS, 2 * width))
-        graph.nodes[-1].output[:] = [both]
-        values, gates = f"{both}.values", f"{both}.gates"
-        split = graph.node("Split", both, axis=2, num_outputs=2)
-        del split
-        graph.nodes[-1].output[:] = [values, gates]
+        values = graph.node("Split", both, axis=2, num_outputs=2)
+        gates = f"{values}.gates"
+        graph.nodes[-1].output.append(gates)
     else:
         values = graph.node("MatMul", tokens, graph.filled(CHANNELS, width))
         gates = graph.node("MatMul", tokens, graph.filled(CHANNELS, width))

@@ -289,7 +289,7 @@ mod tests {
         assert!(is_turn(Some(&first), Memory::Machine) && is_turn(Some(&other), Memory::Gpu(0)));
         assert!(!is_turn(Some(&second), Memory::Machine) && !is_turn(None, Memory::Machine));
         assert!(is_turn(None, Memory::Gpu(1)));
-        // Whoever leaves is not waited for.
+        // Nobody waits for a stream that has left.
         drop(second);
         assert!(!is_turn(Some(&third), Memory::Machine));
         drop(first);

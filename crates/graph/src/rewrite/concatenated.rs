@@ -31,7 +31,7 @@ pub fn concatenated_convolutions_as_sums(model: &mut Model) -> Result<usize> {
     let given = model.nodes.iter().filter(|node| features(model, &readers, node).is_some());
     let concatenated = given.map(|node| (node.inputs.clone(), node.outputs[0].clone())).collect();
     let mut rule = Sums { model: &*model, of: HashMap::new(), concatenated };
-    for block in blocks(model) {
+    for block in blocks(model, &readers) {
         let kept = block.fewest_bytes();
         for convolution in &block.convolutions {
             let (_, parts) = convolution.parts(&block.features, &kept);
@@ -144,13 +144,12 @@ impl Block {
 }
 
 /// The blocks of a model. A concatenation with other readers is computed anyway, so its convolutions stay.
-fn blocks(model: &Model) -> Vec<Block> {
-    let readers = Readers::new(&model.nodes);
+fn blocks(model: &Model, readers: &Readers<'_>) -> Vec<Block> {
     let is_output = |name: &str| model.outputs.iter().any(|port| port.name == name);
     let mut found: Vec<Block> = Vec::new();
     for node in &model.nodes {
         let [output] = node.outputs.as_slice() else { continue };
-        let Some(features) = features(model, &readers, node) else { continue };
+        let Some(features) = features(model, readers, node) else { continue };
         let read_by = readers.all(output).iter().map(|&position| convolution(model, position, output, features.len()));
         let convolutions: Option<Vec<Convolution>> = read_by.collect();
         let Some(convolutions) = convolutions.filter(|all| !all.is_empty() && !is_output(output)) else { continue };
