@@ -268,6 +268,19 @@ fn check_pair(first: &Contract, next: &Contract) -> Result<()> {
     Ok(())
 }
 
+/// One chunk of a picture or clip, as it goes into the network.
+#[derive(Clone, Copy)]
+pub(super) struct Part<'p> {
+    pub(super) chunk: &'p Chunk,
+    /// Its number; the first is 0.
+    pub(super) number: usize,
+    pub(super) is_last: bool,
+    /// `[channels, frames, height, width]` of the input size.
+    pub(super) planes: &'p [f32],
+    /// Width and height of the planes.
+    pub(super) size: Size,
+}
+
 /// A picture or clip on its way, chunk by chunk.
 pub(super) struct Coding<'c> {
     coder: &'c Coder,
@@ -292,27 +305,15 @@ impl Coding<'_> {
         self.coder.first.assigned()
     }
 
-    /// Runs one chunk of a picture or clip, in smaller tiles if memory does not hold these. `planes` are `[channels,
-    /// frames, height, width]` of the input size, the result is `[planes, frames, height, width]` of the output size.
-    /// Chunks come in order; after the last one, no state is kept.
-    pub(super) fn run(
-        &mut self,
-        number: usize,
-        chunk: &Chunk,
-        is_last: bool,
-        planes: &[f32],
-        size: Size,
-    ) -> Result<Vec<f32>> {
+    /// Runs one chunk of a picture or clip, in smaller tiles if memory does not hold these. The result is `[planes,
+    /// frames, height, width]` of the output size. Chunks come in order; after the last one, no state is kept.
+    pub(super) fn run(&mut self, part: Part<'_>) -> Result<Vec<f32>> {
         loop {
-            let ran = if self.coder.is_clip() {
-                self.run_chunk(number, chunk, is_last, planes, size)
-            } else {
-                self.run_tiles(planes, size)
-            };
+            let ran = if self.coder.is_clip() { self.run_chunk(part) } else { self.run_tiles(part) };
             match ran {
-                Err(error) if error.is_out_of_memory() && self.shrink(number) => {}
+                Err(error) if error.is_out_of_memory() && self.shrink(part.number) => {}
                 ran => {
-                    if ran.is_ok() && is_last {
+                    if ran.is_ok() && part.is_last {
                         self.coder.succeeded(self.plan.tile);
                     }
                     return ran;
@@ -337,18 +338,11 @@ impl Coding<'_> {
     }
 
     /// Runs one chunk of a clip.
-    fn run_chunk(
-        &mut self,
-        number: usize,
-        chunk: &Chunk,
-        is_last: bool,
-        planes: &[f32],
-        size: Size,
-    ) -> Result<Vec<f32>> {
+    fn run_chunk(&mut self, Part { chunk, number, is_last, planes, size }: Part<'_>) -> Result<Vec<f32>> {
         let interface = &self.coder.interface;
         let factor = interface.factor;
         let encodes = interface.direction == Direction::Encode;
-        let part = if encodes { pixels_of(self.plan.tile, factor) } else { self.plan.tile };
+        let area = if encodes { pixels_of(self.plan.tile, factor) } else { self.plan.tile };
         let frames = if encodes { chunk.latents.len() } else { chunk.frames.len() };
         let mut canvas = self.plan.tiling.canvas(interface.planes() * frames);
         for (index, tile) in self.plan.tiling.plan().tiles().enumerate() {
@@ -356,7 +350,7 @@ impl Coding<'_> {
             let (x, y) = (place(tile.x), place(tile.y));
             if number == 0 {
                 let mut lease = self.coder.first.lease(self.ticket, self.plan.first)?;
-                cut(planes, size, x, y, part, lease.buffer(&interface.input)?.as_mut_slice()?);
+                cut(planes, size, x, y, area, lease.buffer(&interface.input)?.as_mut_slice()?);
                 self.run_time += lease.run(self.ticket)?;
                 self.plan.tiling.add(tile, lease.buffer(&interface.output)?.as_slice()?, &mut canvas);
                 if let (Some(next), Some(graph), false) = (&self.coder.next, self.plan.next, is_last) {
@@ -366,7 +360,7 @@ impl Coding<'_> {
                 }
             } else {
                 let lease = self.later.get_mut(index).ok_or_else(|| Error::internal("autoencoder"))?;
-                cut(planes, size, x, y, part, lease.buffer(&interface.input)?.as_mut_slice()?);
+                cut(planes, size, x, y, area, lease.buffer(&interface.input)?.as_mut_slice()?);
                 self.run_time += lease.run(self.ticket)?;
                 self.plan.tiling.add(tile, lease.buffer(&interface.output)?.as_slice()?, &mut canvas);
             }
@@ -375,10 +369,10 @@ impl Coding<'_> {
     }
 
     /// Runs a picture, whose tiles are independent: one part of it goes into the network for each tile.
-    fn run_tiles(&mut self, planes: &[f32], size: Size) -> Result<Vec<f32>> {
+    fn run_tiles(&mut self, Part { planes, size, .. }: Part<'_>) -> Result<Vec<f32>> {
         let interface = &self.coder.interface;
         let encodes = interface.direction == Direction::Encode;
-        let part = if encodes { pixels_of(self.plan.tile, interface.factor) } else { self.plan.tile };
+        let area = if encodes { pixels_of(self.plan.tile, interface.factor) } else { self.plan.tile };
         let group = self.coder.groups.get(&self.plan.first).ok_or_else(|| Error::internal("autoencoder"))?;
         let mut canvas = self.plan.tiling.canvas(interface.planes());
         let tiles: Vec<_> = self.plan.tiling.plan().tiles().collect();
@@ -387,8 +381,8 @@ impl Coding<'_> {
         for tiles in tiles.chunks(window.max(1)) {
             let sample = |tile: &tileforge_image::tile::Tile| {
                 let place = |at: u32| if encodes { at as usize * interface.factor } else { at as usize };
-                let mut values = vec![0.0; channels * part.pixels() as usize];
-                cut(planes, size, place(tile.x), place(tile.y), part, &mut values);
+                let mut values = vec![0.0; channels * area.pixels() as usize];
+                cut(planes, size, place(tile.x), place(tile.y), area, &mut values);
                 vec![Values::F32(values)]
             };
             let made = self.coder.first.run(self.ticket, group, tiles.iter().map(sample).collect())?;

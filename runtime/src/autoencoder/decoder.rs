@@ -6,7 +6,7 @@ use tileforge_engine::Engine;
 use tileforge_image::Size;
 use tileforge_session::Location;
 
-use super::coder::{Coder, CodingOptions, CodingStatistics, Watch, pixels_of};
+use super::coder::{Coder, CodingOptions, CodingStatistics, Part, Watch, pixels_of};
 use super::interface::{Clips, Direction};
 use super::latent::Latent;
 use crate::error::{Error, Result};
@@ -133,7 +133,8 @@ impl Decoder {
                     planes.extend(latent.values[at..at + area].iter().map(raw));
                 }
             }
-            let made = coding.run(number, chunk, number + 1 == chunks.len(), &planes, latent.size)?;
+            let is_last = number + 1 == chunks.len();
+            let made = coding.run(Part { chunk, number, is_last, planes: &planes, size: latent.size })?;
             for frame in chunk.frames.clone().filter(|frame| *frame < frames) {
                 sink(self.frame(&made, frame - chunk.frames.start, chunk.frames.len(), whole, size)?)?;
             }

@@ -6,7 +6,7 @@ use tileforge_engine::Engine;
 use tileforge_image::Size;
 use tileforge_session::Location;
 
-use super::coder::{Coder, CodingOptions, CodingStatistics, Watch, pixels_of};
+use super::coder::{Coder, CodingOptions, CodingStatistics, Part, Watch, pixels_of};
 use super::interface::{Clips, Direction};
 use super::latent::Latent;
 use crate::error::{Error, Result};
@@ -156,10 +156,12 @@ impl Encoder {
             if watch.ticket.cancel().is_cancelled() {
                 return Err(Error::Cancelled);
             }
-            stored.add(&coding.run(number, &chunk, ahead.is_none(), &planes, whole)?, chunk.latents.len());
+            let is_last = ahead.is_none();
+            let part = Part { chunk: &chunk, number, is_last, planes: &planes, size: whole };
+            stored.add(&coding.run(part)?, chunk.latents.len());
             number += 1;
-            (watch.progress)(number as u64, ahead.is_none().then_some(number as u64));
-            if ahead.is_none() {
+            (watch.progress)(number as u64, is_last.then_some(number as u64));
+            if is_last {
                 break;
             }
         }
