@@ -26,7 +26,7 @@ use crate::source::Graphs;
 use crate::{Error, PartOrder, Progress, Result, Source};
 pub(crate) use graphs::file_names;
 use graphs::{EngineGraph, Written, write_graphs};
-use measured::{Measured, measure, with_blame};
+use measured::{Measured, measure, with_blame, with_peaks};
 use memory::check_memory;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -171,10 +171,10 @@ impl<'a> Prepared<'a> {
 
     /// The engine's graphs as they were exported, the smallest first.
     pub(crate) fn exported(&self) -> Vec<Model> {
-        if self.graphs.any_size.is_empty() {
+        if self.graphs.free.is_empty() {
             return self.graphs.fixed.clone();
         }
-        self.graphs.any_size.iter().map(|any_size| any_size.model.clone()).collect()
+        self.graphs.free.iter().map(|graph| graph.model.clone()).collect()
     }
 
     /// Whether the operator table decides what TensorRT accepts. NVIDIA's builder decides instead where it is
@@ -229,8 +229,8 @@ fn write_engine(prepared: &Prepared<'_>, job: &Job<'_>, staging: &Path, scratch:
     let all: Vec<&Gate> = gates.iter().chain(&speed).collect();
     gate::check(&all).map_err(|error| with_blame(error, &converted, job, scratch))?;
     let batches_change_no_byte = batches::change_no_byte(source, job, &prepared.graphs.fixed, &graphs, staging)?;
-    // Graphs of any size have no fixed tiles: the runtime chooses tiles for each picture.
-    let fixed = if prepared.graphs.any_size.is_empty() { prepared.graphs.fixed.as_slice() } else { &[] };
+    // Graphs of free sizes have no fixed tiles: the runtime chooses tiles for each picture.
+    let fixed = if prepared.graphs.free.is_empty() { prepared.graphs.fixed.as_slice() } else { &[] };
     let tiling = tiling::measure_tiling(source, job, fixed, scratch)?;
     // The references are no longer needed, and plans need the disk space: each plan contains all weights.
     let unused = scratch.join(WEIGHTS_FILE);
@@ -238,8 +238,8 @@ fn write_engine(prepared: &Prepared<'_>, job: &Job<'_>, staging: &Path, scratch:
         fs::remove_file(&unused).map_err(|e| Error::file(&unused, "remove", e))?;
     }
     let record = |graph: EngineGraph| {
-        // A measured peak replaces the estimate.
-        Graph { values_bytes: peaks.get(&graph.record.file).copied().or(graph.record.values_bytes), ..graph.record }
+        let peaks = peaks.get(&graph.record.file).map_or(&[][..], Vec::as_slice);
+        with_peaks(graph.record, job.contract, peaks)
     };
     let mut records: Vec<Graph> = graphs.into_iter().map(record).collect();
     let plans = match compiler {

@@ -145,7 +145,7 @@ fn variant(engine: &Engine, graph: &Graph, provider: Provider, folder: &str) -> 
         "additional_metadata": { "tileforge": {
             "engine": manifest.name, "profile": target.profile, "precision": manifest.precision,
             "compute_capability": target.compute_capability, "inputs": graph.inputs, "outputs": graph.outputs,
-            "any_size": graph.any_size,
+            "any_size": graph.any_size, "any_batch": graph.any_batch,
         } },
     });
     if let (Provider::TensorRtRtx, Some(plan)) = (provider, &graph.plan) {

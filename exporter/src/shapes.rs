@@ -9,22 +9,32 @@ use tileforge_graph::{Dim, Port};
 
 /// Fixed shapes of inputs by name; an input that is not named stays dynamic where the network allows it.
 #[derive(Debug, Clone, Default)]
-pub struct Shapes(BTreeMap<String, Vec<usize>>);
+pub struct Shapes {
+    fixed: BTreeMap<String, Vec<usize>>,
+    /// The number of samples stays dynamic although these shapes have one.
+    free_batch: bool,
+}
 
 impl Shapes {
     /// One input's fixed shape.
     pub fn of(input: &str, dims: &[usize]) -> Self {
-        Shapes(BTreeMap::from([(input.to_owned(), dims.to_vec())]))
+        Self::from(BTreeMap::from([(input.to_owned(), dims.to_vec())]))
+    }
+
+    /// The same shapes for any number of samples: the batch stays dynamic.
+    #[must_use]
+    pub fn with_free_batch(self) -> Self {
+        Self { free_batch: true, ..self }
     }
 
     /// Whether no input's shape is fixed.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.fixed.is_empty()
     }
 
     /// Whether this input's shape is fixed.
     pub fn is_given(&self, input: &str) -> bool {
-        self.0.contains_key(input)
+        self.fixed.contains_key(input)
     }
 
     /// The shape of an image input: fixed, or `[batch, channels, height, width]` with all but the channels dynamic.
@@ -69,7 +79,7 @@ impl Shapes {
     pub fn resolve<const N: usize>(&self, inputs: [(&str, &[Dim]); N]) -> Result<[Vec<Dim>; N]> {
         let mut known: BTreeMap<&[Arc<str>], (usize, &str)> = BTreeMap::new();
         for (input, pattern) in inputs {
-            let Some(dims) = self.0.get(input) else { continue };
+            let Some(dims) = self.fixed.get(input) else { continue };
             let wrong = |reason: Option<String>| self.wrong(input, pattern, reason);
             if dims.len() != pattern.len() {
                 return Err(wrong(None));
@@ -91,6 +101,7 @@ impl Shapes {
             }
         }
         let fix = |dim: &Dim| match dim {
+            _ if self.free_batch && *dim == Dim::symbol("batch") => dim.clone(),
             Dim::Symbol { names, multiply, add, .. } => {
                 let size =
                     known.get(&**names).and_then(|(value, _)| value.checked_mul(*multiply)?.checked_add_signed(*add));
@@ -105,7 +116,7 @@ impl Shapes {
     pub(crate) fn wrong(&self, input: &str, pattern: &[Dim], reason: Option<String>) -> Error {
         let expected: Vec<String> = pattern.iter().map(|dim| dim.to_string().to_uppercase()).collect();
         let expected = if pattern.is_empty() { "a scalar, which has no sizes".into() } else { expected.join("x") };
-        let found = self.0.get(input).map_or_else(String::new, |dims| sizes(dims));
+        let found = self.fixed.get(input).map_or_else(String::new, |dims| sizes(dims));
         Error::Shape { input: input.into(), expected, found, reason }
     }
 
@@ -120,7 +131,7 @@ impl Shapes {
 
     /// Checks that every shape is for an input that the model has.
     pub(crate) fn check_names(&self, inputs: &[Port]) -> Result<()> {
-        match self.0.keys().find(|name| !inputs.iter().any(|input| input.name == **name)) {
+        match self.fixed.keys().find(|name| !inputs.iter().any(|input| input.name == **name)) {
             None => Ok(()),
             Some(name) => {
                 let inputs = inputs.iter().map(|input| input.name.clone()).collect();
@@ -169,7 +180,7 @@ fn misfit(size: usize, multiply: usize, add: isize) -> String {
 impl fmt::Display for Shapes {
     /// The text that [`Shapes::from_str`] reads; nothing where no shape is fixed.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (number, (name, dims)) in self.0.iter().enumerate() {
+        for (number, (name, dims)) in self.fixed.iter().enumerate() {
             write!(f, "{}{name}:{}", if number == 0 { "" } else { "," }, sizes(dims))?;
         }
         Ok(())
@@ -178,7 +189,7 @@ impl fmt::Display for Shapes {
 
 impl From<BTreeMap<String, Vec<usize>>> for Shapes {
     fn from(shapes: BTreeMap<String, Vec<usize>>) -> Self {
-        Self(shapes)
+        Self { fixed: shapes, free_batch: false }
     }
 }
 
@@ -195,7 +206,7 @@ impl FromStr for Shapes {
             let size =
                 |size: &str| size.parse::<usize>().ok().filter(|size| (1..=1 << 20).contains(size)).ok_or_else(wrong);
             let dims = sizes.split('x').map(size).collect::<Result<Vec<_>>>()?;
-            if shapes.0.insert(name.to_owned(), dims).is_some() {
+            if shapes.fixed.insert(name.to_owned(), dims).is_some() {
                 return Err(Error::TwoShapes { input: name.to_owned() });
             }
         }
@@ -222,12 +233,15 @@ mod tests {
     #[test]
     fn a_size_that_is_fixed_once_is_fixed_everywhere() {
         let (batch, height) = (Dim::symbol("batch"), Dim::symbol("height").times(8).unwrap());
-        let inputs = [("sample", [batch.clone(), height.clone()]), ("text", [batch, Dim::Fixed(5)])];
+        let inputs = [("sample", [batch.clone(), height.clone()]), ("text", [batch.clone(), Dim::Fixed(5)])];
         let resolve = |text: &str| {
             text.parse::<Shapes>().and_then(|shapes| shapes.resolve(inputs.each_ref().map(|(n, d)| (*n, &d[..]))))
         };
         assert_eq!(resolve("sample:2x16").unwrap(), [[2, 16].map(Dim::Fixed), [2, 5].map(Dim::Fixed)]);
         assert_eq!(resolve("text:3x5").unwrap()[0], [Dim::Fixed(3), height]);
+        let free = "sample:2x16".parse::<Shapes>().unwrap().with_free_batch();
+        let found = free.resolve(inputs.each_ref().map(|(n, d)| (*n, &d[..]))).unwrap();
+        assert_eq!(found, [[batch.clone(), Dim::Fixed(16)], [batch, Dim::Fixed(5)]]);
         for (wrong, reason) in [
             ("sample:2x12", "12 is no multiple of 8"),
             ("sample:2x8,text:1x5", "contradicts"),

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use repeat::{
-    Made, SCALE, TILE, White, check, engine, engine_of, engine_that, environment, host, request, service, service_of,
-    submit,
+    Made, SCALE, TILE, White, check, engine, engine_of, engine_of_any_batch, engine_that, environment, host, request,
+    service, service_of, submit,
 };
 use tileforge_contract::Provider;
 use tileforge_engine::Engine;
@@ -252,6 +252,27 @@ fn a_budget_that_holds_no_large_batch_runs_smaller_ones() {
     }
     assert_eq!(service.task().used().batch, 1);
     assert_eq!(host.metrics().runs.keys().copied().collect::<Vec<_>>(), [1]);
+}
+
+#[test]
+fn a_graph_of_any_batch_runs_as_many_samples_as_there_are_and_as_memory_holds() {
+    let (_folder, engine) = engine_of_any_batch(6);
+    let all = bytes(&engine)[0];
+    // A picture of 40 tiles: full runs, and one of the rest in the same session.
+    let picture = |seed| Made::new(8 * TILE as u32, 5 * TILE as u32, seed);
+    for (budget, most) in [(all, 6), (all - 1, 3)] {
+        let host = with_memory(budget);
+        let service = service_of(&host, &engine, Placement::default(), 4);
+        for seed in 0..3 {
+            check(&service, &picture(seed));
+        }
+        let runs: Vec<usize> = host.metrics().runs.keys().copied().collect();
+        assert!(runs.contains(&most) && runs.len() > 1 && runs.iter().all(|run| *run <= most), "{most}: {runs:?}");
+        assert_eq!(service.task().used().batch, most);
+        let metrics = host.metrics();
+        assert_eq!(metrics.sessions.iter().map(|memory| memory.open).sum::<usize>(), 1, "{:?}", metrics.sessions);
+        assert_eq!(metrics.failed, 0);
+    }
 }
 
 #[test]

@@ -296,6 +296,16 @@ impl Contract {
         self.carried_names().filter_map(|(input, from)| Some((input, self.output(from)?)))
     }
 
+    /// Whether every tensor has a part for each sample, and none is carried over to the next run. Then the samples of a
+    /// run have nothing to do with each other.
+    pub fn has_separate_samples(&self) -> bool {
+        let is_separate = |tensor: &TensorSpec| {
+            tensor.axes.first() == Some(&Axis::Batch)
+                && !matches!(tensor.meaning, Meaning::Carried { .. } | Meaning::Cache)
+        };
+        self.inputs.iter().chain(&self.outputs).all(is_separate)
+    }
+
     /// The shapes of all inputs for the given sizes.
     ///
     /// # Errors

@@ -108,6 +108,16 @@ pub enum Error {
         /// The requested pixels.
         found: usize,
     },
+    /// More samples than the graph takes were requested.
+    #[error("graphs.{file}: expected at most {most} samples, found {found}")]
+    TooManySamples {
+        /// The graph's file.
+        file: String,
+        /// Samples in its largest run.
+        most: usize,
+        /// The requested samples.
+        found: usize,
+    },
     /// A manifest cannot be used; the error's source has the reason.
     #[error("{}: not a valid engine manifest", path.display())]
     Invalid {

@@ -218,10 +218,16 @@ pub struct Graph {
     /// of `inputs`.
     #[serde(default, skip_serializing_if = "is_false")]
     pub any_size: bool,
+    /// Whether its number of samples is free: it takes any number from one up to the batch of `inputs`.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub any_batch: bool,
     /// The most bytes that opening or a run takes beside the weights. The builder measured them with ONNX Runtime on
     /// its processor, or estimated them from the graph's shapes. `None` in engines of older builders.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub values_bytes: Option<u64>,
+    /// The same with one sample, if the number of samples is free.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub values_bytes_of_one: Option<u64>,
     /// Whether ONNX Runtime fused its operators offline, in ways that are valid for any processor. Memory layouts are
     /// still chosen on loading.
     pub optimised: bool,
@@ -299,40 +305,60 @@ impl Graph {
         (resized.inputs == *inputs).then_some(resized)
     }
 
-    /// The shapes of its inputs, as text: `image [1, 3, 64, 64], timestep [1]`; with a free height and width,
-    /// `image [1, 3, any, any] with at most 409600 pixels`.
-    pub fn inputs_text(&self) -> String {
-        let free = |axis: usize, shape: &[usize]| self.any_size && axis + 2 >= shape.len();
-        let tensor = |(name, shape): (&String, &Vec<usize>)| {
-            let length = |(axis, length): (usize, &usize)| match free(axis, shape) {
-                true => "any".to_owned(),
-                false => length.to_string(),
-            };
-            let lengths = shape.iter().enumerate().map(length).collect::<Vec<_>>().join(", ");
-            let most = if self.any_size { format!(" with at most {} pixels", pixels(shape)) } else { String::new() };
-            format!("{name} [{lengths}]{most}")
-        };
-        self.inputs.iter().map(tensor).collect::<Vec<_>>().join(", ")
+    /// The lengths of one of its shapes, as text: `any` where they are free.
+    pub(crate) fn lengths_text(&self, shape: &[usize]) -> Vec<String> {
+        let is_free = |axis: usize| self.any_size && axis + 2 >= shape.len() || self.any_batch && axis == 0;
+        let length =
+            |(axis, length): (usize, &usize)| if is_free(axis) { "any".to_owned() } else { length.to_string() };
+        shape.iter().enumerate().map(length).collect()
     }
 
-    /// The same graph with the height and width of `sizes`, if these are free.
+    /// The shapes of its inputs, as text: `image [1, 3, 64, 64], timestep [1]`; with a free height and width,
+    /// `image [1, 3, any, any] with at most 409600 pixels`; with a free number of samples,
+    /// `image [any, 3, 64, 64], timestep [any] with at most 8 samples`.
+    pub fn inputs_text(&self) -> String {
+        let tensor = |(name, shape): (&String, &Vec<usize>)| {
+            let most = if self.any_size { format!(" with at most {} pixels", pixels(shape)) } else { String::new() };
+            format!("{name} [{}]{most}", self.lengths_text(shape).join(", "))
+        };
+        let text = self.inputs.iter().map(tensor).collect::<Vec<_>>().join(", ");
+        match self.inputs.values().find_map(|shape| shape.first()) {
+            Some(most) if self.any_batch => format!("{text} with at most {most} samples"),
+            _ => text,
+        }
+    }
+
+    /// The same graph with the height, the width and the batch of `sizes`, as far as they are free. What is fixed must
+    /// be as in `sizes`, except the batch of a graph of any size, which stays.
     ///
     /// # Errors
-    /// [`Error::FixedSize`]: height and width are fixed; [`Error::TooManyPixels`]: the graph takes fewer pixels;
-    /// [`Error::Contract`]: the contract does not allow the sizes.
-    pub fn resized(&self, contract: &Contract, Sizes { height, width, .. }: Sizes) -> Result<Self> {
-        if !self.any_size {
+    /// [`Error::FixedSize`]: height and width are fixed; [`Error::TooManyPixels`] or [`Error::TooManySamples`]: the
+    /// graph takes fewer; [`Error::Contract`]: the contract does not allow the sizes.
+    pub fn resized(&self, contract: &Contract, Sizes { batch, height, width, .. }: Sizes) -> Result<Self> {
+        let own = self.sizes(contract)?;
+        if !self.any_size && (!self.any_batch || (height, width) != (own.height, own.width)) {
             return Err(Error::FixedSize { file: self.file.clone() });
         }
-        let wanted = Sizes { height, width, ..self.sizes(contract)? };
+        let batch = if self.any_batch { batch } else { own.batch };
+        if batch > own.batch {
+            return Err(Error::TooManySamples { file: self.file.clone(), most: own.batch, found: batch });
+        }
+        let wanted = Sizes { batch, height, width, ..own };
         let (inputs, outputs) = (contract.input_shapes(&wanted)?, contract.output_shapes(&wanted)?);
         let [most, found] =
             [&self.inputs, &inputs].map(|shapes| shapes.values().map(|shape| pixels(shape)).max().unwrap_or(0));
         if found > most {
             return Err(Error::TooManyPixels { file: self.file.clone(), most, found });
         }
-        let values_bytes = self.values_bytes.map(|bytes| scaled_bytes(bytes, most, found));
+        let values_bytes = self.values_bytes_of(batch, own.batch).map(|bytes| scaled_bytes(bytes, most, found));
         Ok(Self { inputs, outputs, values_bytes, ..self.clone() })
+    }
+
+    /// Bytes beside the weights with `batch` of at most `most` samples: they grow evenly from one sample to the most.
+    fn values_bytes_of(&self, batch: usize, most: usize) -> Option<u64> {
+        let all = self.values_bytes?;
+        let Some(one) = self.values_bytes_of_one.filter(|one| batch < most && *one < all) else { return Some(all) };
+        Some(one + scaled_bytes(all - one, most - 1, batch.max(1) - 1))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use tileforge_contract::{Precision, Provider};
+use tileforge_contract::{Precision, Provider, Sizes};
 
 use crate::contents::Contents;
 use crate::manifest::{Graph, Manifest};
@@ -27,10 +27,9 @@ pub struct Requirements {
     pub without_plan: Option<String>,
     /// Whether nothing in the engine, or in one of its parts, is compiled.
     pub portable: bool,
-    /// The shape of the first input of each graph, such as "1x3x256x256", with "any" for a free height and width. In a
-    /// pipeline, the part's name comes first: "unet/2x4x64x64".
+    /// The shape of the first input of each graph, such as "1x3x256x256", with "any" for what is free. In a pipeline, the part's name comes first: "unet/2x4x64x64".
     pub shapes: Vec<String>,
-    /// Bytes that the smallest graph needs at least: its plan's memory if known, otherwise
+    /// Bytes that the smallest graph needs at least, with the fewest samples that it takes: its plan's memory if known, otherwise
     /// [`Manifest::memory_at_least`]. For a pipeline, the bytes of the part that needs most.
     pub memory_bytes: u64,
 }
@@ -103,9 +102,14 @@ impl Manifest {
         figures.map_or_else(|| self.memory_at_least(graph), |figures| figures.memory_bytes())
     }
 
-    /// The memory of the graph that needs least.
+    /// The memory of the graph that needs least, with the fewest samples that it takes.
     fn least_memory(&self) -> u64 {
-        self.graphs.iter().map(|graph| self.memory_of_plan(graph)).min().unwrap_or(0)
+        let of_one = |graph: &Graph| {
+            let sizes = graph.sizes(&self.contract).ok().filter(|_| graph.any_batch)?;
+            graph.resized(&self.contract, Sizes { batch: 1, ..sizes }).ok()
+        };
+        let least = |graph: &Graph| self.memory_of_plan(&of_one(graph).unwrap_or_else(|| graph.clone()));
+        self.graphs.iter().map(least).min().unwrap_or(0)
     }
 }
 
@@ -122,9 +126,7 @@ fn shapes(manifest: &Manifest) -> impl Iterator<Item = String> {
     let input = manifest.contract.inputs.first().map(|input| input.name.as_str()).unwrap_or_default();
     manifest.graphs.iter().map(move |graph| {
         let shape = graph.inputs.get(input).map_or(&[][..], Vec::as_slice);
-        let free = if graph.any_size { shape.len().saturating_sub(2) } else { shape.len() };
-        let length = |(axis, length): (usize, &usize)| if axis < free { length.to_string() } else { "any".into() };
-        shape.iter().enumerate().map(length).collect::<Vec<_>>().join("x")
+        graph.lengths_text(shape).join("x")
     })
 }
 

@@ -167,6 +167,14 @@ impl Graph {
         })?;
         rule(!self.any_size || (is_of_pictures(contract) && self.plan.is_none()), || {
             format!("graphs.{}: any_size is for graphs from picture to picture without a plan", self.file)
+        })?;
+        let is_free = self.any_batch && !self.any_size && self.plan.is_none();
+        rule(!self.any_batch || (is_free && contract.has_separate_samples()), || {
+            let expected = "graphs of one size without a plan, whose tensors all have a part for each sample";
+            format!("graphs.{}: any_batch is for {expected}", self.file)
+        })?;
+        rule(self.values_bytes_of_one.is_none() || self.any_batch, || {
+            format!("graphs.{}: values_bytes_of_one is for graphs of any_batch", self.file)
         })
     }
 }
@@ -222,7 +230,7 @@ pub(crate) fn rule(holds: bool, otherwise: impl FnOnce() -> String) -> Result<()
 pub(crate) mod tests {
     use proptest::prelude::*;
     use serde_json::{Value, json};
-    use tileforge_contract::{Precision, ReceptiveField, Sizes, Upscale};
+    use tileforge_contract::{Meaning, Precision, ReceptiveField, Sizes, TensorSpec, Upscale};
 
     use super::*;
     use crate::manifest::MeasuredTile;
@@ -441,6 +449,53 @@ pub(crate) mod tests {
         }
         let shape = |name: &str| [(name.to_owned(), vec![1, 3])].into();
         refused(&Graph { inputs: shape("input"), outputs: shape("output"), ..free }, &vectors);
+    }
+
+    #[test]
+    fn a_graph_of_any_batch_takes_fewer_samples() {
+        let contract = contract();
+        let one = manifest(&[(64, 64)]).graphs[0].clone();
+        let graph = |batch: usize| {
+            let sizes = Sizes { batch, height: 64, width: 64, ..Sizes::default() };
+            let (inputs, outputs) = (contract.input_shapes(&sizes).unwrap(), contract.output_shapes(&sizes).unwrap());
+            Graph { inputs, outputs, values_bytes: Some(900), ..one.clone() }
+        };
+        let free = Graph { any_batch: true, values_bytes_of_one: Some(200), ..graph(8) };
+        free.validate(&contract).unwrap();
+        for (batch, bytes) in [(1, 200), (2, 300), (7, 800), (8, 900)] {
+            let found = free.for_inputs(&contract, &graph(batch).inputs).unwrap();
+            assert_eq!((&found.outputs, found.values_bytes), (&graph(batch).outputs, Some(bytes)), "{batch}");
+        }
+        // What one sample takes is not known, so fewer samples may take as much as the most.
+        let unknown = Graph { values_bytes_of_one: None, ..free.clone() };
+        assert_eq!(unknown.for_inputs(&contract, &graph(1).inputs).unwrap().values_bytes, Some(900));
+        let sizes = |batch, height| Sizes { batch, height, width: 64, ..Sizes::default() };
+        for (batch, height, expected) in [
+            (9, 64, "expected at most 8 samples, found 9"),
+            (1, 32, "its height and width are fixed"),
+            (0, 64, "expected"),
+        ] {
+            let error = free.resized(&contract, sizes(batch, height)).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+        assert_eq!(free.inputs_text(), "input [any, 3, 64, 64] with at most 8 samples");
+
+        let plan = serde_json::from_value(plan("tensorrt-rtx/x.plan", "8.9")).unwrap();
+        // The samples of a run share the timestep.
+        let mut shared = contract.clone();
+        shared.inputs.push(TensorSpec::new("timestep", [], Meaning::Timestep { range: [0.0, 999.0] }));
+        let mut of_shared = free.clone();
+        of_shared.inputs.insert("timestep".into(), Vec::new());
+        let any = "any_batch is for graphs of one size without a plan, whose tensors all have a part for each sample";
+        for (graph, contract, expected) in [
+            (Graph { plan: Some(plan), ..free.clone() }, &contract, any),
+            (Graph { any_size: true, ..free.clone() }, &contract, any),
+            (of_shared, &shared, any),
+            (Graph { any_batch: false, ..free }, &contract, "values_bytes_of_one is for graphs of any_batch"),
+        ] {
+            let error = graph.validate(contract).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! programs wrote, may round differently at another place of a batch, and a foreign network may even mix its samples.
 //! So each engine for ONNX Runtime's CPU kernels is compared when it is built, and its manifest says what was found.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use tileforge_contract::{Axis, Contract, DataType, Provider, Sizes, TensorSpec};
@@ -22,7 +23,8 @@ use crate::{Result, Source};
 /// number, and some kernels round differently at the ends of the parts.
 const THREADS: [usize; 4] = [1, 2, 4, 8];
 
-/// The same for a large size, which takes long: undivided, and in the smallest parts.
+/// The same for a large size, which takes long, and for numbers of samples between others: undivided, and in the
+/// smallest parts.
 const ENDS_OF_THREADS: [usize; 2] = [1, 8];
 
 /// Whether each sample of a batch has the same bytes as alone. `None` if that was not compared: no graph takes several
@@ -77,10 +79,13 @@ pub(super) fn change_no_byte(
 }
 
 /// A graph of the engine for a number of samples.
+#[derive(Clone)]
 struct Variant<'m> {
     batch: usize,
     /// The exported graph, with fixed shapes.
     model: &'m Model,
+    /// Whether there is no exported graph for this number. Then `model` takes the next larger one.
+    is_between: bool,
     /// The engine's graph.
     file: PathBuf,
 }
@@ -100,12 +105,15 @@ fn groups<'m>(
     staging: &Path,
 ) -> Result<Vec<Vec<Variant<'m>>>> {
     let mut groups: Vec<(Sizes, Vec<Variant<'m>>)> = Vec::new();
+    let mut of_any_batch = BTreeSet::new();
     for model in fixed {
         let (sizes, inputs) = (fixed_sizes(contract, model)?, fixed_shapes(&model.inputs)?);
-        // A graph of any size stands for the graphs of fixed sizes.
+        // A graph of free sizes stands for the graphs of fixed sizes.
         let mut takes = graphs.iter().filter(|graph| graph.record.for_inputs(contract, &inputs).is_some());
         let Some(graph) = takes.next() else { continue };
-        let variant = Variant { batch: sizes.batch.max(1), model, file: staging.join(&graph.record.file) };
+        let file = staging.join(&graph.record.file);
+        of_any_batch.extend(graph.record.any_batch.then(|| file.clone()));
+        let variant = Variant { batch: sizes.batch.max(1), model, is_between: false, file };
         let size = Sizes { batch: 1, ..sizes };
         match groups.iter_mut().find(|(known, _)| *known == size) {
             Some((_, group)) => group.push(variant),
@@ -113,9 +121,25 @@ fn groups<'m>(
         }
     }
     let mut groups: Vec<Vec<Variant<'m>>> = groups.into_iter().map(|(_, group)| group).collect();
-    groups.iter_mut().for_each(|group| group.sort_by_key(|variant| variant.batch));
+    for group in &mut groups {
+        group.sort_by_key(|variant| variant.batch);
+        if group.first().is_some_and(|variant| of_any_batch.contains(&variant.file)) {
+            *group = with_numbers_between(group);
+        }
+    }
     groups.retain(|group| group.last().is_some_and(|largest| largest.batch > 1));
     Ok(groups)
+}
+
+/// The variants of a graph of any batch, and the numbers between theirs, which a host runs, too.
+fn with_numbers_between<'m>(exported: &[Variant<'m>]) -> Vec<Variant<'m>> {
+    let mut all: Vec<Variant<'m>> = Vec::new();
+    for variant in exported {
+        let next = all.last().map_or(variant.batch, |before| before.batch + 1);
+        all.extend((next..variant.batch).map(|batch| Variant { batch, is_between: true, ..variant.clone() }));
+        all.push(variant.clone());
+    }
+    all
 }
 
 /// A batch that is compared with each of its samples alone.
@@ -159,7 +183,8 @@ fn comparisons<'g, 'm>(groups: &'g [Vec<Variant<'m>>]) -> Vec<Comparison<'g, 'm>
 fn batches_of<'g, 'm>(group: &'g [Variant<'m>]) -> Vec<Comparison<'g, 'm>> {
     let Some(alone) = group.first() else { return Vec::new() };
     let batches = group.iter().rev().filter(|variant| variant.batch > 1);
-    batches.map(|together| Comparison { alone, together, threads: &THREADS }).collect()
+    let threads = |variant: &Variant<'_>| if variant.is_between { &ENDS_OF_THREADS[..] } else { &THREADS };
+    batches.map(|together| Comparison { alone, together, threads: threads(together) }).collect()
 }
 
 /// What runs the graphs of an engine.
@@ -296,7 +321,7 @@ mod tests {
         let variant = |(batch, model): (&usize, _)| {
             let file = folder.path().join(format!("{batch}.onnx"));
             tileforge_graph::save(model, &file, WeightStorage::Inline).unwrap();
-            Variant { batch: *batch, model, file }
+            Variant { batch: *batch, model, is_between: false, file }
         };
         let group: Vec<Variant<'_>> = batches.iter().zip(&models).map(variant).collect();
         let environment = crate::tests::environment();
@@ -335,7 +360,7 @@ mod tests {
         let group = |batches: &[usize], size: usize| -> Vec<Variant<'_>> {
             let variant = |(batch, model): (&usize, _)| {
                 let file = format!("{size}-{batch}").into();
-                Variant { batch: *batch, model, file }
+                Variant { batch: *batch, model, is_between: false, file }
             };
             batches.iter().zip(&models).map(variant).collect()
         };
@@ -355,5 +380,12 @@ mod tests {
         assert_eq!(names(&[group(&[2], 64)]), each(&["64-2 64-2"]));
         assert_eq!(names(&[group(&[2, 3], 64)]), each(&["64-2 64-3", "64-2 64-2"]));
         assert_eq!(names(&[]), each(&[]));
+        // A host runs a graph of any batch with the numbers between, too.
+        let all = with_numbers_between(&group(&[1, 2, 5], 64));
+        assert_eq!(all.iter().map(|variant| variant.batch).collect::<Vec<_>>(), [1, 2, 3, 4, 5]);
+        assert!(all[2..].iter().all(|variant| std::ptr::eq(variant.model, &raw const models[2])));
+        let mut expected = each(&["64-1 64-5", "64-1 64-2"]);
+        expected.splice(1..1, ["64-1 64-5 on [1, 8]", "64-1 64-5 on [1, 8]"].map(String::from));
+        assert_eq!(names(&[all]), expected);
     }
 }

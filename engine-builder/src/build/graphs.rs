@@ -1,10 +1,10 @@
 //! The graphs of an engine: converted to its precision, fused where that helps, and written with their weights.
 
-use std::collections::BTreeMap;
+use std::borrow::Borrow;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use tileforge_contract::{Precision, Provider};
+use tileforge_contract::{Precision, Provider, Sizes};
 use tileforge_engine::WEIGHTS_FILE;
 use tileforge_engine::manifest::{Graph, scaled_bytes};
 use tileforge_graph::rewrite::fold_weight_casts;
@@ -13,7 +13,7 @@ use tileforge_graph::{Dim, Model, WeightStorage};
 use crate::fixed::{fixed_shapes, fixed_sizes};
 use crate::optimise::optimised;
 use crate::precision::{self, Converted, Job};
-use crate::source::{AnySize, Graphs};
+use crate::source::{Free, FreeGraph, Graphs};
 use crate::{Error, Result, Source};
 
 /// A graph of the engine.
@@ -46,29 +46,43 @@ struct Planned<'m> {
 /// of the graphs of fixed sizes.
 fn planned<'m>(job: &Job<'_>, graphs: &'m Graphs, references: &[PathBuf]) -> Result<Vec<Planned<'m>>> {
     let measured = references.iter().zip(&job.coverage.is_run).map(|(file, is_run)| is_run.then_some(file));
-    let record = |file, inputs, outputs, any_size| {
-        let (values_bytes, optimised, plan) = (None, false, None);
-        Graph { file, inputs, outputs, any_size, values_bytes, optimised, plan }
+    let record = |file, inputs, outputs, free| Graph {
+        file,
+        inputs,
+        outputs,
+        any_size: free == Some(Free::Size),
+        any_batch: free == Some(Free::Batch),
+        values_bytes: None,
+        values_bytes_of_one: None,
+        optimised: false,
+        plan: None,
     };
-    if graphs.any_size.is_empty() {
+    if graphs.free.is_empty() {
         let each = graphs.fixed.iter().zip(file_names(&graphs.fixed)?).zip(measured);
         let planned = each.map(|((model, name), reference)| {
-            let record = record(name, fixed_shapes(&model.inputs)?, fixed_shapes(&model.outputs)?, false);
+            let record = record(name, fixed_shapes(&model.inputs)?, fixed_shapes(&model.outputs)?, None);
             Ok(Planned { model, record, references: reference.into_iter().cloned().collect() })
         });
         return planned.collect();
     }
-    let mut of_batch: BTreeMap<usize, Vec<PathBuf>> = BTreeMap::new();
-    for (model, file) in graphs.fixed.iter().zip(measured) {
-        let files = of_batch.entry(fixed_sizes(job.contract, model)?.batch).or_default();
-        files.extend(file.cloned());
-    }
-    let each = graphs.any_size.iter().map(|AnySize { model, largest }| {
+    let models: Vec<&Model> = graphs.free.iter().map(|graph| &graph.model).collect();
+    let mut planned = Vec::new();
+    for (FreeGraph { model, largest, free }, file) in graphs.free.iter().zip(file_names(&models)?) {
         let (inputs, outputs) = (job.contract.input_shapes(largest)?, job.contract.output_shapes(largest)?);
-        let references = of_batch.remove(&largest.batch).unwrap_or_default();
-        Ok(Planned { model, record: record(file_name(model)?, inputs, outputs, true), references })
-    });
-    each.collect()
+        planned.push(Planned { model, record: record(file, inputs, outputs, Some(*free)), references: Vec::new() });
+    }
+    for (model, file) in graphs.fixed.iter().zip(measured).filter_map(|(model, file)| Some((model, file?))) {
+        let sizes = fixed_sizes(job.contract, model)?;
+        let is_for = |graph: &FreeGraph| match graph.free {
+            // It may be measured in a size that is too large for the memory of other machines.
+            Free::Size => graph.largest.batch == sizes.batch,
+            Free::Batch => graph.largest == Sizes { batch: graph.largest.batch, ..sizes },
+        };
+        let planned = graphs.free.iter().position(is_for).and_then(|place| planned.get_mut(place));
+        let missing = || tileforge_graph::Error::Graph("expected a graph that takes each measured size".into());
+        planned.ok_or_else(missing)?.references.push(file.clone());
+    }
+    Ok(planned)
 }
 
 /// Writes the graphs with one weight file for all.
@@ -115,11 +129,7 @@ pub(super) fn write_graphs(
             None => None,
         };
         // The shapes of ONNX Runtime's own operators are not known, so the graph before fusions is counted.
-        let record = Graph {
-            values_bytes: values_bytes(job, model, record, &graphs.fixed)?,
-            optimised: optimised.is_some(),
-            ..record.clone()
-        };
+        let record = Graph { optimised: optimised.is_some(), ..estimated(job, model, record, &graphs.fixed)? };
         written.push(EngineGraph { record, references: references.clone(), emulation: None });
         if let Some(optimised) = optimised {
             *model = optimised;
@@ -139,23 +149,26 @@ pub(super) fn write_graphs(
     Ok(Written { graphs: written, graph_sha256, converted })
 }
 
-/// The largest number of bytes that the values of a graph hold at once in a run. For a graph of free sizes: the bytes
-/// of the largest graph of fixed sizes with the same batch, scaled by the number of pixels.
-fn values_bytes(job: &Job<'_>, model: &Model, record: &Graph, fixed: &[Model]) -> Result<Option<u64>> {
+/// The record with an estimate of the most bytes that the values of its graph hold at once in a run. For a graph of
+/// free sizes: the bytes of the graphs of fixed sizes. Where height and width are free, those of the largest graph with
+/// the same batch, scaled by the number of pixels.
+fn estimated(job: &Job<'_>, model: &Model, record: &Graph, fixed: &[Model]) -> Result<Graph> {
     let peak = |model: &Model| model.with_leaves_last().peak().map(|(_, bytes)| bytes);
-    if !record.any_size {
-        return Ok(peak(model));
+    if !record.any_size && !record.any_batch {
+        return Ok(Graph { values_bytes: peak(model), ..record.clone() });
     }
     let wanted = record.sizes(job.contract)?;
-    let mut found: Option<(usize, u64)> = None;
-    for model in fixed {
-        let sizes = fixed_sizes(job.contract, model)?;
-        let pixels = sizes.height * sizes.width;
-        if sizes.batch == wanted.batch && found.is_none_or(|(most, _)| pixels > most) {
-            found = peak(model).map(|bytes| (pixels, bytes)).or(found);
-        }
-    }
-    Ok(found.map(|(pixels, bytes)| scaled_bytes(bytes, pixels, wanted.height * wanted.width)))
+    let sized = |model| Ok((fixed_sizes(job.contract, model)?, model));
+    let fixed = fixed.iter().map(sized).collect::<Result<Vec<_>>>()?;
+    let of_batch = |batch: usize| {
+        let fits =
+            |sizes: &Sizes| if record.any_batch { Sizes { batch, ..wanted } == *sizes } else { sizes.batch == batch };
+        let models = fixed.iter().filter(|(sizes, _)| fits(sizes));
+        let (sizes, model) = models.max_by_key(|(sizes, _)| sizes.height * sizes.width)?;
+        Some(scaled_bytes(peak(model)?, sizes.height * sizes.width, wanted.height * wanted.width))
+    };
+    let values_bytes_of_one = of_batch(1).filter(|_| record.any_batch);
+    Ok(Graph { values_bytes: of_batch(wanted.batch), values_bytes_of_one, ..record.clone() })
 }
 
 /// `model-1x3x256x256.onnx`: named after the shape of the first input; `model-1x3xanyxany.onnx` where sizes are free.
@@ -165,11 +178,12 @@ pub(super) fn file_name(model: &Model) -> Result<String> {
 
 /// A name for each graph. Where several graphs have the same shape of the first input, such as graphs for texts of
 /// several lengths, the name also has the shape of the next input that differs.
-pub(crate) fn file_names(models: &[Model]) -> Result<Vec<String>> {
+pub(crate) fn file_names<M: Borrow<Model>>(models: &[M]) -> Result<Vec<String>> {
+    let models: Vec<&Model> = models.iter().map(Borrow::borrow).collect();
     let name = |model: &Model| {
         let first = shape_text(model, 0)?;
         let alike = |other: &&Model| shape_text(other, 0).is_ok_and(|other| other == first);
-        let alike: Vec<&Model> = models.iter().filter(alike).collect();
+        let alike: Vec<&Model> = models.iter().copied().filter(alike).collect();
         for input in 1..model.inputs.len() {
             let own = shape_text(model, input)?;
             if alike.iter().any(|other| shape_text(other, input).is_ok_and(|other| other != own)) {
@@ -178,7 +192,7 @@ pub(crate) fn file_names(models: &[Model]) -> Result<Vec<String>> {
         }
         Ok(format!("model-{first}.onnx"))
     };
-    models.iter().map(name).collect()
+    models.iter().map(|model| name(model)).collect()
 }
 
 /// "1x3x256x256": the shape of an input.

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use tileforge_contract::{Precision, Provider};
-use tileforge_engine::manifest::{Gate, SelfTest, scaled_bytes};
-use tileforge_session::selftest;
+use tileforge_contract::{Contract, Precision, Provider, Shapes};
+use tileforge_engine::manifest::{Gate, Graph, SelfTest, scaled_bytes};
+use tileforge_session::{Tensor, selftest};
 
 use super::graphs::EngineGraph;
 use crate::gate::figure;
@@ -22,8 +22,48 @@ pub(super) struct Measured {
     /// Gates of speed.
     pub(super) speed: Vec<Gate>,
     pub(super) selftest: SelfTest,
-    /// Bytes of memory that runs of a graph took, by the graph's file, where ONNX Runtime reports them.
-    pub(super) peaks: BTreeMap<String, u64>,
+    /// What runs of each graph took, by the graph's file, where ONNX Runtime reports it.
+    pub(super) peaks: BTreeMap<String, Vec<Peak>>,
+}
+
+/// The most memory that opening or a run took beside the weights.
+pub(super) struct Peak {
+    /// The shapes of the run's inputs.
+    inputs: Shapes,
+    bytes: u64,
+}
+
+/// The record of a graph with what its runs took, instead of what was estimated.
+pub(super) fn with_peaks(record: Graph, contract: &Contract, peaks: &[Peak]) -> Graph {
+    if record.any_batch {
+        return with_peaks_of_batches(record, contract, peaks);
+    }
+    let elements = |shapes: &Shapes| shapes.values().map(|shape| shape.iter().product::<usize>()).max().unwrap_or(0);
+    // Where sizes are free, a larger picture takes more memory.
+    let largest = |peak: &Peak| scaled_bytes(peak.bytes, elements(&peak.inputs), elements(&record.inputs));
+    Graph { values_bytes: peaks.iter().map(largest).max().or(record.values_bytes), ..record }
+}
+
+/// As [`with_peaks`], for a graph of any batch: no measured batch takes more than follows from the record.
+fn with_peaks_of_batches(record: Graph, contract: &Contract, peaks: &[Peak]) -> Graph {
+    let batch = |shapes: &Shapes| contract.sizes(shapes).map_or(1, |sizes| sizes.batch.max(1));
+    let most = batch(&record.inputs);
+    // What was estimated, beyond one sample.
+    let estimated = |batch: usize| {
+        let growth = record.values_bytes.unwrap_or(0).saturating_sub(record.values_bytes_of_one.unwrap_or(0));
+        scaled_bytes(growth, most - 1, batch - 1)
+    };
+    let mut peaks: Vec<(usize, u64)> = peaks.iter().map(|peak| (batch(&peak.inputs), peak.bytes)).collect();
+    peaks.sort_unstable();
+    let Some((least, bytes)) = peaks.first().copied() else { return record };
+    let one = bytes.saturating_sub(estimated(least));
+    // More samples take as much more as was estimated, or as was measured for fewer.
+    let all = |&(batch, bytes): &(usize, u64)| {
+        let by_estimate = bytes + estimated(most) - estimated(batch);
+        let by_measure = one + scaled_bytes(bytes.saturating_sub(one), batch - 1, most - 1);
+        if batch > 1 { by_estimate.max(by_measure) } else { by_estimate }
+    };
+    Graph { values_bytes: peaks.iter().map(all).max(), values_bytes_of_one: Some(one), ..record }
 }
 
 /// Runs the engine's graphs against their references. Keeps the sample and the output of the smallest size as the
@@ -37,7 +77,7 @@ pub(super) fn measure(
     scratch: &Path,
 ) -> Result<Measured> {
     let (mut gates, mut speed) = (Vec::new(), Vec::new());
-    let (mut selftest, mut peaks) = (None, BTreeMap::new());
+    let (mut selftest, mut peaks): (_, BTreeMap<String, Vec<Peak>>) = (None, BTreeMap::new());
     let runs: usize = graphs.iter().map(|graph| graph.references.len()).sum();
     // Each graph and its reference, on each sample.
     job.progress.begin("measuring graphs against their references", 2 * (runs + converted.judged.len()));
@@ -54,12 +94,9 @@ pub(super) fn measure(
             // graph. Their memory says nothing about the engine on its device.
             let is_own = job.provider == Provider::Cpu && graph.emulation.is_none();
             if let Some(bytes) = peak_bytes.filter(|bytes| *bytes > 0 && is_own) {
-                // Where sizes are free, a larger picture takes more memory.
-                let elements = |shape: &[usize]| shape.iter().product::<usize>();
-                let known = trial.sample().iter().map(|(_, tensor)| elements(tensor.shape())).max().unwrap_or(0);
-                let wanted = graph.record.inputs.values().map(|shape| elements(shape)).max().unwrap_or(0);
-                let peak: &mut u64 = peaks.entry(graph.record.file.clone()).or_default();
-                *peak = scaled_bytes(bytes, known, wanted).max(*peak);
+                let shape = |(name, tensor): &(String, Tensor)| (name.clone(), tensor.shape().to_vec());
+                let inputs = trial.sample().iter().map(shape).collect();
+                peaks.entry(graph.record.file.clone()).or_default().push(Peak { inputs, bytes });
             }
             let amplified = amplification(job, &trial, reference, &measured, selftest.is_none())?;
             figures.push(measured);
@@ -150,5 +187,40 @@ pub(super) fn with_blame(error: Error, converted: &Converted, job: &Job<'_>, scr
         }
         // The worst layer is unknown; the missed gate is what matters.
         _ => Error::Gate(text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tileforge_engine::testing;
+
+    use super::*;
+
+    #[test]
+    fn what_runs_took_stands_for_what_was_estimated() {
+        let contract = testing::upscale(2, 3).contract();
+        let graph = |batch: usize, side: usize| -> Graph {
+            let (small, large) = ([batch, 3, side, side], [batch, 3, 2 * side, 2 * side]);
+            serde_json::from_value(testing::graph("model.onnx", &small, &large)).unwrap()
+        };
+        let peak = |batch, side, bytes| Peak { inputs: graph(batch, side).inputs, bytes };
+        let found = |record: &Graph, peaks: &[Peak]| {
+            let record = with_peaks(record.clone(), &contract, peaks);
+            (record.values_bytes, record.values_bytes_of_one)
+        };
+        let fixed = Graph { values_bytes: Some(70), ..graph(1, 16) };
+        assert_eq!(found(&fixed, &[]), (Some(70), None));
+        assert_eq!(found(&fixed, &[peak(1, 16, 90)]), (Some(90), None));
+        let any_size = Graph { any_size: true, ..graph(1, 32) };
+        assert_eq!(found(&any_size, &[peak(1, 8, 10), peak(1, 16, 30)]), (Some(160), None));
+        // Estimated: 100 for one sample and 20 for each more.
+        let any_batch =
+            Graph { any_batch: true, values_bytes: Some(160), values_bytes_of_one: Some(100), ..graph(4, 16) };
+        assert_eq!(found(&any_batch, &[]), (Some(160), Some(100)));
+        assert_eq!(found(&any_batch, &[peak(1, 16, 500)]), (Some(560), Some(500)));
+        assert_eq!(found(&any_batch, &[peak(1, 16, 500), peak(2, 16, 510)]), (Some(560), Some(500)));
+        assert_eq!(found(&any_batch, &[peak(1, 16, 500), peak(2, 16, 530)]), (Some(590), Some(500)));
+        assert_eq!(found(&any_batch, &[peak(1, 16, 500), peak(4, 16, 530)]), (Some(560), Some(500)));
+        assert_eq!(found(&any_batch, &[peak(4, 16, 530)]), (Some(530), Some(470)));
     }
 }

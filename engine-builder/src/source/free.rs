@@ -1,10 +1,11 @@
-//! Graphs of free height and width: the runtime can cut a picture into tiles that suit it.
+//! Graphs whose sizes are free. With a free height and width, the runtime can cut a picture into tiles that suit it;
+//! with a free batch, it runs as many samples together as wait, in one session.
 
-use super::{AnySize, Source, SourceKind};
+use super::{Free, FreeGraph, Source, SourceKind};
 use crate::profile::{Profile, Shapes as ProfileShapes};
 use crate::{Result, Tile};
 use std::collections::BTreeSet;
-use tileforge_contract::{Axis, Sizes};
+use tileforge_contract::{Axis, Provider, Sizes, Task};
 use tileforge_exporter::{Error as ExportError, Shapes as FixedShapes};
 use tileforge_graph::{Dim, Model};
 
@@ -12,7 +13,7 @@ impl Source {
     /// The graphs of any size, if the profile asks for them. There are none if the caller or the model file sets
     /// sizes, if the graph depends on the size, or if the receptive field is unbounded. Such a network computes
     /// something else in each size, so only measured sizes are used.
-    pub(super) fn any_size(&self, profile: &Profile) -> Result<Vec<AnySize>> {
+    pub(super) fn any_size(&self, profile: &Profile) -> Result<Vec<FreeGraph>> {
         let shapes = profile.shapes_for(self.task()).filter(|_| self.sizes.is_none() && self.asked.is_empty());
         let Some((shapes, largest)) = shapes.and_then(|shapes| Some((shapes, shapes.largest_tile?))) else {
             return Ok(Vec::new());
@@ -24,9 +25,38 @@ impl Source {
         let batches: BTreeSet<usize> =
             shapes.tiles.iter().flat_map(|tile| self.batches_of(Some(shapes), *tile)).collect();
         let of = |batch| {
-            Ok(AnySize { model: self.of_batch(&model, batch)?, largest: self.largest(shapes, largest, batch)? })
+            let model = self.of_batch(&model, batch)?;
+            Ok(FreeGraph { model, largest: self.largest(shapes, largest, batch)?, free: Free::Size })
         };
         batches.into_iter().map(of).collect()
+    }
+
+    /// The graphs of any batch, one for each size, up to the size's largest batch. They are for the networks of
+    /// pipelines that run for several requests at once, and for ONNX Runtime's CPU kernels: these gain nothing from a
+    /// batch that is known beforehand, and one session instead of one for each batch holds the weights once. Plans and
+    /// OpenVINO's kernels are made for fixed shapes. There are none unless each of these sizes has several batches, and
+    /// one of them is a single sample.
+    pub(super) fn any_batch(&self, profile: &Profile, sizes: &[Sizes]) -> Result<Vec<FreeGraph>> {
+        let SourceKind::Checkpoint { checkpoint, task, hints } = &self.kind else { return Ok(Vec::new()) };
+        let takes_any = matches!(task, Task::Unet | Task::TextEncoder) && self.contract.has_separate_samples();
+        // Sizes are sorted, their batches last.
+        let of_one_size = |one: &Sizes, next: &Sizes| Sizes { batch: one.batch, ..*next } == *one;
+        let groups: Vec<&[Sizes]> = sizes.chunk_by(of_one_size).collect();
+        let are_several =
+            groups.iter().all(|group| group.len() > 1 && group.first().is_some_and(|sizes| sizes.batch == 1));
+        if profile.provider != Provider::Cpu || !takes_any || !are_several {
+            return Ok(Vec::new());
+        }
+        let mut graphs = Vec::new();
+        for largest in groups.into_iter().filter_map(|group| group.last()) {
+            let shapes = FixedShapes::from(self.contract.input_shapes(largest)?).with_free_batch();
+            let model = match tileforge_exporter::export_task(checkpoint, Some(*task), &shapes, hints) {
+                Err(ExportError::NeedsFixedShape { .. }) => return Ok(Vec::new()),
+                exported => exported?.model,
+            };
+            graphs.push(FreeGraph { model, largest: *largest, free: Free::Batch });
+        }
+        Ok(graphs)
     }
 
     /// The graph with free heights and widths; `None` if it depends on them.

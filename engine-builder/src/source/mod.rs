@@ -1,7 +1,7 @@
 //! The source of an engine's graphs: a checkpoint, a graph, or a model file.
 
-mod any_size;
 mod foreign;
+mod free;
 mod sizes;
 
 use crate::digests::{digest_of, prepare};
@@ -34,17 +34,26 @@ const GRAPH_MAXIMUM_BYTES: u64 = 1 << 31;
 pub(crate) struct Graphs {
     /// The graphs of one size, the smallest first.
     pub(crate) fixed: Vec<Model>,
-    /// The graphs of any size, one for each batch; empty if graphs have one size.
-    pub(crate) any_size: Vec<AnySize>,
+    /// The graphs whose sizes are free, which stand for all others; empty if each graph has one size.
+    pub(crate) free: Vec<FreeGraph>,
 }
 
-/// A graph whose height and width are free.
+/// A graph some of whose sizes are free.
 #[derive(Debug)]
-pub(crate) struct AnySize {
-    /// The graph, with a fixed batch.
+pub(crate) struct FreeGraph {
     pub(crate) model: Model,
-    /// The sizes of the largest square tile. The graph takes any tile with at most as many pixels.
+    /// Its largest sizes.
     pub(crate) largest: Sizes,
+    pub(crate) free: Free,
+}
+
+/// The sizes that are free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Free {
+    /// Height and width, with at most as many pixels as the largest square tile.
+    Size,
+    /// The batch, up to the largest.
+    Batch,
 }
 
 /// A model that an engine can be built of.
@@ -399,10 +408,15 @@ impl Source {
             if !self.asked.is_empty() {
                 return Err(Error::input(&self.path, "sizes were asked for, and the graph's own sizes are fixed"));
             }
-            return Ok(Graphs { fixed: vec![model.as_ref().clone()], any_size: Vec::new() });
+            return Ok(Graphs { fixed: vec![model.as_ref().clone()], free: Vec::new() });
         }
-        let fixed = self.all_sizes(profile)?.iter().map(|sizes| self.graph(sizes)).collect::<Result<_>>()?;
-        Ok(Graphs { fixed, any_size: self.any_size(profile)? })
+        let sizes = self.all_sizes(profile)?;
+        let fixed = sizes.iter().map(|sizes| self.graph(sizes)).collect::<Result<_>>()?;
+        let mut free = self.any_size(profile)?;
+        if free.is_empty() {
+            free = self.any_batch(profile, &sizes)?;
+        }
+        Ok(Graphs { fixed, free })
     }
 
     /// The graph for one picture of a size in the input's pixels, or of the next larger possible size; `None` if the

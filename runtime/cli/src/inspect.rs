@@ -155,7 +155,7 @@ fn graph_text(graph: &Graph, upscale: Option<&Upscale>) -> String {
             let run = if batch == 1 { String::new() } else { format!(", {batch} in a run") };
             format!("tiles of {most}{tile}{run}")
         }
-        None => format!("{} to {}", tensors(&graph.inputs), tensors(&graph.outputs)),
+        None => format!("{} to {}", graph.inputs_text(), tensors(&graph.outputs)),
     };
     let plan = graph.plan.as_ref().map_or(String::new(), |plan| {
         let capabilities = plan.compute_capabilities.join(", ");

@@ -19,8 +19,8 @@ pub(crate) struct Group {
     pub(super) core: Arc<Core>,
     id: u64,
     pub(super) variants: Variants,
-    /// The graphs that take any size, by their numbers: as they are in the group's size.
-    resized: BTreeMap<usize, (Graph, Sizes)>,
+    /// The graphs whose size or batch is free, as they are in the group's size and for so many samples.
+    resized: BTreeMap<Variant, (Graph, Sizes)>,
     pub(super) inputs: Vec<Row>,
     pub(super) outputs: Vec<Row>,
 }
@@ -97,28 +97,33 @@ impl Group {
             rows(&contract.inputs, shapes, &|_| true)
                 .is_ok_and(|rows| rows.iter().zip(&inputs).all(|(row, own)| row.shape == own.shape))
         };
-        let in_this_size = |graph: &Graph| {
-            let resized = graph.resized(contract, contract.sizes(&record.inputs).ok()?).ok()?;
+        let wanted = contract.sizes(&record.inputs)?;
+        let resized_to = |graph: &Graph, batch: usize| {
+            let resized = graph.resized(contract, Sizes { batch, ..wanted }).ok()?;
             let sizes = resized.sizes(contract).ok()?;
             same(&resized.inputs).then_some((resized, sizes))
         };
         let (mut variants, mut resized) = (Vec::new(), BTreeMap::new());
         for (graph, (own, sizes)) in core.graphs.iter().enumerate() {
-            if !same(&own.inputs) {
-                let Some(found) = in_this_size(own) else { continue };
-                resized.insert(graph, found);
+            let largest = sizes.batch.max(1);
+            for batch in if own.any_batch { 1..=largest } else { largest..=largest } {
+                let variant = Variant { graph, batch };
+                if own.any_batch || !same(&own.inputs) {
+                    let Some(found) = resized_to(own, batch) else { break };
+                    resized.insert(variant, found);
+                }
+                variants.push(variant);
             }
-            variants.push(Variant { graph, batch: sizes.batch.max(1) });
         }
         let variants = Variants::new(variants, most).ok_or_else(internal)?;
         Ok(Self { core: core.clone(), id, variants, resized, inputs, outputs })
     }
 
-    /// Bytes of a memory that a session of one of its graphs counts for.
-    pub(super) fn bytes(&self, graph: usize, memory: Memory) -> u64 {
-        match self.resized.get(&graph) {
+    /// Bytes of a memory that a session of one of its graphs counts for with so many samples.
+    pub(super) fn bytes(&self, variant: Variant, memory: Memory) -> u64 {
+        match self.resized.get(&variant) {
             Some((record, sizes)) => self.core.bytes_in(record, sizes, memory),
-            None => self.core.bytes(graph, memory),
+            None => self.core.bytes(variant.graph, memory),
         }
     }
 

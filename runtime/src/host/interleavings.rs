@@ -10,7 +10,7 @@ use std::time::Instant;
 use tempfile::TempDir;
 use tileforge_engine::digest::sha256_file;
 use tileforge_engine::{Engine, MANIFEST_FILE, testing};
-use tileforge_graph::{DataType, Model, Node, Opset, Port, TensorType, WeightStorage};
+use tileforge_graph::{DataType, Dim, Model, Node, Opset, Port, TensorType, WeightStorage};
 use tileforge_session::onnxruntime::{self, Search};
 use tileforge_session::{Environment, Placement, Tensor, selftest};
 
@@ -226,46 +226,60 @@ fn a_service_that_ends_serves_long_and_short_requests_before() {
     });
 }
 
-/// Engines that negate three numbers, alone or two of these at once.
+/// An engine that negates three numbers, alone or two of these at once.
 fn engine() -> &'static Engine {
     static ENGINE: OnceLock<(TempDir, Engine)> = OnceLock::new();
-    let make = || {
-        let folder = tempfile::tempdir().unwrap();
-        let at = |name: &str| folder.path().join(name);
-        let (mut graphs, mut files) = (Vec::new(), BTreeMap::new());
-        for batch in [1, 2] {
-            let shape = [batch, 3, 1, 1];
-            let port = |name: &str| Port { name: name.into(), ty: TensorType::new(DataType::F32, shape) };
-            let negate = Node {
-                name: "negate".into(),
-                operator: "Neg".into(),
-                domain: String::new(),
-                inputs: vec!["input".into()],
-                outputs: vec!["output".into()],
-                attributes: BTreeMap::new(),
-            };
-            let model = Model {
-                ir_version: 9,
-                opsets: vec![Opset { domain: String::new(), version: 20 }],
-                inputs: vec![port("input")],
-                outputs: vec![port("output")],
-                nodes: vec![negate],
-                ..Model::default()
-            };
-            let name = format!("model-{batch}.onnx");
-            tileforge_graph::save(&model, &at(&name), WeightStorage::Inline).unwrap();
-            files.insert(name.clone(), sha256_file(&at(&name)).unwrap());
-            graphs.push(testing::graph(&name, &shape, &shape));
+    &ENGINE.get_or_init(|| make_engine(&[1, 2], false)).1
+}
+
+/// The same with one graph for both.
+fn engine_of_any_batch() -> &'static Engine {
+    static ENGINE: OnceLock<(TempDir, Engine)> = OnceLock::new();
+    &ENGINE.get_or_init(|| make_engine(&[2], true)).1
+}
+
+fn make_engine(batches: &[usize], any_batch: bool) -> (TempDir, Engine) {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let (mut graphs, mut files) = (Vec::new(), BTreeMap::new());
+    for &batch in batches {
+        let shape = [batch, 3, 1, 1];
+        let free = if any_batch { Dim::symbol("batch") } else { Dim::Fixed(batch) };
+        let dims = [free, Dim::Fixed(3), Dim::Fixed(1), Dim::Fixed(1)];
+        let port = |name: &str| Port { name: name.into(), ty: TensorType::new(DataType::F32, dims.clone()) };
+        let negate = Node {
+            name: "negate".into(),
+            operator: "Neg".into(),
+            domain: String::new(),
+            inputs: vec!["input".into()],
+            outputs: vec!["output".into()],
+            attributes: BTreeMap::new(),
+        };
+        let model = Model {
+            ir_version: 9,
+            opsets: vec![Opset { domain: String::new(), version: 20 }],
+            inputs: vec![port("input")],
+            outputs: vec![port("output")],
+            nodes: vec![negate],
+            ..Model::default()
+        };
+        let name = format!("model-{batch}.onnx");
+        tileforge_graph::save(&model, &at(&name), WeightStorage::Inline).unwrap();
+        files.insert(name.clone(), sha256_file(&at(&name)).unwrap());
+        let mut graph = testing::graph(&name, &shape, &shape);
+        if any_batch {
+            graph["any_batch"] = true.into();
+            (graph["values_bytes"], graph["values_bytes_of_one"]) = (2000.into(), 1000.into());
         }
-        let zeros = Tensor::from(ndarray::ArrayD::<f32>::zeros(ndarray::IxDyn(&[1, 3, 1, 1])));
-        selftest::write(&at("selftest.safetensors"), &[("input", &zeros)], &[("output", &zeros)]).unwrap();
-        files.insert("selftest.safetensors".into(), sha256_file(&at("selftest.safetensors")).unwrap());
-        let manifest = testing::manifest("negate", &testing::upscale(1, 3).contract(), graphs, files);
-        std::fs::write(at(MANIFEST_FILE), manifest.to_string()).unwrap();
-        let engine = Engine::open(folder.path()).unwrap();
-        (folder, engine)
-    };
-    &ENGINE.get_or_init(make).1
+        graphs.push(graph);
+    }
+    let zeros = Tensor::from(ndarray::ArrayD::<f32>::zeros(ndarray::IxDyn(&[1, 3, 1, 1])));
+    selftest::write(&at("selftest.safetensors"), &[("input", &zeros)], &[("output", &zeros)]).unwrap();
+    files.insert("selftest.safetensors".into(), sha256_file(&at("selftest.safetensors")).unwrap());
+    let manifest = testing::manifest("negate", &testing::upscale(1, 3).contract(), graphs, files);
+    std::fs::write(at(MANIFEST_FILE), manifest.to_string()).unwrap();
+    let engine = Engine::open(folder.path()).unwrap();
+    (folder, engine)
 }
 
 /// Negates numbers, each as a sample of an engine. Before, it takes the stream for itself where it is told to.
@@ -276,15 +290,15 @@ struct Negating {
 }
 
 impl Negating {
-    fn new(host: &Host, takes_turns: bool) -> Self {
+    fn new(host: &Host, engine: &Engine, takes_turns: bool) -> Self {
         let placement = Placement { streams: Some(2), ..Placement::default() };
-        let network = Network::new(host, engine(), placement).unwrap();
+        let network = Network::new(host, engine, placement).unwrap();
         let group = network.group(0, |_| true).unwrap();
         Self { network, group, takes_turns }
     }
 
     fn service(host: &Host, takes_turns: bool) -> Arc<Service<Self>> {
-        Arc::new(Service::new(host, Self::new(host, takes_turns), 2))
+        Arc::new(Service::new(host, Self::new(host, engine(), takes_turns), 2))
     }
 }
 
@@ -367,6 +381,22 @@ fn streams_share_a_session_within_the_budget() {
         let result = cancelled.wait();
         assert!(matches!(result, Ok(_) | Err(Error::Cancelled)), "{result:?}");
         join(others);
+    });
+}
+
+#[test]
+fn a_session_of_any_batch_grows_within_the_budget() {
+    in_many_orders(|| {
+        let engine = engine_of_any_batch();
+        let all = session_bytes(engine.manifest(), &engine.manifest().graphs[0]).unwrap();
+        // For one session with two samples, for two with one each, and for one that never has two.
+        for budget in [all, all + all / 2, all - 1] {
+            let host = host_with(HostOptions { memory: Some(budget), ..HostOptions::default() });
+            let service = Arc::new(Service::new(&host, Negating::new(&host, engine, false), 2));
+            join([&[1.0][..], &[2.0, 3.0], &[4.0, 5.0, 6.0]].map(|values| negate(&service, values)));
+            let used: u64 = host.metrics().sessions.iter().map(|sessions| sessions.bytes).sum();
+            assert!(used <= budget, "{used} of {budget}");
+        }
     });
 }
 

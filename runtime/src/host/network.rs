@@ -91,12 +91,12 @@ impl Network {
         self.core.assigned()
     }
 
-    /// The graph that takes inputs of these shapes: one of exactly these sizes, else the smallest that takes any size.
+    /// The graph that takes inputs of these shapes: one of exactly these sizes, else the smallest whose free sizes
+    /// allow them.
     pub(crate) fn graph_for(&self, inputs: &Shapes) -> Result<usize> {
         let fixed = self.graphs().iter().position(|(graph, _)| graph.inputs == *inputs);
-        let any_size =
-            || self.graphs().iter().position(|(graph, _)| graph.for_inputs(self.contract(), inputs).is_some());
-        fixed.or_else(any_size).ok_or_else(|| self.no_graph(shapes_text(inputs)))
+        let free = || self.graphs().iter().position(|(graph, _)| graph.for_inputs(self.contract(), inputs).is_some());
+        fixed.or_else(free).ok_or_else(|| self.no_graph(shapes_text(inputs)))
     }
 
     /// The error that no graph takes the wanted shapes; it lists the shapes of the existing graphs.

@@ -87,39 +87,34 @@ impl Pool {
 
     /// Finds or admits a session that takes `bytes` of a memory: the wanted one, or else one of the same graph in the
     /// same memory. Such a one is lent if it is idle, before sessions of other graphs close to make room for one more.
-    /// `system` is what the system says of the bytes that it can still give; it is needed for a new session in a memory
-    /// without a budget.
+    /// `system` is what the system says of the bytes that it can still give; in a memory without a budget, it is needed
+    /// for a new session and for one that is used for more than before.
     pub(super) fn take(&mut self, key: SessionKey, memory: Memory, bytes: u64, system: Option<Option<u64>>) -> Found {
         self.clock += 1;
         let is_lent = self.entries.get(&key).is_some_and(|entry| entry.in_use);
         let key = if is_lent { self.unused(key) } else { key };
         let own = self.entries.get(&key);
         let budget = self.budgets.get(&memory).copied();
+        // In another memory, the caller closes it: its graph is on another provider now.
+        let held = own.map_or(0, |own| if own.memory == memory { own.bytes } else { bytes });
+        let more = bytes.saturating_sub(held);
         let (limit, used) = match (budget, system) {
             (Some(budget), _) => (Some(budget), self.used(memory)),
             // The system counts a session only once it is open.
             (None, Some(free)) => (free, self.opening(memory)),
-            (None, None) if own.is_some() => (None, 0),
+            (None, None) if more == 0 => (None, 0),
             (None, None) => return Found::AsksSystem,
         };
-        let missing = |held: u64| {
-            let all = used.saturating_sub(held).saturating_add(bytes);
-            limit.map_or(0, |limit| all.saturating_sub(limit))
-        };
+        let missing = limit.map_or(0, |limit| used.saturating_add(more).saturating_sub(limit));
         if own.is_none()
-            && (is_lent || missing(0) > 0)
+            && (is_lent || missing > 0)
             && let Some(twin) = self.unused_twin(key, memory)
         {
             return self.take(twin, memory, bytes, system);
         }
         let mut closing = Vec::new();
-        let (held, grows) = match self.entries.get(&key) {
-            // In another memory, the caller closes it: its graph is on another provider now.
-            Some(entry) => (entry.bytes, entry.memory == memory && bytes > entry.bytes && budget.is_some()),
-            None => (0, true),
-        };
-        if grows {
-            let mut over = missing(held);
+        if more > 0 {
+            let mut over = missing;
             let others = || self.entries.iter().filter(|(other, entry)| entry.memory == memory && **other != key);
             let mut idle: Vec<_> = others().filter(|(_, entry)| entry.is_idle()).collect();
             idle.sort_by_key(|(_, entry)| entry.used_at);
@@ -363,6 +358,24 @@ mod tests {
     }
 
     #[test]
+    fn without_a_budget_the_system_is_asked_about_what_a_session_takes_in_addition() {
+        let mut pool = Pool::default();
+        let take = |pool: &mut Pool, engine, bytes, system| pool.take(key(engine), Memory::Machine, bytes, system);
+        for engine in [1, 2] {
+            assert_eq!(take(&mut pool, engine, 10, Some(Some(100))), new(engine, []));
+            pool.opened(key(engine), Memory::Machine, 10);
+            pool.give_back(key(engine));
+        }
+        assert_eq!(take(&mut pool, 1, 25, None), Found::AsksSystem);
+        assert_eq!(take(&mut pool, 1, 25, Some(Some(15))), open(1, []));
+        pool.give_back(key(1));
+        assert_eq!(take(&mut pool, 1, 25, None), open(1, []));
+        pool.give_back(key(1));
+        assert_eq!(take(&mut pool, 1, 40, Some(Some(14))), open(1, [key(2)]));
+        assert_eq!(pool.used(Memory::Machine), 40);
+    }
+
+    #[test]
     fn a_session_that_is_used_for_more_counts_for_more() {
         let mut pool = pool(30);
         assert_eq!(take(&mut pool, 1, 10), new(1, []));
@@ -385,6 +398,7 @@ mod tests {
         assert_eq!(pool.take(key(1), Memory::Gpu(0), 99, Some(None)), open(1, []));
         assert_eq!(pool.used(Memory::Machine), 25);
     }
+
     #[test]
     fn where_one_more_session_of_a_graph_has_no_room_an_unused_one_is_lent() {
         let on = |engine, number| SessionKey { engine, graph: 0, number };

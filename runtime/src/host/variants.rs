@@ -1,14 +1,14 @@
 //! Graphs that differ only in the number of samples: which of them run a number of samples.
 
-/// A graph of a group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A graph of a group, for a number of samples.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Variant {
     pub(super) graph: usize,
     /// Samples in a run.
     pub(super) batch: usize,
 }
 
-/// The graphs of a group, the smallest batch first; never empty.
+/// The graphs of a group, the smallest batch first; never empty. A graph of free batch is there for each number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Variants(Vec<Variant>);
 
@@ -39,9 +39,12 @@ impl Variants {
         fits.or(self.0.first()).copied().unwrap_or(Variant { graph: 0, batch: 1 })
     }
 
-    /// The next smaller number of samples in a run, if there is one.
+    /// The next smaller number of samples in a run, if there is one. A graph of free batch does not try all of its
+    /// numbers, since each attempt takes long: it halves them.
     pub(super) fn smaller_than(&self, batch: usize) -> Option<usize> {
-        self.0.iter().rev().map(|variant| variant.batch).find(|smaller| *smaller < batch)
+        let next = self.0.iter().rev().find(|smaller| smaller.batch < batch)?;
+        let half = self.0.iter().rev().find(|other| other.graph == next.graph && other.batch <= batch / 2);
+        Some(half.unwrap_or(next).batch)
     }
 
     /// Whether there is this graph, with a batch larger than `batch`.
@@ -84,6 +87,10 @@ mod tests {
             [(10, 3), (10, 4), (12, 4), (9, 0)].map(|(graph, batch)| all.is_larger(graph, batch)),
             [true, false, true, false]
         );
+        let smaller = |variants: &Variants| [8, 6, 3, 2, 1].map(|batch| variants.smaller_than(batch).unwrap_or(0));
+        assert_eq!(smaller(&variants(&[1, 2, 3, 6, 7], usize::MAX)), [7, 3, 2, 1, 0]);
+        let free = (1..=8).map(|batch| Variant { graph: 0, batch });
+        assert_eq!(smaller(&Variants::new(free, usize::MAX).unwrap()), [4, 3, 1, 1, 0]);
         assert_eq!(variants(&[4, 1, 8], 7).batch(), 4);
         assert_eq!(variants(&[4, 1, 8], 4).batch(), 4);
         let large = variants(&[8, 4], 2);
@@ -99,6 +106,7 @@ mod tests {
         assert_eq!(runs(&all, 0, 8), []);
         assert_eq!(runs(&all, 14, 8), [(8, 8), (4, 4), (1, 1), (1, 1)]);
         assert_eq!(runs(&all, 9, 4), [(4, 4), (4, 4), (1, 1)]);
+        assert_eq!(runs(&variants(&[1, 2, 3, 4], 4), 7, 4), [(4, 4), (3, 3)]);
         // The smallest graph has empty places.
         assert_eq!(runs(&variants(&[4], 4), 5, 4), [(4, 4), (4, 1)]);
     }

@@ -121,14 +121,15 @@ impl Worker<'_> {
         let mut has_made_room = false;
         loop {
             let running = self.core.running();
-            let streams = running.streams;
+            // Another stream may lower both while this one runs.
+            let (streams, allowed) = (running.streams, group.allowed());
             let ran = self.run_pieces(&group, taken);
             drop(running);
             let Err(error) = ran else { return Attempt::Answered };
             if !error.is_out_of_memory() {
                 return Attempt::Failed(error);
             }
-            let tried = group.allowed().min(taken.len().max(group.variants.least()));
+            let tried = allowed.min(taken.len().max(group.variants.least()));
             let graph = group.variants.largest(tried).graph;
             let own = self.core.memory(graph, self.stream);
             let others = |key: &SessionKey, memory| memory == own && (key.engine != self.core.id || key.graph != graph);
@@ -218,7 +219,7 @@ impl Worker<'_> {
             self.core,
             variant.graph,
             self.stream,
-            &|memory| group.bytes(variant.graph, memory),
+            &|memory| group.bytes(variant, memory),
             &cancel,
         )?;
         let lent = lending.lent()?;
@@ -262,16 +263,14 @@ impl Worker<'_> {
     /// Opens the wanted session; closes other idle sessions if memory does not hold it.
     fn session_for(&self, wanted: &Wanted, cancel: &Cancel) -> Result<Lending> {
         loop {
-            let (graph, batch) = match wanted {
-                Wanted::Graph(graph) => (*graph, 1),
-                Wanted::LargestOf(group) => {
-                    let variant = group.variants.largest(self.core.batch());
-                    (variant.graph, variant.batch)
-                }
+            let variant = match wanted {
+                Wanted::Graph(graph) => Variant { graph: *graph, batch: 1 },
+                Wanted::LargestOf(group) => group.variants.largest(self.core.batch()),
             };
+            let Variant { graph, batch } = variant;
             let bytes = |memory| match wanted {
                 Wanted::Graph(graph) => self.core.bytes(*graph, memory),
-                Wanted::LargestOf(group) => group.bytes(graph, memory),
+                Wanted::LargestOf(group) => group.bytes(variant, memory),
             };
             let lent = self.shared.sessions.lend(self.core, graph, self.stream, &bytes, cancel);
             let mut key = SessionKey { engine: self.core.id, graph, number: self.stream };

@@ -175,8 +175,8 @@ pub fn check_inputs(manifest: &Manifest, found: &BTreeMap<String, Description>) 
     let inputs = contract.inputs.iter().filter(|input| shapes.contains_key(&input.name)).cloned().collect();
     let sizes = Contract { inputs, ..contract.clone() }.sizes(&shapes)?;
     let same = |inputs: &Shapes| shapes.iter().all(|(name, shape)| inputs.get(name) == Some(shape));
-    let of_any_size = |graph: &Graph| graph.resized(contract, sizes).is_ok_and(|graph| same(&graph.inputs));
-    let fits = |graph: &Graph| same(&graph.inputs) || of_any_size(graph);
+    let of_free_sizes = |graph: &Graph| graph.resized(contract, sizes).is_ok_and(|graph| same(&graph.inputs));
+    let fits = |graph: &Graph| same(&graph.inputs) || of_free_sizes(graph);
     let in_pieces =
         || samples::are_separate(contract) && samples::record_for(contract, manifest.graphs.iter(), sizes).is_some();
     if manifest.graphs.iter().any(fits) || in_pieces() {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ndarray::{ArrayD, IxDyn};
 use parking_lot::Mutex;
-use tileforge_contract::{Axis, Contract, DataType, Meaning, Sizes, TensorSpec};
+use tileforge_contract::{Axis, Contract, DataType, Sizes, TensorSpec};
 use tileforge_engine::Graph;
 use tileforge_session::{Named, Tensor, TensorInfo};
 
@@ -14,15 +14,10 @@ use crate::host::{Group, Network, Values, shapes_text};
 /// Number of groups from which on unused ones are dropped. A graph of any size has one group for each requested size.
 const GROUPS_MAXIMUM: usize = 32;
 
-/// Whether every tensor has a batch axis and no tensor is carried to the next run. Then samples of several requests
-/// may run together.
+/// Whether samples of several requests may run together: they are separate, and the host takes values of their types.
 pub(super) fn are_separate(contract: &Contract) -> bool {
-    let separate = |spec: &TensorSpec| {
-        spec.axes.first() == Some(&Axis::Batch)
-            && matches!(spec.data_type, DataType::F32 | DataType::I64 | DataType::I32)
-            && !matches!(spec.meaning, Meaning::Carried { .. } | Meaning::Cache)
-    };
-    contract.inputs.iter().chain(&contract.outputs).all(separate)
+    let is_taken = |spec: &TensorSpec| matches!(spec.data_type, DataType::F32 | DataType::I64 | DataType::I32);
+    contract.has_separate_samples() && contract.inputs.iter().chain(&contract.outputs).all(is_taken)
 }
 
 /// The record of the graph that takes samples of these sizes, for any number of samples: a graph of fixed sizes, else

@@ -15,7 +15,7 @@ use tileforge_graph::proto::tensor_shape_proto::{Dimension, dimension};
 use tileforge_graph::proto::{
     AttributeProto, GraphProto, NodeProto, TensorShapeProto, TypeProto, ValueInfoProto, tensor_proto, type_proto,
 };
-use tileforge_graph::{Attribute, DataType, Model, Node, Opset, Port, TensorType, Weight, WeightStorage};
+use tileforge_graph::{Attribute, DataType, Dim, Model, Node, Opset, Port, TensorType, Weight, WeightStorage};
 use tileforge_image::{Colour, Depth, Header, RowSink, RowSource, Size};
 use tileforge_runtime::host::{Handle, Host, HostOptions, Service, Terms};
 use tileforge_runtime::upscale::{OpenedPicture, UpscaleOptions, UpscaleRequest, UpscaleStatistics, Upscaler};
@@ -131,8 +131,18 @@ pub fn engine_that(batches: &[usize], side: usize, white: White) -> (TempDir, En
     engine_of(&batches.iter().map(|batch| (*batch, side, white)).collect::<Vec<_>>())
 }
 
+/// An engine with one graph for any number of tiles up to `most`.
+pub fn engine_of_any_batch(most: usize) -> (TempDir, Engine) {
+    engine_with(&[(most, TILE, White::Fails)], true)
+}
+
 /// An engine with graphs for these batches of tiles of these sides.
 pub fn engine_of(made: &[(usize, usize, White)]) -> (TempDir, Engine) {
+    engine_with(made, false)
+}
+
+/// As [`engine_of`]; with `any_batch`, each graph takes fewer tiles, too.
+fn engine_with(made: &[(usize, usize, White)], any_batch: bool) -> (TempDir, Engine) {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
     let mut files = BTreeMap::new();
@@ -140,11 +150,21 @@ pub fn engine_of(made: &[(usize, usize, White)]) -> (TempDir, Engine) {
     for (batch, side, white) in made {
         let (batch, side) = (batch, *side);
         let name = format!("model-{batch}-{side}.onnx");
-        tileforge_graph::save(&model(*batch, side, *white), &at(&name), WeightStorage::Inline).unwrap();
+        let mut model = model(*batch, side, *white);
+        if any_batch {
+            for port in model.inputs.iter_mut().chain(&mut model.outputs) {
+                port.ty.dims[0] = Dim::symbol("batch");
+            }
+        }
+        tileforge_graph::save(&model, &at(&name), WeightStorage::Inline).unwrap();
         files.insert(name.clone(), sha256_file(&at(&name)).unwrap());
         let large = side * SCALE as usize;
         let mut graph = testing::graph(&name, &[*batch, 3, side, side], &[*batch, 3, large, large]);
         graph["values_bytes"] = measured(&at(&name), &[*batch, 3, side, side]).into();
+        if any_batch {
+            graph["any_batch"] = true.into();
+            graph["values_bytes_of_one"] = measured(&at(&name), &[1, 3, side, side]).into();
+        }
         graphs.push(graph);
     }
     let (batch, side, _) = made[0];

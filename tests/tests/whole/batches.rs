@@ -10,11 +10,11 @@ use tileforge_session::SessionOptions;
 /// The differences between samples in a batch, on each of these numbers of threads, and one sample alone on one
 /// thread.
 fn differences(network: &RandomNetwork<'_>, threads: &[usize]) -> Vec<String> {
-    let run = |batch: usize, threads: usize, inputs: &_| {
+    let run = |graph: &str, threads: usize, inputs: &_| {
         let options = SessionOptions { threads: Some(threads), ..SessionOptions::default() };
-        network.run(batch, &options, inputs).unwrap_or_else(|error| panic!("{}: {error}", network.name))
+        network.run(graph, &options, inputs).unwrap_or_else(|error| panic!("{}: {error}", network.name))
     };
-    let alone = run(1, 1, &network.samples()[..]);
+    let alone = run("1", 1, &network.samples()[..]);
     let compare = |text: String, sample: usize, found: &Outputs| {
         let differing = found.iter().zip(&alone[sample]).filter_map(|((output, found), (_, expected))| {
             assert!(expected.iter().all(|value| value.is_finite()), "{}: {output}", network.name);
@@ -27,11 +27,20 @@ fn differences(network: &RandomNetwork<'_>, threads: &[usize]) -> Vec<String> {
         differing.collect::<Vec<_>>()
     };
     let mut differences = Vec::new();
-    for threads in threads {
-        let together = run(BATCH, *threads, &[network.inputs.clone()][..]);
+    let of_batch = BATCH.to_string();
+    let graphs = if network.has_any_batch() { vec![of_batch.as_str(), "any"] } else { vec![of_batch.as_str()] };
+    for (graph, threads) in graphs.into_iter().flat_map(|graph| threads.iter().map(move |threads| (graph, *threads))) {
+        let together = run(graph, threads, &[network.inputs.clone()][..]);
         for sample in 0..BATCH {
-            let text = format!("sample {sample} of a batch on {threads} threads");
+            let text = format!("sample {sample} of a batch of {graph} on {threads} threads");
             differences.extend(compare(text, sample, &together[0]));
+        }
+        if graph == "any" {
+            let samples = run(graph, threads, &network.samples()[..]);
+            for (sample, found) in samples.iter().enumerate() {
+                let text = format!("sample {sample} alone in the graph of any batch on {threads} threads");
+                differences.extend(compare(text, sample, found));
+            }
         }
     }
     differences

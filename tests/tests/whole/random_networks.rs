@@ -4,7 +4,7 @@ use end_to_end::{Graph, THREADS};
 use ndarray::{ArrayD, Axis as Along, Slice};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use tileforge_contract::{Axis, Contract, DataType, Extent, Meaning, Sizes, TensorSpec};
+use tileforge_contract::{Axis, Contract, DataType, Extent, Meaning, Sizes, Task, TensorSpec};
 use tileforge_exporter::arch::registry;
 use tileforge_exporter::{Checkpoint, Noise, Shapes, export_task, synthesise};
 use tileforge_graph::{WeightStorage, save};
@@ -75,6 +75,18 @@ impl RandomNetwork<'_> {
             let model = exported.unwrap_or_else(|error| panic!("{}: {error}", self.name)).model;
             save(&model, &self.folder.join(format!("{batch}.onnx")), WeightStorage::Copy).unwrap();
         }
+        if self.has_any_batch() {
+            let shapes = self.contract.input_shapes(&sizes(self.contract, BATCH, sides)).unwrap();
+            let checkpoint = Checkpoint::open(checkpoint).unwrap();
+            let shapes = Shapes::from(shapes).with_free_batch();
+            let exported = export_task(&checkpoint, Some(self.contract.task), &shapes, &BTreeMap::new()).unwrap();
+            save(&exported.model, &self.folder.join("any.onnx"), WeightStorage::Copy).unwrap();
+        }
+    }
+
+    /// Whether engines for CPUs have one graph for any number of its samples.
+    pub(crate) fn has_any_batch(&self) -> bool {
+        matches!(self.contract.task, Task::Unet | Task::TextEncoder) && self.contract.has_separate_samples()
     }
 
     /// Whether it processes clips instead of pictures.
@@ -91,14 +103,14 @@ impl RandomNetwork<'_> {
         (0..BATCH).map(of_each).collect()
     }
 
-    /// The outputs of the graph for `samples` samples, for each of these inputs.
+    /// The outputs of a graph, which is named after the number of its samples, for each of these inputs.
     pub(crate) fn run(
         &self,
-        batch: usize,
+        graph: &str,
         options: &SessionOptions,
         inputs: &[Vec<ArrayD<f32>>],
     ) -> Result<Vec<Outputs>> {
-        let mut graph = Graph::open(&self.folder.join(format!("{batch}.onnx")), options)?;
+        let mut graph = Graph::open(&self.folder.join(format!("{graph}.onnx")), options)?;
         let mut one = |inputs: &Vec<ArrayD<f32>>| {
             let pairs = self.contract.inputs.iter().zip(inputs);
             let views: Vec<_> = pairs.map(|(spec, values)| (spec.name.as_str(), values.view())).collect();
