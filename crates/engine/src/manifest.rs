@@ -306,7 +306,7 @@ impl Graph {
     }
 
     /// The lengths of one of its shapes, as text: `any` where they are free.
-    pub(crate) fn lengths_text(&self, shape: &[usize]) -> Vec<String> {
+    pub fn lengths_text(&self, shape: &[usize]) -> Vec<String> {
         let is_free = |axis: usize| self.any_size && axis + 2 >= shape.len() || self.any_batch && axis == 0;
         let length =
             |(axis, length): (usize, &usize)| if is_free(axis) { "any".to_owned() } else { length.to_string() };

@@ -1,6 +1,6 @@
 //! `runtime inspect`: what an engine is.
 
-use tileforge_contract::{Meaning, ReceptiveField, Shapes, TensorSpec, Upscale};
+use tileforge_contract::{Meaning, ReceptiveField, TensorSpec, Upscale};
 use tileforge_engine::manifest::{Gate, MeasuredTile, Recipe};
 use tileforge_engine::{Bundle, Engine, Graph, Manifest, Pipeline, PipelineManifest, Restoration};
 use tileforge_runtime::upscale::TileShape;
@@ -146,8 +146,8 @@ fn batches_text(change_no_byte: bool) -> String {
 
 fn graph_text(graph: &Graph, upscale: Option<&Upscale>) -> String {
     let optimised = if graph.optimised { ", optimised" } else { "" };
-    let tensors =
-        |shapes: &Shapes| shapes.iter().map(|(name, shape)| format!("{name} {shape:?}")).collect::<Vec<_>>().join(", ");
+    let lengths = |shape: &[usize]| graph.lengths_text(shape).join(", ");
+    let outputs = graph.outputs.iter().map(|(name, shape)| format!("{name} [{}]", lengths(shape)));
     let shape = upscale.and_then(|upscale| TileShape::of(graph, upscale).ok());
     let takes = match shape {
         Some(TileShape { tile, batch, any_size }) => {
@@ -155,7 +155,7 @@ fn graph_text(graph: &Graph, upscale: Option<&Upscale>) -> String {
             let run = if batch == 1 { String::new() } else { format!(", {batch} in a run") };
             format!("tiles of {most}{tile}{run}")
         }
-        None => format!("{} to {}", graph.inputs_text(), tensors(&graph.outputs)),
+        None => format!("{} to {}", graph.inputs_text(), outputs.collect::<Vec<_>>().join(", ")),
     };
     let plan = graph.plan.as_ref().map_or(String::new(), |plan| {
         let capabilities = plan.compute_capabilities.join(", ");

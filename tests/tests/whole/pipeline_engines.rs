@@ -165,6 +165,8 @@ fn a_pipelines_folder_becomes_one_engine() {
     let shown = run("runtime", words(&[&"inspect", &"--engine", &engine])).success().stdout;
     assert!(shown.contains("gate             psnr_db on picture: "), "{shown}");
     assert!(shown.contains("StableDiffusionPipeline") && shown.contains("part             unet, unet"), "{shown}");
+    let of_any_batch = "timestep [any] with at most 4 samples to out_sample [any, 4, 8, 16]";
+    assert!(shown.contains(of_any_batch) && shown.contains("input_ids [any, 11] with at most 2 samples"), "{shown}");
     let verified = run("runtime", words(&[&"verify", &"--engine", &engine, &"--json"])).success().json();
     assert!(verified["passed"] == true && verified["parts"].as_object().unwrap().len() == 4, "{verified}");
     let judged = run("runtime", words(&[&"doctor", &"--engine", &engine, &"--json"])).success().json();
