@@ -12,7 +12,8 @@ batch of one, the median of the rounds: below 1, the batch is faster.
 
 With `--any-batch`, a UNet of Stable Diffusion 1.5's size for pictures of 256×256 is built with a graph for each of one
 and two samples, and with one graph for any number of samples up to two. The figures are the time of the graph for any
-number over that of the graph for this number, and the memory of the sessions that run both numbers.
+number over that of the graph for this number, the memory of the sessions that run both numbers, and the memory of one
+session that runs eight samples, alone and after one to seven.
 """
 
 from __future__ import annotations
@@ -40,6 +41,14 @@ SAMPLES = {
 }
 NETWORKS = ["CLIPText:clip-l", "CLIPText:openclip-bigg", "DepthAnything:vits"]
 
+PROFILE = """\
+name: {name}
+provider: cpu
+precision: fp32
+tasks: {{ unet: {{ tiles: [32x32], batch: {batch} }} }}
+floors: {{ psnr_db: 100, cosine: 0.999999 }}
+"""
+
 
 def session(graph: Path) -> onnxruntime.InferenceSession:
     options = onnxruntime.SessionOptions()
@@ -65,15 +74,6 @@ def measure(network: str, runs: int, folder: Path) -> list[float]:
     return [each[batch] / each[1] for batch in BATCHES]
 
 
-PROFILE = """\
-name: {name}
-provider: cpu
-precision: fp32
-tasks: {{ unet: {{ tiles: [32x32], batch: {batch} }} }}
-floors: {{ psnr_db: 100, cosine: 0.999999 }}
-"""
-
-
 def unet_graphs(folder: Path) -> dict[str, Path]:
     """The graphs of a UNet: `one` and `two` for these numbers of samples, and `any` for both."""
     checkpoint = folder / "unet.safetensors"
@@ -90,9 +90,9 @@ def unet_graphs(folder: Path) -> dict[str, Path]:
 
 
 def unet_inputs(batch: int) -> dict[str, numpy.ndarray]:
-    normal = lambda *shape: NUMBERS.standard_normal(shape, dtype=numpy.float32)
-    steps = numpy.full(batch, 500, numpy.float32)
-    return {"sample": normal(batch, 4, 32, 32), "timestep": steps, "encoder_hidden_states": normal(batch, 77, 768)}
+    noise = {"sample": (batch, 4, 32, 32), "encoder_hidden_states": (batch, 77, 768)}
+    inputs = {name: NUMBERS.standard_normal(shape, dtype=numpy.float32) for name, shape in noise.items()}
+    return inputs | {"timestep": numpy.full(batch, 500, numpy.float32)}
 
 
 def peak_gigabytes(runs: list[tuple[Path, list[int]]]) -> float:
@@ -127,7 +127,9 @@ def measure_any_batch(runs: int) -> None:
             print(f"{batch} samples: {ratios(times, 'any')['fixed']:.2f}, equal: {equal}", flush=True)
             del opened, ways
         fixed = peak_gigabytes([(graphs["one"], [1]), (graphs["two"], [2])])
-        print(f"memory: {peak_gigabytes([(graphs['any'], [1, 2])]):.2f} GB, of two sessions {fixed:.2f} GB")
+        print(f"memory: {peak_gigabytes([(graphs['any'], [1, 2])]):.2f} GB, of two sessions {fixed:.2f} GB", flush=True)
+        alone, after = (peak_gigabytes([(graphs["any"], batches)]) for batches in ([8], range(1, 9)))
+        print(f"memory with 8 samples: {alone:.2f} GB, after 1 to 7: {after:.2f} GB")
 
 
 def main() -> None:

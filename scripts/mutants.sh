@@ -28,7 +28,7 @@ for part in "$@"; do
         tests=(precision::)
         ;;
     session) where=(--package tileforge-session -C=--tests) tests=() ;;
-    host) where=(--package tileforge-runtime --file 'runtime/src/host/**' -C=--lib -C=--test=host) tests=() ;;
+    host) where=(--package tileforge-runtime --file 'runtime/src/host/**' -C=--lib -C=--test=host -C=--test=admission) tests=() ;;
     diffusion) where=(--package tileforge-runtime --file 'runtime/src/diffusion/**' -C=--lib) tests=(diffusion::) ;;
     registry) where=(--package tileforge-registry -C=--tests) tests=() ;;
     exporter) where=(--package tileforge-exporter -C=--tests) tests=() ;;

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use tileforge_contract::{Contract, Precision, Provider, Shapes, Sizes};
 
 pub use crate::digest::FileDigest;
-use crate::error::{Error, Result};
+use crate::error::Result;
 pub use crate::recipe::{
     Adaptation, CalibrationRecipe, DiffusionRecipe, FolderRecipe, ForeignRecipe, ProfileRecipe, Recipe,
 };
@@ -294,84 +294,6 @@ impl Graph {
     pub fn sizes(&self, contract: &Contract) -> Result<Sizes> {
         Ok(contract.check(&self.inputs, &self.outputs)?)
     }
-
-    /// The graph for inputs of these shapes: the same graph, or [`Graph::resized`]; `None` if it does not take these
-    /// shapes.
-    pub fn for_inputs(&self, contract: &Contract, inputs: &Shapes) -> Option<Self> {
-        if self.inputs == *inputs {
-            return Some(self.clone());
-        }
-        let resized = self.resized(contract, contract.sizes(inputs).ok()?).ok()?;
-        (resized.inputs == *inputs).then_some(resized)
-    }
-
-    /// The lengths of one of its shapes, as text: `any` where they are free.
-    pub fn lengths_text(&self, shape: &[usize]) -> Vec<String> {
-        let is_free = |axis: usize| self.any_size && axis + 2 >= shape.len() || self.any_batch && axis == 0;
-        let length =
-            |(axis, length): (usize, &usize)| if is_free(axis) { "any".to_owned() } else { length.to_string() };
-        shape.iter().enumerate().map(length).collect()
-    }
-
-    /// The shapes of its inputs, as text: `image [1, 3, 64, 64], timestep [1]`; with a free height and width,
-    /// `image [1, 3, any, any] with at most 409600 pixels`; with a free number of samples,
-    /// `image [any, 3, 64, 64], timestep [any] with at most 8 samples`.
-    pub fn inputs_text(&self) -> String {
-        let tensor = |(name, shape): (&String, &Vec<usize>)| {
-            let most = if self.any_size { format!(" with at most {} pixels", pixels(shape)) } else { String::new() };
-            format!("{name} [{}]{most}", self.lengths_text(shape).join(", "))
-        };
-        let text = self.inputs.iter().map(tensor).collect::<Vec<_>>().join(", ");
-        match self.inputs.values().find_map(|shape| shape.first()) {
-            Some(most) if self.any_batch => format!("{text} with at most {most} samples"),
-            _ => text,
-        }
-    }
-
-    /// The same graph with the height, the width and the batch of `sizes`, as far as they are free. What is fixed must
-    /// be as in `sizes`, except the batch of a graph of any size, which stays.
-    ///
-    /// # Errors
-    /// [`Error::FixedSize`]: height and width are fixed; [`Error::TooManyPixels`] or [`Error::TooManySamples`]: the
-    /// graph takes fewer; [`Error::Contract`]: the contract does not allow the sizes.
-    pub fn resized(&self, contract: &Contract, Sizes { batch, height, width, .. }: Sizes) -> Result<Self> {
-        let own = self.sizes(contract)?;
-        if !self.any_size && (!self.any_batch || (height, width) != (own.height, own.width)) {
-            return Err(Error::FixedSize { file: self.file.clone() });
-        }
-        let batch = if self.any_batch { batch } else { own.batch };
-        if batch > own.batch {
-            return Err(Error::TooManySamples { file: self.file.clone(), most: own.batch, found: batch });
-        }
-        let wanted = Sizes { batch, height, width, ..own };
-        let (inputs, outputs) = (contract.input_shapes(&wanted)?, contract.output_shapes(&wanted)?);
-        let [most, found] =
-            [&self.inputs, &inputs].map(|shapes| shapes.values().map(|shape| pixels(shape)).max().unwrap_or(0));
-        if found > most {
-            return Err(Error::TooManyPixels { file: self.file.clone(), most, found });
-        }
-        let values_bytes = self.values_bytes_of(batch, own.batch).map(|bytes| scaled_bytes(bytes, most, found));
-        Ok(Self { inputs, outputs, values_bytes, ..self.clone() })
-    }
-
-    /// Bytes beside the weights with `batch` of at most `most` samples: they grow evenly from one sample to the most.
-    fn values_bytes_of(&self, batch: usize, most: usize) -> Option<u64> {
-        let all = self.values_bytes?;
-        let Some(one) = self.values_bytes_of_one.filter(|one| batch < most && *one < all) else { return Some(all) };
-        Some(one + scaled_bytes(all - one, most - 1, batch.max(1) - 1))
-    }
-}
-
-/// The bytes of a run's values in the size `wanted`, from the `bytes` of a run of the same graph in the size `known`:
-/// they are proportional to the size. Both sizes are numbers of pixels, or numbers of elements of one value.
-pub fn scaled_bytes(bytes: u64, known: usize, wanted: usize) -> u64 {
-    let scaled = u128::from(bytes) * wanted as u128 / (known.max(1) as u128);
-    u64::try_from(scaled).unwrap_or(u64::MAX)
-}
-
-/// Height times width of a picture: the last two lengths of its tensor.
-fn pixels(shape: &[usize]) -> usize {
-    shape.iter().rev().take(2).fold(1, |all: usize, length| all.saturating_mul(*length))
 }
 
 /// A gate that the engine passed when it was built.

@@ -27,10 +27,11 @@ pub struct Requirements {
     pub without_plan: Option<String>,
     /// Whether nothing in the engine, or in one of its parts, is compiled.
     pub portable: bool,
-    /// The shape of the first input of each graph, such as "1x3x256x256", with "any" for what is free. In a pipeline, the part's name comes first: "unet/2x4x64x64".
+    /// The shape of the first input of each graph, such as "1x3x256x256", with "any" for what is free. In a pipeline,
+    /// the part's name comes first: "unet/2x4x64x64".
     pub shapes: Vec<String>,
-    /// Bytes that the smallest graph needs at least, with the fewest samples that it takes: its plan's memory if known, otherwise
-    /// [`Manifest::memory_at_least`]. For a pipeline, the bytes of the part that needs most.
+    /// Bytes that the smallest graph needs at least, with the fewest samples that it takes: its plan's memory if known,
+    /// otherwise [`Manifest::memory_at_least`]. For a pipeline, the bytes of the part that needs most.
     pub memory_bytes: u64,
 }
 
@@ -104,11 +105,11 @@ impl Manifest {
 
     /// The memory of the graph that needs least, with the fewest samples that it takes.
     fn least_memory(&self) -> u64 {
-        let of_one = |graph: &Graph| {
-            let sizes = graph.sizes(&self.contract).ok().filter(|_| graph.any_batch)?;
-            graph.resized(&self.contract, Sizes { batch: 1, ..sizes }).ok()
+        let least = |graph: &Graph| {
+            let sizes = graph.sizes(&self.contract);
+            let of_one = sizes.and_then(|sizes| graph.resized(&self.contract, Sizes { batch: 1, ..sizes }));
+            self.memory_of_plan(of_one.as_ref().unwrap_or(graph))
         };
-        let least = |graph: &Graph| self.memory_of_plan(&of_one(graph).unwrap_or_else(|| graph.clone()));
         self.graphs.iter().map(least).min().unwrap_or(0)
     }
 }

@@ -150,7 +150,7 @@ impl Manifest {
 
 impl Graph {
     /// Checks that the graph keeps the contract, and that no tensor is too large.
-    fn validate(&self, contract: &Contract) -> Result<()> {
+    pub(crate) fn validate(&self, contract: &Contract) -> Result<()> {
         for shape in self.inputs.values().chain(self.outputs.values()) {
             let elements = shape.iter().try_fold(1_usize, |product, length| product.checked_mul(*length));
             let sound = shape.iter().all(|length| (1..=LENGTH_MAXIMUM).contains(length))
@@ -230,13 +230,13 @@ pub(crate) fn rule(holds: bool, otherwise: impl FnOnce() -> String) -> Result<()
 pub(crate) mod tests {
     use proptest::prelude::*;
     use serde_json::{Value, json};
-    use tileforge_contract::{Meaning, Precision, ReceptiveField, Sizes, TensorSpec, Upscale};
+    use tileforge_contract::{Precision, ReceptiveField, Upscale};
 
     use super::*;
     use crate::manifest::MeasuredTile;
     use crate::testing;
 
-    fn contract() -> Contract {
+    pub(crate) fn contract() -> Contract {
         let upscale = Upscale {
             receptive_field: ReceptiveField::Radius(18),
             safe_precisions: vec![Precision::Fp32, Precision::Fp16],
@@ -258,7 +258,7 @@ pub(crate) mod tests {
         value
     }
 
-    fn plan(file: &str, capability: &str) -> Value {
+    pub(crate) fn plan(file: &str, capability: &str) -> Value {
         json!({
             "context": "tensorrt-rtx/x.onnx", "file": file, "library": "1.7.1.116",
             "compute_capabilities": [capability],
@@ -402,99 +402,6 @@ pub(crate) mod tests {
             }
             let error = chain(&Manifest::parse(value.to_string().as_bytes()).unwrap_err());
             assert!(error.contains(expected), "{pointer}: {error}");
-        }
-    }
-
-    #[test]
-    fn a_graph_of_any_size_takes_fewer_pixels_in_any_form() {
-        let manifest = manifest(&[(64, 64)]);
-        let (fixed, contract) = (&manifest.graphs[0], &manifest.contract);
-        let sizes = |height, width| Sizes { height, width, ..Sizes::default() };
-        let error = fixed.resized(contract, sizes(32, 32)).unwrap_err().to_string();
-        assert!(error.contains("its height and width are fixed"), "{error}");
-        let free = Graph { any_size: true, ..fixed.clone() };
-        let resized = free.resized(contract, sizes(32, 128)).unwrap();
-        assert_eq!(
-            (&resized.inputs["input"], &resized.outputs["output"]),
-            (&vec![1, 3, 32, 128], &vec![1, 3, 128, 512])
-        );
-        let error = free.resized(contract, sizes(65, 64)).unwrap_err().to_string();
-        assert!(error.contains("expected at most 4096 pixels, found 4160"), "{error}");
-        assert!(free.resized(contract, sizes(0, 64)).is_err());
-        // A caller's shapes are compared with the free lengths, not with the largest lengths.
-        let inputs = |shape: &[usize]| [("input".to_owned(), shape.to_vec())].into();
-        let found = free.for_inputs(contract, &inputs(&[1, 3, 32, 128])).unwrap();
-        assert_eq!(found.outputs["output"], [1, 3, 128, 512]);
-        for refused in [&[1, 3, 65, 64][..], &[2, 3, 32, 32], &[1, 1, 32, 32], &[1, 3, 32], &[1, 3, 0, 32], &[]] {
-            assert!(free.for_inputs(contract, &inputs(refused)).is_none(), "{refused:?}");
-        }
-        assert!(free.for_inputs(contract, &inputs(&[1, 3, usize::MAX, usize::MAX])).is_none());
-        assert!(fixed.for_inputs(contract, &inputs(&[1, 3, 64, 64])).is_some());
-        assert!(fixed.for_inputs(contract, &inputs(&[1, 3, 32, 32])).is_none());
-        assert_eq!(free.inputs_text(), "input [1, 3, any, any] with at most 4096 pixels");
-        assert_eq!(fixed.inputs_text(), "input [1, 3, 64, 64]");
-
-        let value = serde_json::to_value(Manifest { graphs: vec![free.clone()], ..manifest.clone() }).unwrap();
-        assert!(Manifest::parse(value.to_string().as_bytes()).unwrap().graphs[0].any_size);
-
-        let refused = |graph: &Graph, contract: &Contract| {
-            let error = graph.validate(contract).unwrap_err().to_string();
-            assert!(error.contains("any_size is for graphs from picture to picture without a plan"), "{error}");
-        };
-        let plan = serde_json::from_value(plan("tensorrt-rtx/x.plan", "8.9")).unwrap();
-        refused(&Graph { plan: Some(plan), ..free.clone() }, contract);
-        let mut vectors = contract.clone();
-        for tensor in vectors.inputs.iter_mut().chain(&mut vectors.outputs) {
-            tensor.axes = [Axis::Batch, Axis::Channels(3)].into();
-        }
-        let shape = |name: &str| [(name.to_owned(), vec![1, 3])].into();
-        refused(&Graph { inputs: shape("input"), outputs: shape("output"), ..free }, &vectors);
-    }
-
-    #[test]
-    fn a_graph_of_any_batch_takes_fewer_samples() {
-        let contract = contract();
-        let one = manifest(&[(64, 64)]).graphs[0].clone();
-        let graph = |batch: usize| {
-            let sizes = Sizes { batch, height: 64, width: 64, ..Sizes::default() };
-            let (inputs, outputs) = (contract.input_shapes(&sizes).unwrap(), contract.output_shapes(&sizes).unwrap());
-            Graph { inputs, outputs, values_bytes: Some(900), ..one.clone() }
-        };
-        let free = Graph { any_batch: true, values_bytes_of_one: Some(200), ..graph(8) };
-        free.validate(&contract).unwrap();
-        for (batch, bytes) in [(1, 200), (2, 300), (7, 800), (8, 900)] {
-            let found = free.for_inputs(&contract, &graph(batch).inputs).unwrap();
-            assert_eq!((&found.outputs, found.values_bytes), (&graph(batch).outputs, Some(bytes)), "{batch}");
-        }
-        // What one sample takes is not known, so fewer samples may take as much as the most.
-        let unknown = Graph { values_bytes_of_one: None, ..free.clone() };
-        assert_eq!(unknown.for_inputs(&contract, &graph(1).inputs).unwrap().values_bytes, Some(900));
-        let sizes = |batch, height| Sizes { batch, height, width: 64, ..Sizes::default() };
-        for (batch, height, expected) in [
-            (9, 64, "expected at most 8 samples, found 9"),
-            (1, 32, "its height and width are fixed"),
-            (0, 64, "expected"),
-        ] {
-            let error = free.resized(&contract, sizes(batch, height)).unwrap_err().to_string();
-            assert!(error.contains(expected), "{error}");
-        }
-        assert_eq!(free.inputs_text(), "input [any, 3, 64, 64] with at most 8 samples");
-
-        let plan = serde_json::from_value(plan("tensorrt-rtx/x.plan", "8.9")).unwrap();
-        // The samples of a run share the timestep.
-        let mut shared = contract.clone();
-        shared.inputs.push(TensorSpec::new("timestep", [], Meaning::Timestep { range: [0.0, 999.0] }));
-        let mut of_shared = free.clone();
-        of_shared.inputs.insert("timestep".into(), Vec::new());
-        let any = "any_batch is for graphs of one size without a plan, whose tensors all have a part for each sample";
-        for (graph, contract, expected) in [
-            (Graph { plan: Some(plan), ..free.clone() }, &contract, any),
-            (Graph { any_size: true, ..free.clone() }, &contract, any),
-            (of_shared, &shared, any),
-            (Graph { any_batch: false, ..free }, &contract, "values_bytes_of_one is for graphs of any_batch"),
-        ] {
-            let error = graph.validate(contract).unwrap_err().to_string();
-            assert!(error.contains(expected), "{error}");
         }
     }
 

@@ -5,7 +5,6 @@
 //! programs wrote, may round differently at another place of a batch, and a foreign network may even mix its samples.
 //! So each engine for ONNX Runtime's CPU kernels is compared when it is built, and its manifest says what was found.
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use tileforge_contract::{Axis, Contract, DataType, Provider, Sizes, TensorSpec};
@@ -105,14 +104,12 @@ fn groups<'m>(
     staging: &Path,
 ) -> Result<Vec<Vec<Variant<'m>>>> {
     let mut groups: Vec<(Sizes, Vec<Variant<'m>>)> = Vec::new();
-    let mut of_any_batch = BTreeSet::new();
     for model in fixed {
         let (sizes, inputs) = (fixed_sizes(contract, model)?, fixed_shapes(&model.inputs)?);
         // A graph of free sizes stands for the graphs of fixed sizes.
         let mut takes = graphs.iter().filter(|graph| graph.record.for_inputs(contract, &inputs).is_some());
         let Some(graph) = takes.next() else { continue };
         let file = staging.join(&graph.record.file);
-        of_any_batch.extend(graph.record.any_batch.then(|| file.clone()));
         let variant = Variant { batch: sizes.batch.max(1), model, is_between: false, file };
         let size = Sizes { batch: 1, ..sizes };
         match groups.iter_mut().find(|(known, _)| *known == size) {
@@ -123,7 +120,10 @@ fn groups<'m>(
     let mut groups: Vec<Vec<Variant<'m>>> = groups.into_iter().map(|(_, group)| group).collect();
     for group in &mut groups {
         group.sort_by_key(|variant| variant.batch);
-        if group.first().is_some_and(|variant| of_any_batch.contains(&variant.file)) {
+        // Only a graph of any batch stands for several.
+        if let [first, .., last] = group.as_slice()
+            && first.file == last.file
+        {
             *group = with_numbers_between(group);
         }
     }

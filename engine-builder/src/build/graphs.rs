@@ -5,8 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use tileforge_contract::{Precision, Provider, Sizes};
-use tileforge_engine::WEIGHTS_FILE;
-use tileforge_engine::manifest::{Graph, scaled_bytes};
+use tileforge_engine::{Graph, WEIGHTS_FILE, scaled_bytes};
 use tileforge_graph::rewrite::fold_weight_casts;
 use tileforge_graph::{Dim, Model, WeightStorage};
 

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use tileforge_contract::{Contract, Precision, Provider, Shapes};
-use tileforge_engine::manifest::{Gate, Graph, SelfTest, scaled_bytes};
+use tileforge_engine::manifest::{Gate, SelfTest};
+use tileforge_engine::{Graph, scaled_bytes};
 use tileforge_session::{Tensor, selftest};
 
 use super::graphs::EngineGraph;

@@ -1,7 +1,8 @@
 //! Graphs whose sizes are free. With a free height and width, the runtime can cut a picture into tiles that suit it;
 //! with a free batch, it runs as many samples together as wait, in one session.
 
-use super::{Free, FreeGraph, Source, SourceKind};
+use super::graphs::{Free, FreeGraph};
+use super::{Source, SourceKind};
 use crate::profile::{Profile, Shapes as ProfileShapes};
 use crate::{Result, Tile};
 use std::collections::BTreeSet;

@@ -2,7 +2,10 @@
 
 mod foreign;
 mod free;
+mod graphs;
 mod sizes;
+
+pub(crate) use graphs::{Free, FreeGraph, Graphs};
 
 use crate::digests::{digest_of, prepare};
 use crate::foreign::Folding;
@@ -28,33 +31,6 @@ const LATENT_PIXELS: usize = 8;
 
 /// The largest file of a graph: protobuf allows slightly less.
 const GRAPH_MAXIMUM_BYTES: u64 = 1 << 31;
-
-/// The graphs of an engine.
-#[derive(Debug)]
-pub(crate) struct Graphs {
-    /// The graphs of one size, the smallest first.
-    pub(crate) fixed: Vec<Model>,
-    /// The graphs whose sizes are free, which stand for all others; empty if each graph has one size.
-    pub(crate) free: Vec<FreeGraph>,
-}
-
-/// A graph some of whose sizes are free.
-#[derive(Debug)]
-pub(crate) struct FreeGraph {
-    pub(crate) model: Model,
-    /// Its largest sizes.
-    pub(crate) largest: Sizes,
-    pub(crate) free: Free,
-}
-
-/// The sizes that are free.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Free {
-    /// Height and width, with at most as many pixels as the largest square tile.
-    Size,
-    /// The batch, up to the largest.
-    Batch,
-}
 
 /// A model that an engine can be built of.
 #[derive(Debug)]

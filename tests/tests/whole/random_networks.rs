@@ -68,19 +68,14 @@ pub(crate) type Outputs = Vec<(String, ArrayD<f32>)>;
 
 impl RandomNetwork<'_> {
     fn export(&self, checkpoint: &Path, sides: [usize; 2]) {
-        for batch in [1, BATCH] {
-            let shapes = self.contract.input_shapes(&sizes(self.contract, batch, sides)).unwrap();
+        let of = |batch| Shapes::from(self.contract.input_shapes(&sizes(self.contract, batch, sides)).unwrap());
+        let mut graphs = [1, BATCH].map(|batch| (batch.to_string(), of(batch))).to_vec();
+        graphs.extend(self.has_any_batch().then(|| ("any".into(), of(BATCH).with_free_batch())));
+        for (name, shapes) in graphs {
             let checkpoint = Checkpoint::open(checkpoint).unwrap();
-            let exported = export_task(&checkpoint, Some(self.contract.task), &Shapes::from(shapes), &BTreeMap::new());
+            let exported = export_task(&checkpoint, Some(self.contract.task), &shapes, &BTreeMap::new());
             let model = exported.unwrap_or_else(|error| panic!("{}: {error}", self.name)).model;
-            save(&model, &self.folder.join(format!("{batch}.onnx")), WeightStorage::Copy).unwrap();
-        }
-        if self.has_any_batch() {
-            let shapes = self.contract.input_shapes(&sizes(self.contract, BATCH, sides)).unwrap();
-            let checkpoint = Checkpoint::open(checkpoint).unwrap();
-            let shapes = Shapes::from(shapes).with_free_batch();
-            let exported = export_task(&checkpoint, Some(self.contract.task), &shapes, &BTreeMap::new()).unwrap();
-            save(&exported.model, &self.folder.join("any.onnx"), WeightStorage::Copy).unwrap();
+            save(&model, &self.folder.join(format!("{name}.onnx")), WeightStorage::Copy).unwrap();
         }
     }
 
