@@ -289,7 +289,7 @@ impl Graph {
     /// The batch, height, width, frames and tokens of the graph's tensors.
     ///
     /// # Errors
-    /// [`Error::Contract`]: the shapes break the contract. [`Manifest::parse`] refuses such
+    /// [`crate::Error::Contract`]: the shapes break the contract. [`Manifest::parse`] refuses such
     /// manifests.
     pub fn sizes(&self, contract: &Contract) -> Result<Sizes> {
         Ok(contract.check(&self.inputs, &self.outputs)?)
