@@ -185,6 +185,11 @@ fn is_one(value: &u32) -> bool {
 }
 
 /// The default is not written.
+fn is_zero(bytes: &u64) -> bool {
+    *bytes == 0
+}
+
+/// The default is not written.
 fn is_false(value: &bool) -> bool {
     !value
 }
@@ -228,6 +233,10 @@ pub struct Graph {
     /// The same with one sample, if the number of samples is free.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub values_bytes_of_one: Option<u64>,
+    /// The bytes that our own kernels hold in an open session beside that, whatever the size: weights in another form,
+    /// and the scratch memory of one thread. Of the builder's processor; none on processors without such kernels.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub kernels_bytes: u64,
     /// Whether ONNX Runtime fused its operators offline, in ways that are valid for any processor. Memory layouts are
     /// still chosen on loading.
     pub optimised: bool,

@@ -93,7 +93,8 @@ impl Manifest {
         let weights = weights.saturating_mul(widened);
         let elements = |shape: &Vec<usize>| shape.iter().map(|&length| length as u64).product::<u64>();
         let values = graph.inputs.values().chain(graph.outputs.values()).map(elements).sum::<u64>();
-        weights.saturating_add(graph.values_bytes.unwrap_or(0).max(4 * values))
+        let values = graph.values_bytes.unwrap_or(0).max(4 * values);
+        weights.saturating_add(graph.kernels_bytes).saturating_add(values)
     }
 
     /// Bytes of an open session of the graph's plan, and of a run: as the plan itself states them, else as

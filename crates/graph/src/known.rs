@@ -5,6 +5,7 @@ use std::path::Path;
 
 use prost::Message;
 
+use crate::dim::Dim;
 use crate::load::decode;
 use crate::proto::tensor_proto::{DataLocation, DataType};
 use crate::proto::{
@@ -27,6 +28,11 @@ pub(crate) fn integers(tensor: &TensorProto) -> Option<Vec<i64>> {
 
 /// The number of axes of each value, where it can be inferred.
 pub(crate) fn ranks(model: &ModelProto, path: &Path) -> HashMap<String, usize> {
+    lengths(model, path).into_iter().map(|(name, dims)| (name, dims.len())).collect()
+}
+
+/// The lengths of each value, where they can be inferred.
+pub(crate) fn lengths(model: &ModelProto, path: &Path) -> HashMap<String, Vec<Dim>> {
     // Weights in other files count as inputs, so that no file is opened.
     let mut whole = model.clone();
     let graph: &mut GraphProto = whole.graph.get_or_insert_default();
@@ -37,8 +43,8 @@ pub(crate) fn ranks(model: &ModelProto, path: &Path) -> HashMap<String, usize> {
     graph.input.retain(|input| !external.iter().any(|tensor: &TensorProto| tensor.name() == input.name()));
     graph.input.extend(external.iter().map(declared));
     let Ok(model) = decode(whole.encode_to_vec().into(), path) else { return HashMap::new() };
-    let inputs = model.inputs.iter().map(|port| (port.name.clone(), port.ty.dims.len()));
-    let types = model.types.iter().map(|(name, ty)| (name.clone(), ty.dims.len()));
+    let inputs = model.inputs.iter().map(|port| (port.name.clone(), port.ty.dims.clone()));
+    let types = model.types.iter().map(|(name, ty)| (name.clone(), ty.dims.clone()));
     inputs.chain(types).collect()
 }
 

@@ -16,6 +16,7 @@ struct Readme;
 
 mod attribute;
 mod budget;
+mod convolutions;
 mod cuda;
 mod data_type;
 mod dim;
@@ -42,6 +43,7 @@ mod weight_files;
 
 pub use attribute::Attribute;
 pub use budget::Budget;
+pub use convolutions::{Convolution3x3, with_convolutions};
 pub use cuda::for_cuda;
 pub use data_type::DataType;
 pub use dim::{Dim, TensorType};

@@ -26,6 +26,7 @@ mod cancel;
 mod capture;
 pub mod choice;
 pub mod compiled;
+mod convolutions;
 mod copying;
 mod environment;
 mod error;

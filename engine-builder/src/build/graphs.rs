@@ -53,6 +53,7 @@ fn planned<'m>(job: &Job<'_>, graphs: &'m Graphs, references: &[PathBuf]) -> Res
         any_batch: free == Some(Free::Batch),
         values_bytes: None,
         values_bytes_of_one: None,
+        kernels_bytes: 0,
         optimised: false,
         plan: None,
     };

@@ -32,10 +32,14 @@ pub(super) struct Peak {
     /// The shapes of the run's inputs.
     inputs: Shapes,
     bytes: u64,
+    /// What our kernels hold beside that.
+    kernels_bytes: u64,
 }
 
 /// The record of a graph with what its runs took, instead of what was estimated.
 pub(super) fn with_peaks(record: Graph, contract: &Contract, peaks: &[Peak]) -> Graph {
+    let kernels_bytes = peaks.iter().map(|peak| peak.kernels_bytes).max().unwrap_or(0);
+    let record = Graph { kernels_bytes, ..record };
     if record.any_batch {
         return with_peaks_of_batches(record, contract, peaks);
     }
@@ -90,14 +94,14 @@ pub(super) fn measure(
         let (mut figures, mut rounding) = (Vec::new(), Vec::new());
         for reference in &graph.references {
             let trial = Trial::with_progress(job, reference, &converted.judged, scratch, &ran)?;
-            let Ran { measurement: measured, outputs, peak_bytes } = trial.measure_file(&file, &ran)?;
+            let Ran { measurement: measured, outputs, peak_bytes, kernels_bytes } = trial.measure_file(&file, &ran)?;
             // ONNX Runtime's CPU kernels also stand in for another device, and an emulation stands in for the engine's
             // graph. Their memory says nothing about the engine on its device.
             let is_own = job.provider == Provider::Cpu && graph.emulation.is_none();
             if let Some(bytes) = peak_bytes.filter(|bytes| *bytes > 0 && is_own) {
                 let shape = |(name, tensor): &(String, Tensor)| (name.clone(), tensor.shape().to_vec());
                 let inputs = trial.sample().iter().map(shape).collect();
-                peaks.entry(graph.record.file.clone()).or_default().push(Peak { inputs, bytes });
+                peaks.entry(graph.record.file.clone()).or_default().push(Peak { inputs, bytes, kernels_bytes });
             }
             let amplified = amplification(job, &trial, reference, &measured, selftest.is_none())?;
             figures.push(measured);
@@ -204,7 +208,7 @@ mod tests {
             let (small, large) = ([batch, 3, side, side], [batch, 3, 2 * side, 2 * side]);
             serde_json::from_value(testing::graph("model.onnx", &small, &large)).unwrap()
         };
-        let peak = |batch, side, bytes| Peak { inputs: graph(batch, side).inputs, bytes };
+        let peak = |batch, side, bytes| Peak { inputs: graph(batch, side).inputs, bytes, kernels_bytes: 7 };
         let found = |record: &Graph, peaks: &[Peak]| {
             let record = with_peaks(record.clone(), &contract, peaks);
             (record.values_bytes, record.values_bytes_of_one)
@@ -212,6 +216,9 @@ mod tests {
         let fixed = Graph { values_bytes: Some(70), ..graph(1, 16) };
         assert_eq!(found(&fixed, &[]), (Some(70), None));
         assert_eq!(found(&fixed, &[peak(1, 16, 90)]), (Some(90), None));
+        // Weights in another form are as large for every size.
+        assert_eq!(with_peaks(fixed.clone(), &contract, &[peak(1, 16, 90)]).kernels_bytes, 7);
+        assert_eq!(with_peaks(fixed, &contract, &[]).kernels_bytes, 0);
         let any_size = Graph { any_size: true, ..graph(1, 32) };
         assert_eq!(found(&any_size, &[peak(1, 8, 10), peak(1, 16, 30)]), (Some(160), None));
         // Estimated: 100 for one sample and 20 for each more.

@@ -73,6 +73,8 @@ pub(crate) struct Ran {
     pub(crate) outputs: Sample,
     /// Memory that the runs took, where ONNX Runtime reports it.
     pub(crate) peak_bytes: Option<u64>,
+    /// What our kernels hold beside that.
+    pub(crate) kernels_bytes: u64,
 }
 
 impl<'a> Trial<'a> {
@@ -127,10 +129,11 @@ impl<'a> Trial<'a> {
             Ok(outputs)
         };
         let mut outputs = judged.iter().map(run).collect::<Result<Vec<Sample>>>()?;
-        let peak_bytes = session.peak_bytes();
+        let (peak_bytes, kernels_bytes) = (session.peak_bytes(), session.kernels_bytes());
         // The session is closed first: the weights of a large network need the memory.
         drop(session);
-        Ok(Ran { measurement: self.compared(file, &judged, &outputs)?, outputs: outputs.swap_remove(0), peak_bytes })
+        let measurement = self.compared(file, &judged, &outputs)?;
+        Ok(Ran { measurement, outputs: outputs.swap_remove(0), peak_bytes, kernels_bytes })
     }
 
     /// Compares the reference in `file` with itself after each number of the built-in sample moves to the next number

@@ -7,7 +7,7 @@ use std::fs;
 use std::process::Command;
 
 /// The crates of the product, and the crates that each may depend on.
-const MAY_KNOW: [(&str, &[&str]); 19] = [
+const MAY_KNOW: [(&str, &[&str]); 20] = [
     ("contract", &[]),
     ("files", &[]),
     ("terminal", &["contract", "files"]),
@@ -16,7 +16,8 @@ const MAY_KNOW: [(&str, &[&str]); 19] = [
     ("graph", &["contract", "files"]),
     ("engine", &["contract", "files"]),
     ("registry", &["engine", "files"]),
-    ("session", &["contract", "engine", "files", "graph"]),
+    ("kernels", &[]),
+    ("session", &["contract", "engine", "files", "graph", "kernels"]),
     ("tensorrt", &["contract", "graph"]),
     ("exporter", &["contract", "files", "graph"]),
     ("exporter-cli", &["contract", "exporter", "files", "graph", "terminal"]),
@@ -99,7 +100,8 @@ fn add_to_tree(packages: &[Json], name: &str, indents: [&str; 2], shown: &mut BT
         *tree += &format!("    {first}{name} (as above)\n");
         return;
     }
-    *tree += &format!("    {first}{name}: {}\n", others.into_iter().collect::<Vec<_>>().join(", "));
+    let others = if others.is_empty() { "–".into() } else { others.into_iter().collect::<Vec<_>>().join(", ") };
+    *tree += &format!("    {first}{name}: {others}\n");
     let last = own.iter().next_back().copied();
     for child in own {
         let [branch, below] = if Some(child) == last { ["└── ", "    "] } else { ["├── ", "│   "] };

@@ -60,7 +60,9 @@ fn onnx_runtime_opens_a_package_and_computes_what_the_engine_does() {
     let mut graph = Graph::open(&demo_engine().join("model-1x3x24x24.onnx"), &SessionOptions::default()).unwrap();
     let input = Array4::from_shape_vec((1, 3, 24, 24), values).unwrap();
     let expected = graph.run(&[("image", input.view().into_dyn())]).unwrap().remove(0).1;
-    assert!(opened.output.iter().eq(expected.iter()), "the same library gives the same bits");
+    // Our session computes convolutions with kernels of its own, by which results differ in rounding.
+    let differences = opened.output.iter().zip(&expected).map(|(one, other)| (one - other).abs());
+    assert!(opened.output.len() == expected.len() && differences.fold(0.0, f32::max) < 1e-5);
 }
 
 #[test]

@@ -38,6 +38,11 @@ pub(super) trait Backend: Send + Sync {
         false
     }
 
+    /// The bytes that our own kernels hold while the graph is open, and the scratch memory of one thread.
+    fn kernels_bytes(&self) -> u64 {
+        0
+    }
+
     /// The most bytes that opening or runs took at one time, beyond what the graph holds while nothing runs; `None` if
     /// the library does not report it.
     fn peak_bytes(&self) -> Option<u64> {

@@ -16,7 +16,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ort::session::builder::SessionBuilder;
 use tileforge_contract::{Contract, DataType, Provider};
 use tileforge_engine::{Engine, Graph};
 
@@ -76,9 +75,7 @@ impl Session {
             if options.provider == Provider::OpenVino {
                 return Ok(Arc::new(OpenVino::open_file(environment, path, options)?));
             }
-            let commit =
-                |mut builder: SessionBuilder| builder.commit_from_file(path).map_err(|error| error.to_string());
-            Ok(Arc::new(OnnxRuntime::open(environment, path, options, commit)?))
+            Ok(Arc::new(OnnxRuntime::open_file(environment, path, options)?))
         })
     }
 
@@ -143,6 +140,12 @@ impl Session {
     /// runs; `None` if the library does not report it. Only ONNX Runtime on the CPU does.
     pub fn peak_bytes(&self) -> Option<u64> {
         self.graph.backend.peak_bytes().filter(|_| self.provider == Provider::Cpu)
+    }
+
+    /// The bytes that our own kernels hold as long as the session is open: weights in another form, and the scratch
+    /// memory of one thread. [`Session::peak_bytes`] is without them.
+    pub fn kernels_bytes(&self) -> u64 {
+        self.graph.backend.kernels_bytes()
     }
 
     /// The provider that it was opened on.

@@ -1,0 +1,420 @@
+//! Graphs whose 3×3 convolutions are nodes of an operator of this project, for a runtime that brings its kernels.
+
+use std::cmp::Reverse;
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
+
+use prost::Message;
+
+use crate::dim::Dim;
+use crate::known;
+use crate::message::decode_message;
+use crate::proto::attribute_proto::AttributeType;
+use crate::proto::tensor_proto::DataType;
+use crate::proto::{AttributeProto, GraphProto, NodeProto, OperatorSetIdProto, TensorProto};
+use crate::{Error, Result};
+
+/// The operator that computes a 3×3 convolution with a stride of 1, and an activation.
+///
+/// | input | shape | |
+/// |---|---|---|
+/// | values | N×C×H×W | |
+/// | weights | K×C×3×3 | a weight of the graph |
+/// | bias | K | optional |
+/// | slope | K values, or one | optional: what negative results are multiplied by |
+/// | rise | K values, or one | optional: results that are not negative are multiplied by it and the slope's sum |
+/// | more values | N×C×H×W each | any number: channels behind those of the first input |
+///
+/// | attribute | |
+/// |---|---|
+/// | pads | rows above, columns before, rows below, columns after |
+/// | slope | what negative results are multiplied by, where there is no such input |
+pub struct Convolution3x3;
+
+impl Convolution3x3 {
+    /// The operator's domain.
+    pub const DOMAIN: &str = "tileforge";
+    /// Its name.
+    pub const NAME: &str = "Convolution3x3";
+    /// The inputs before those that any number of may follow. A node names all of them; empty: left out.
+    pub const FIXED_INPUTS: usize = 5;
+    /// The most rows or columns of zeros on a side.
+    pub const MOST_PADS: usize = 2;
+}
+
+/// The fewest channels of values and of results: with fewer, other kernels are as fast.
+const FEWEST_CHANNELS: i64 = 8;
+
+/// The ONNX file with these bytes, with nodes of [`Convolution3x3`] in the place of convolutions that it can compute,
+/// and of activations after them. `None`: there are none.
+///
+/// Prepared weights take `bytes_of` outputs and inputs. Together they take no more than `most_bytes`: those come first
+/// that are used in the most places. Without `dequantises`, weights in 8 bits stay: the session computes with them.
+/// `path` is the file's path, for errors.
+///
+/// # Errors
+/// The bytes are not an ONNX model.
+pub fn with_convolutions(
+    bytes: &[u8],
+    path: &Path,
+    dequantises: bool,
+    most_bytes: usize,
+    bytes_of: impl Fn([usize; 2]) -> usize,
+) -> Result<Option<Vec<u8>>> {
+    let mut model = decode_message(bytes, path)?;
+    let Some(graph) = &model.graph else { return Err(Error::format(path, "it has no graph")) };
+    let mut found: Vec<Candidate> = {
+        let weights = Weights::of(graph, dequantises);
+        let of = |(place, node): (usize, &NodeProto)| {
+            Some(Candidate { place, bytes: bytes_of(weights.channels(node)?), places: 0 })
+        };
+        graph.node.iter().enumerate().filter_map(of).collect()
+    };
+    if found.iter().map(|found| found.bytes).fold(0, usize::saturating_add) > most_bytes {
+        let lengths = known::lengths(&model, path);
+        for found in &mut found {
+            found.places = graph.node[found.place].output.first().and_then(|name| lengths.get(name)).map_or(0, places);
+        }
+        found.sort_by_key(|found| (Reverse(found.places), found.bytes));
+    }
+    let mut total = 0_usize;
+    let fits = |found: &&Candidate| {
+        let with = total.saturating_add(found.bytes);
+        let fits = with <= most_bytes;
+        total = if fits { with } else { total };
+        fits
+    };
+    let chosen: Vec<usize> = found.iter().filter(fits).map(|found| found.place).collect();
+    let Some(graph) = &mut model.graph else { return Ok(None) };
+    if chosen.is_empty() {
+        return Ok(None);
+    }
+    replace(graph, &chosen, dequantises);
+    let domain = OperatorSetIdProto { domain: Some(Convolution3x3::DOMAIN.into()), version: Some(1) };
+    model.opset_import.push(domain);
+    Ok(Some(model.encode_to_vec()))
+}
+
+/// A convolution that can be replaced.
+struct Candidate {
+    /// Its number in the graph.
+    place: usize,
+    /// Those of its prepared weights.
+    bytes: usize,
+    /// How often the weights are used, if that is known and needed.
+    places: usize,
+}
+
+/// What a length that is not known counts as, to compare sizes.
+const SOME_LENGTH: usize = 64;
+
+/// The places of images with these lengths.
+fn places(lengths: &Vec<Dim>) -> usize {
+    let length = |dim: &Dim| match dim {
+        Dim::Fixed(length) => *length,
+        Dim::Symbol { multiply, divide, .. } => SOME_LENGTH.saturating_mul(*multiply) / (*divide).max(1),
+    };
+    match lengths.as_slice() {
+        [_, _, height, width] => length(height).saturating_mul(length(width)),
+        _ => 0,
+    }
+}
+
+/// The lengths of a graph's FP32 weights that nobody who calls it can replace, by their names. Weights in fewer bits
+/// count as well, if the session makes floats of them while it is opened.
+struct Weights<'g>(HashMap<&'g str, &'g [i64]>);
+
+impl<'g> Weights<'g> {
+    fn of(graph: &'g GraphProto, dequantises: bool) -> Self {
+        let inputs: HashSet<&str> = graph.input.iter().map(|input| input.name()).collect();
+        let fixed = graph.initializer.iter().filter(|tensor| !inputs.contains(tensor.name()));
+        let stored: HashMap<&str, &TensorProto> = fixed.map(|tensor| (tensor.name(), tensor)).collect();
+        let is_float = |tensor: &TensorProto| tensor.data_type() == DataType::Float as i32;
+        let floats = stored.iter().filter(|(_, tensor)| is_float(tensor)).map(|(name, tensor)| (*name, &*tensor.dims));
+        let folded = graph.node.iter().filter_map(|node| {
+            let is_folded = match node.op_type() {
+                "Cast" => attribute(node, "to").map(AttributeProto::i) == Some(DataType::Float as i64),
+                "DequantizeLinear" => {
+                    dequantises
+                        && node
+                            .input
+                            .get(1)
+                            .and_then(|scale| stored.get(scale.as_str()))
+                            .is_some_and(|tensor| is_float(tensor))
+                }
+                _ => false,
+            };
+            let tensor = stored.get(node.input.first()?.as_str()).filter(|_| is_folded && is(node, node.op_type()))?;
+            Some((node.output.first()?.as_str(), &*tensor.dims))
+        });
+        Self(floats.chain(folded).collect())
+    }
+
+    /// The lengths of an FP32 weight.
+    fn dims(&self, name: &str) -> Option<&'g [i64]> {
+        self.0.get(name).copied()
+    }
+
+    /// Whether a weight has one value for each of so many channels, along the channels of images.
+    fn is_of_channels(&self, name: &str, channels: i64) -> bool {
+        match self.dims(name) {
+            Some([length, 1, 1] | [1, length, 1, 1]) => *length == channels,
+            _ => false,
+        }
+    }
+
+    /// The channels of results and values of a convolution that the operator can compute.
+    fn channels(&self, node: &NodeProto) -> Option<[usize; 2]> {
+        let is_plain = is(node, "Conv") || node.op_type() == "FusedConv" && node.domain() == "com.microsoft";
+        if !is_plain || !matches!(node.input.len(), 2 | 3) || node.output.len() != 1 {
+            return None;
+        }
+        let [outputs, inputs, 3, 3] = *self.dims(&node.input[1])? else { return None };
+        if outputs.min(inputs) < FEWEST_CHANNELS {
+            return None;
+        }
+        if let Some(bias) = node.input.get(2).filter(|bias| !bias.is_empty())
+            && self.dims(bias)? != [outputs]
+        {
+            return None;
+        }
+        let is_few = |pad: &i64| usize::try_from(*pad).is_ok_and(|pad| pad <= Convolution3x3::MOST_PADS);
+        let fits = node.attribute.iter().all(|attribute| match attribute.name() {
+            "auto_pad" => matches!(attribute.s(), b"" | b"NOTSET"),
+            "group" => attribute.i() == 1,
+            "strides" | "dilations" => attribute.ints == [1, 1],
+            "kernel_shape" => attribute.ints == [3, 3],
+            "pads" => attribute.ints.len() == 4 && attribute.ints.iter().all(is_few),
+            "activation" | "activation_params" => true,
+            _ => false,
+        });
+        let after = Activation::of(node);
+        let channels = [usize::try_from(outputs).ok()?, usize::try_from(inputs).ok()?];
+        (fits && after.is_some()).then_some(channels)
+    }
+}
+
+fn is(node: &NodeProto, operator: &str) -> bool {
+    node.op_type() == operator && matches!(node.domain(), "" | "ai.onnx")
+}
+
+fn attribute<'n>(node: &'n NodeProto, name: &str) -> Option<&'n AttributeProto> {
+    node.attribute.iter().find(|attribute| attribute.name() == name)
+}
+
+/// What a convolution does with its results.
+#[derive(Clone, Debug, PartialEq)]
+enum Activation {
+    None,
+    /// Multiplies negative ones by a number.
+    Slope(f32),
+    /// Applies an operator without attributes, which becomes a node of its own.
+    Node(&'static str),
+    /// Multiplies negative ones by the values of a weight.
+    Slopes(String),
+    /// Multiplies all by those of the first weight, and adds those that are not negative, times the second.
+    SlopesAndRises(String, String),
+}
+
+impl Activation {
+    /// That of a fused convolution. `None`: one that the operator lacks.
+    fn of(node: &NodeProto) -> Option<Self> {
+        let Some(name) = attribute(node, "activation") else { return Some(Self::None) };
+        let parameters = attribute(node, "activation_params").map_or(&[][..], |attribute| &attribute.floats);
+        match (name.s(), parameters) {
+            (b"", _) => Some(Self::None),
+            (b"Relu", _) => Some(Self::Slope(0.0)),
+            (b"LeakyRelu", [slope]) => Some(Self::Slope(*slope)),
+            (b"Sigmoid", _) => Some(Self::Node("Sigmoid")),
+            (b"Tanh", _) => Some(Self::Node("Tanh")),
+            _ => None,
+        }
+    }
+}
+
+/// LeakyRelu's default.
+const SLOPE: f32 = 0.01;
+
+/// Replaces the convolutions at these places, and activations after them.
+fn replace(graph: &mut GraphProto, chosen: &[usize], dequantises: bool) {
+    let mut merged = HashSet::new();
+    let mut made = HashMap::new();
+    {
+        let weights = Weights::of(graph, dequantises);
+        let uses = Uses::of(graph);
+        let joined = uses.joined(graph, chosen);
+        merged.extend(joined.values().map(|(place, _)| *place));
+        for &place in chosen {
+            let node = &graph.node[place];
+            let Some([outputs, _]) = weights.channels(node) else { continue };
+            let own = Activation::of(node).unwrap_or(Activation::None);
+            let after =
+                if own == Activation::None { uses.activation(graph, &weights, node, outputs as i64) } else { None };
+            let (activation, output) = match after {
+                Some(found) => {
+                    merged.extend(found.nodes);
+                    (found.activation, found.output)
+                }
+                None => (own, node.output[0].clone()),
+            };
+            let parts = node.input.first().and_then(|values| joined.get(values.as_str())).map(|(_, parts)| *parts);
+            made.insert(place, operator(node, parts, activation, output));
+        }
+    }
+    let nodes = std::mem::take(&mut graph.node).into_iter().enumerate();
+    for (place, node) in nodes.filter(|(place, _)| !merged.contains(place)) {
+        match made.remove(&place) {
+            Some(made) => graph.node.extend(made),
+            None => graph.node.push(node),
+        }
+    }
+}
+
+/// The nodes that replace a convolution. `parts`: the values that are joined to its values.
+fn operator(node: &NodeProto, parts: Option<&[String]>, activation: Activation, output: String) -> Vec<NodeProto> {
+    let mut inputs = node.input.clone();
+    inputs.resize(3, String::new());
+    let pads = attribute(node, "pads").map_or_else(|| vec![0; 4], |pads| pads.ints.clone());
+    let mut attributes = vec![AttributeProto {
+        name: Some("pads".into()),
+        r#type: Some(AttributeType::Ints as i32),
+        ints: pads,
+        ..AttributeProto::default()
+    }];
+    let mut after = None;
+    match activation {
+        Activation::None => {}
+        Activation::Slope(slope) => attributes.push(AttributeProto {
+            name: Some("slope".into()),
+            r#type: Some(AttributeType::Float as i32),
+            f: Some(slope),
+            ..AttributeProto::default()
+        }),
+        Activation::Node(operator) => after = Some(operator),
+        Activation::Slopes(slope) => inputs.push(slope),
+        Activation::SlopesAndRises(slope, rise) => inputs.extend([slope, rise]),
+    }
+    inputs.resize(Convolution3x3::FIXED_INPUTS, String::new());
+    if let Some([first, more @ ..]) = parts {
+        inputs[0].clone_from(first);
+        inputs.extend_from_slice(more);
+    }
+    let result = if after.is_some() { format!("{output}/before") } else { output.clone() };
+    let of = |operator: &str, domain: &str, inputs: Vec<String>, output: String| NodeProto {
+        op_type: Some(operator.into()),
+        domain: Some(domain.into()),
+        input: inputs,
+        output: vec![output],
+        ..NodeProto::default()
+    };
+    let mut convolution = of(Convolution3x3::NAME, Convolution3x3::DOMAIN, inputs, result.clone());
+    convolution.name.clone_from(&node.name);
+    convolution.attribute = attributes;
+    let after = after.map(|operator| of(operator, "", vec![result], output));
+    std::iter::once(convolution).chain(after).collect()
+}
+
+/// An activation after a convolution.
+struct Found {
+    activation: Activation,
+    /// The nodes that compute it.
+    nodes: Vec<usize>,
+    /// Its results.
+    output: String,
+}
+
+/// Which nodes read which values.
+struct Uses<'g>(HashMap<&'g str, Vec<usize>>);
+
+impl<'g> Uses<'g> {
+    /// Values that the graph returns have an additional use, by a node that does not exist.
+    fn of(graph: &'g GraphProto) -> Self {
+        let mut uses: HashMap<&str, Vec<usize>> = HashMap::new();
+        for (place, node) in graph.node.iter().enumerate() {
+            node.input.iter().for_each(|name| uses.entry(name).or_default().push(place));
+        }
+        graph.output.iter().for_each(|output| uses.entry(output.name()).or_default().push(usize::MAX));
+        Self(uses)
+    }
+
+    /// The nodes that read a value; `None` if the graph returns it.
+    fn readers(&self, graph: &'g GraphProto, value: &str) -> Option<Vec<(usize, &'g NodeProto)>> {
+        let places = self.0.get(value)?;
+        places.iter().map(|place| Some((*place, graph.node.get(*place)?))).collect()
+    }
+
+    /// The one node that reads a value.
+    fn reader(&self, graph: &'g GraphProto, value: &str) -> Option<(usize, &'g NodeProto)> {
+        match self.readers(graph, value)?.as_slice() {
+            [one] if one.1.output.len() == 1 => Some(*one),
+            _ => None,
+        }
+    }
+
+    /// The joined channels that only chosen convolutions read: by their name, the node that joins them, and its inputs.
+    fn joined(&self, graph: &'g GraphProto, chosen: &[usize]) -> HashMap<&'g str, (usize, &'g [String])> {
+        let chosen: HashSet<usize> = chosen.iter().copied().collect();
+        let joins = graph.node.iter().enumerate().filter(|(_, node)| {
+            let axis = attribute(node, "axis").map(AttributeProto::i);
+            is(node, "Concat") && matches!(axis, Some(1 | -3)) && node.output.len() == 1 && !node.input.is_empty()
+        });
+        let joins = joins.filter_map(|(place, node)| {
+            let name = node.output[0].as_str();
+            let readers = self.readers(graph, name)?;
+            let reads = |(place, reader): &(usize, &NodeProto)| {
+                chosen.contains(place) && reader.input.iter().filter(|input| *input == name).count() == 1
+            };
+            readers.iter().all(reads).then_some((name, (place, node.input.as_slice())))
+        });
+        joins.collect()
+    }
+
+    /// The activation of a convolution's results, if nothing else reads them.
+    fn activation(
+        &self,
+        graph: &'g GraphProto,
+        weights: &Weights<'g>,
+        node: &NodeProto,
+        channels: i64,
+    ) -> Option<Found> {
+        let value = &node.output[0];
+        if let Some((place, after)) = self.reader(graph, value) {
+            let activation = match after.op_type() {
+                "Relu" if is(after, "Relu") => Activation::Slope(0.0),
+                "LeakyRelu" if is(after, "LeakyRelu") => {
+                    Activation::Slope(attribute(after, "alpha").map_or(SLOPE, AttributeProto::f))
+                }
+                "PRelu" if is(after, "PRelu") && after.input.first() == Some(value) => {
+                    let slope = after.input.get(1).filter(|slope| weights.is_of_channels(slope, channels))?;
+                    Activation::Slopes(slope.clone())
+                }
+                _ => return None,
+            };
+            return Some(Found { activation, nodes: vec![place], output: after.output[0].clone() });
+        }
+        // PRelu as products of the values and of their positive part.
+        let readers = self.readers(graph, value)?;
+        let [(_, _), (_, _)] = readers.as_slice() else { return None };
+        let (relu, rectified) = readers.iter().find(|(_, node)| is(node, "Relu"))?;
+        let (scale, scaled) = readers.iter().find(|(_, node)| is(node, "Mul"))?;
+        let factor = |node: &NodeProto, of: &str| {
+            let other = match node.input.as_slice() {
+                [a, b] if a == of => b,
+                [a, b] if b == of => a,
+                _ => return None,
+            };
+            weights.is_of_channels(other, channels).then(|| other.clone())
+        };
+        let slope = factor(scaled, value)?;
+        let positive = rectified.output.first()?;
+        let (raise, raised) = self.reader(graph, positive).filter(|(_, node)| is(node, "Mul"))?;
+        let rise = factor(raised, positive)?;
+        let (sum, added) = self.reader(graph, &raised.output[0]).filter(|(_, node)| is(node, "Add"))?;
+        let (same, _) = self.reader(graph, scaled.output.first()?)?;
+        (same == sum && added.input.len() == 2).then(|| Found {
+            activation: Activation::SlopesAndRises(slope, rise),
+            nodes: vec![*relu, *scale, raise, sum],
+            output: added.output[0].clone(),
+        })
+    }
+}

@@ -1,0 +1,247 @@
+//! Our own kernels in ONNX Runtime: 3×3 convolutions on the processor.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock, Weak};
+
+use ort::operator::{
+    ComputeContext, Kernel, KernelContext, Operator, OperatorDomain, OperatorInput, OperatorOutput,
+    ShapeInferenceContext,
+};
+use ort::session::builder::SessionBuilder;
+use ort::value::{DynTensorValueType, Shape, SymbolicDimensions, TensorElementType, ValueType};
+use parking_lot::Mutex;
+use sha2::{Digest, Sha256};
+use tileforge_contract::Provider;
+use tileforge_graph::{Convolution3x3, with_convolutions};
+use tileforge_kernels::{Activation, Convolution, Image, Pads, Scratch};
+
+use crate::error::{Error, Result};
+use crate::options::{OptimisationLevel, SessionOptions};
+
+/// The most bytes of a session's prepared weights, which are four times as large as weights. RRDBNet needs 255 MiB, and
+/// the decoder of Stable Diffusion 342 MiB for all sizes but the smallest.
+const MOST_BYTES: usize = 384 << 20;
+
+/// The kernels of one session.
+#[derive(Clone, Default)]
+pub(crate) struct Kernels {
+    scratch: Arc<Scratch>,
+    /// Bytes of prepared weights.
+    prepared: Arc<AtomicUsize>,
+    /// The most bytes of scratch memory of a thread.
+    of_thread: Arc<AtomicUsize>,
+}
+
+impl Kernels {
+    /// Whether a session uses them. Graphs that are rewritten as little as possible stay as they are: with them, results
+    /// are compared.
+    pub(crate) fn are_for(options: &SessionOptions) -> bool {
+        let is_usual = options.optimisation == OptimisationLevel::All && options.optimised_model_path.is_none();
+        options.provider == Provider::Cpu && is_usual && tileforge_kernels::is_supported()
+    }
+
+    /// The ONNX file with these bytes, with our convolutions where they are faster than ONNX Runtime's. `None`: nothing
+    /// changes.
+    pub(crate) fn adapted(options: &SessionOptions, bytes: &[u8], path: &Path) -> Result<Option<Vec<u8>>> {
+        let bytes_of = |[outputs, inputs]: [usize; 2]| Convolution::bytes_of(outputs, inputs);
+        let adapted = with_convolutions(bytes, path, options.dequantises_weights, MOST_BYTES, bytes_of);
+        adapted.map_err(|error| Error::unloaded(path, error.to_string()))
+    }
+
+    /// Makes the kernels known to a session.
+    pub(crate) fn register(&self, builder: SessionBuilder) -> Result<SessionBuilder, String> {
+        let domain = OperatorDomain::new(Convolution3x3::DOMAIN).and_then(|domain| domain.add(self.clone()));
+        let domain = domain.map_err(|error| error.to_string())?;
+        builder.with_operators(domain).map_err(|error| error.to_string())
+    }
+
+    /// The bytes that the kernels hold, with the scratch memory of one thread. ONNX Runtime does not count them.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.prepared.load(Ordering::Relaxed).saturating_add(self.of_thread.load(Ordering::Relaxed)) as u64
+    }
+}
+
+/// Prepared convolutions by the digest of what they are made of. Sessions with the same weights share them.
+static PREPARED: LazyLock<Mutex<HashMap<[u8; 32], Weak<Convolution>>>> = LazyLock::new(Mutex::default);
+
+/// One node.
+pub(crate) struct Node {
+    convolution: Arc<Convolution>,
+    /// The inputs beside the values that it was made of.
+    constants: [bool; Convolution3x3::FIXED_INPUTS],
+    pads: Pads,
+    scratch: Arc<Scratch>,
+}
+
+fn refused(problem: impl Into<String>) -> ort::Error {
+    ort::Error::new(format!("{}: {}", Convolution3x3::NAME, problem.into()))
+}
+
+impl Operator for Kernels {
+    type Kernel<'attr> = Node;
+
+    fn name(&self) -> &str {
+        Convolution3x3::NAME
+    }
+
+    fn inputs(&self) -> impl IntoIterator<Item = OperatorInput> {
+        let float = TensorElementType::Float32;
+        let required = [OperatorInput::required(float), OperatorInput::required(float)];
+        let optional = (0..3).map(move |_| OperatorInput::optional(float));
+        required.into_iter().chain(optional).chain([OperatorInput::variadic(0).homogenous(float)])
+    }
+
+    fn outputs(&self) -> impl IntoIterator<Item = OperatorOutput> {
+        [OperatorOutput::required(TensorElementType::Float32)]
+    }
+
+    fn create_kernel<'attr>(&self, context: &KernelContext<'attr>) -> ort::Result<Node> {
+        let weights = constant(context, 1)?.ok_or_else(|| refused("its weights are not constant"))?;
+        let [outputs, inputs, 3, 3] = *weights.0 else { return Err(refused("expected weights of K×C×3×3")) };
+        let channels = [outputs, inputs].map(|length| usize::try_from(length).unwrap_or(0));
+        let [bias, slopes, rises] = [constant(context, 2)?, constant(context, 3)?, constant(context, 4)?];
+        let constants = [false, true, bias.is_some(), slopes.is_some(), rises.is_some()];
+        let slope = context.get::<f32>("slope").unwrap_or(1.0);
+        let differ = || refused("the numbers of its weights differ");
+        let activation = activation(channels[0], slope, slopes, rises).ok_or_else(differ)?;
+        let pads = context.get::<Vec<i64>>("pads").ok_or_else(|| refused("it has no pads"))?;
+        let pads: Vec<usize> = pads.iter().filter_map(|pad| usize::try_from(*pad).ok()).collect();
+        let [top, left, bottom, right] = *pads else { return Err(refused("expected 4 pads")) };
+        if pads.iter().any(|pad| *pad > Convolution3x3::MOST_PADS) {
+            return Err(refused(format!("expected pads of at most {}", Convolution3x3::MOST_PADS)));
+        }
+        let bias = bias.as_ref().map(|bias| bias.1.as_slice());
+        let convolution = prepared(&weights.1, channels, bias, activation).ok_or_else(differ)?;
+        self.prepared.fetch_add(Convolution::bytes_of(channels[0], channels[1]), Ordering::Relaxed);
+        self.of_thread.fetch_max(convolution.scratch_bytes(), Ordering::Relaxed);
+        Ok(Node { convolution, constants, pads: Pads { top, left, bottom, right }, scratch: self.scratch.clone() })
+    }
+
+    fn infer_shape(&self, context: &mut ShapeInferenceContext) -> ort::Result<()> {
+        let inputs = context.inputs();
+        let [ValueType::Tensor { shape: values, dimension_symbols, .. }, ValueType::Tensor { shape: weights, .. }, ..] =
+            inputs.as_slice()
+        else {
+            return Ok(());
+        };
+        let ([samples, _, height, width], [outputs, ..]) = (&values[..], &weights[..]) else { return Ok(()) };
+        let pads = context.attr::<Vec<i64>>("pads")?;
+        let [top, left, bottom, right] = *pads else { return Ok(()) };
+        if pads.iter().any(|pad| !usize::try_from(*pad).is_ok_and(|pad| pad <= Convolution3x3::MOST_PADS)) {
+            return Ok(());
+        }
+        // Lengths that are not known are negative.
+        let along = |length: i64, pads: i64| if length < 0 { length } else { length.saturating_add(pads - 2) };
+        let shape = [*samples, *outputs, along(*height, top + bottom), along(*width, left + right)];
+        let named =
+            |axis: usize, stays: bool| dimension_symbols.get(axis).filter(|_| stays).cloned().unwrap_or_default();
+        let dimension_symbols = SymbolicDimensions::new([
+            named(0, true),
+            String::new(),
+            named(2, top + bottom == 2),
+            named(3, left + right == 2),
+        ]);
+        let ty = TensorElementType::Float32;
+        context.set_output(0, &ValueType::Tensor { ty, shape: Shape::new(shape), dimension_symbols })
+    }
+}
+
+/// The lengths and values of a constant input.
+type Constant = (Vec<i64>, Vec<f32>);
+
+/// An input, if it is constant. Whether others are left out is seen when the node runs.
+fn constant(context: &KernelContext<'_>, place: usize) -> ort::Result<Option<Constant>> {
+    let Ok(value) = context.constant_input::<DynTensorValueType>(place) else { return Ok(None) };
+    let (shape, values) = value.try_extract_tensor::<f32>()?;
+    Ok(Some((shape.to_vec(), values.to_vec())))
+}
+
+/// What results are multiplied by; `None` if numbers of values differ.
+fn activation(outputs: usize, slope: f32, slopes: Option<Constant>, rises: Option<Constant>) -> Option<Activation> {
+    let of_each = |values: Vec<f32>| match values.as_slice() {
+        [one] => Some(vec![*one; outputs]),
+        _ => Some(values).filter(|values| values.len() == outputs),
+    };
+    let negative = slopes.map_or_else(|| Some(vec![slope; outputs]), |(_, values)| of_each(values))?;
+    let positive = match rises {
+        Some((_, rises)) => negative.iter().zip(of_each(rises)?).map(|(slope, rise)| slope + rise).collect(),
+        None => vec![1.0; outputs],
+    };
+    Some(Activation { negative, positive })
+}
+
+/// The convolution with these weights: one that a session already has, or a new one.
+fn prepared(
+    weights: &[f32],
+    channels: [usize; 2],
+    bias: Option<&[f32]>,
+    activation: Activation,
+) -> Option<Arc<Convolution>> {
+    let mut digest = Sha256::new();
+    for length in channels {
+        digest.update((length as u64).to_le_bytes());
+    }
+    for values in [weights, bias.unwrap_or_default(), &activation.negative, &activation.positive] {
+        digest.update((values.len() as u64).to_le_bytes());
+        let mut bytes = [0; 1 << 14];
+        for values in values.chunks(bytes.len() / 4) {
+            bytes
+                .chunks_exact_mut(4)
+                .zip(values)
+                .for_each(|(bytes, value)| bytes.copy_from_slice(&value.to_le_bytes()));
+            digest.update(&bytes[..4 * values.len()]);
+        }
+    }
+    let digest: [u8; 32] = digest.finalize().into();
+    let mut held = PREPARED.lock();
+    if let Some(convolution) = held.get(&digest).and_then(Weak::upgrade) {
+        return Some(convolution);
+    }
+    held.retain(|_, convolution| convolution.strong_count() > 0);
+    let convolution = Arc::new(Convolution::new(weights, channels, bias, Some(activation))?);
+    held.insert(digest, Arc::downgrade(&convolution));
+    Some(convolution)
+}
+
+impl Kernel for Node {
+    fn compute(&mut self, context: &ComputeContext) -> ort::Result<()> {
+        let count = context.num_inputs()?;
+        for place in (2..Convolution3x3::FIXED_INPUTS.min(count)).filter(|place| !self.constants[*place]) {
+            if context.input(place)?.is_some() {
+                return Err(refused(format!("expected a constant as input {place}")));
+            }
+        }
+        let [outputs, inputs] = self.convolution.channels();
+        let values = std::iter::once(0).chain(Convolution3x3::FIXED_INPUTS..count).map(|place| context.input(place));
+        let values = values.filter_map(ort::Result::transpose).collect::<ort::Result<Vec<_>>>()?;
+        let mut parts = Vec::new();
+        let mut size = None;
+        let mut channels = 0;
+        for values in &values {
+            let (shape, values) = values.try_extract_tensor::<f32>()?;
+            let lengths: Vec<usize> = shape.iter().filter_map(|length| usize::try_from(*length).ok()).collect();
+            let [samples, of_part, height, width] = *lengths else {
+                return Err(refused("expected values of N×C×H×W"));
+            };
+            if *size.get_or_insert([samples, height, width]) != [samples, height, width] {
+                return Err(refused(format!("expected values of one size, found {size:?} and {shape:?}")));
+            }
+            channels += of_part;
+            parts.push(values);
+        }
+        let Some([samples, height, width]) = size else { return Err(refused("it has no values")) };
+        if channels != inputs {
+            return Err(refused(format!("expected values of {inputs} channels, found {channels}")));
+        }
+        let image = Image { parts: &parts, samples, height, width };
+        let size = self.convolution.size_of(&image, self.pads);
+        let [rows, columns] = size.ok_or_else(|| refused(format!("{width}x{height} gives no results")))?;
+        let shape = [samples, outputs, rows, columns].map(|length| length as i64);
+        let mut results = context.output(0, shape)?.ok_or_else(|| refused("it has no place for results"))?;
+        let (_, results) = results.try_extract_tensor_mut::<f32>()?;
+        self.convolution
+            .run(&image, self.pads, results, &self.scratch, |count, part| context.par_for(count, 0, |_| part()))
+    }
+}
