@@ -62,7 +62,8 @@ def run_other():
     text += other if order == "between" else ""
     text += "made = engine.run({'image': image})['upscaled']\n"
     text += other if order == "after" else ""
-    text += "assert np.array_equal(run_other(), made)\n"
+    # Our session computes convolutions with kernels of its own, by which results differ in rounding.
+    text += "assert np.abs(run_other() - made).max() < 1e-5\n"
     text += "assert np.array_equal(engine.run({'image': image})['upscaled'], made)\n"
     graph = next((engines / "upscale").glob("model-1x3x*.onnx"))
     script(text, engines / "upscale", graph)

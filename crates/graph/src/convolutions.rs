@@ -7,11 +7,12 @@ use std::path::Path;
 use prost::Message;
 
 use crate::dim::Dim;
-use crate::known;
+use crate::known::{self, is};
 use crate::message::decode_message;
 use crate::proto::attribute_proto::AttributeType;
 use crate::proto::tensor_proto::DataType;
 use crate::proto::{AttributeProto, GraphProto, NodeProto, OperatorSetIdProto, TensorProto};
+use crate::rewrite::{Names, reads_within_attribute};
 use crate::{Error, Result};
 
 /// The operator that computes a 3×3 convolution with a stride of 1, and an activation.
@@ -42,9 +43,6 @@ impl Convolution3x3 {
     pub const MOST_PADS: usize = 2;
 }
 
-/// The fewest channels of values and of results: with fewer, other kernels are as fast.
-const FEWEST_CHANNELS: i64 = 8;
-
 /// The ONNX file with these bytes, with nodes of [`Convolution3x3`] in the place of convolutions that it can compute,
 /// and of activations after them. `None`: there are none.
 ///
@@ -63,6 +61,11 @@ pub fn with_convolutions(
 ) -> Result<Option<Vec<u8>>> {
     let mut model = decode_message(bytes, path)?;
     let Some(graph) = &model.graph else { return Err(Error::format(path, "it has no graph")) };
+    // A file's own nodes of the operator would run with what the file says. And functions can have an operator's name.
+    let names_domain = |opset: &OperatorSetIdProto| opset.domain() == Convolution3x3::DOMAIN;
+    if model.opset_import.iter().any(names_domain) || !model.functions.is_empty() {
+        return Ok(None);
+    }
     let mut found: Vec<Candidate> = {
         let weights = Weights::of(graph, dequantises);
         let of = |(place, node): (usize, &NodeProto)| {
@@ -131,21 +134,21 @@ impl<'g> Weights<'g> {
         let stored: HashMap<&str, &TensorProto> = fixed.map(|tensor| (tensor.name(), tensor)).collect();
         let is_float = |tensor: &TensorProto| tensor.data_type() == DataType::Float as i32;
         let floats = stored.iter().filter(|(_, tensor)| is_float(tensor)).map(|(name, tensor)| (*name, &*tensor.dims));
+        let returned: HashSet<&str> = graph.output.iter().map(|output| output.name()).collect();
         let folded = graph.node.iter().filter_map(|node| {
+            let of_scale = || stored.get(node.input.get(1)?.as_str());
             let is_folded = match node.op_type() {
                 "Cast" => attribute(node, "to").map(AttributeProto::i) == Some(DataType::Float as i64),
-                "DequantizeLinear" => {
-                    dequantises
-                        && node
-                            .input
-                            .get(1)
-                            .and_then(|scale| stored.get(scale.as_str()))
-                            .is_some_and(|tensor| is_float(tensor))
-                }
+                "DequantizeLinear" => dequantises && of_scale().is_some_and(|scale| is_float(scale)),
                 _ => false,
             };
-            let tensor = stored.get(node.input.first()?.as_str()).filter(|_| is_folded && is(node, node.op_type()))?;
-            Some((node.output.first()?.as_str(), &*tensor.dims))
+            let output = node.output.first()?.as_str();
+            // ONNX Runtime computes these while it opens the graph, if nothing but stored weights is needed.
+            let is_constant = node.input.iter().all(|name| name.is_empty() || stored.contains_key(name.as_str()));
+            if !is_folded || !is_constant || !is(node, node.op_type()) || returned.contains(output) {
+                return None;
+            }
+            Some((output, &*stored.get(node.input.first()?.as_str())?.dims))
         });
         Self(floats.chain(folded).collect())
     }
@@ -170,9 +173,6 @@ impl<'g> Weights<'g> {
             return None;
         }
         let [outputs, inputs, 3, 3] = *self.dims(&node.input[1])? else { return None };
-        if outputs.min(inputs) < FEWEST_CHANNELS {
-            return None;
-        }
         if let Some(bias) = node.input.get(2).filter(|bias| !bias.is_empty())
             && self.dims(bias)? != [outputs]
         {
@@ -190,12 +190,8 @@ impl<'g> Weights<'g> {
         });
         let after = Activation::of(node);
         let channels = [usize::try_from(outputs).ok()?, usize::try_from(inputs).ok()?];
-        (fits && after.is_some()).then_some(channels)
+        (fits && after.is_some() && !channels.contains(&0)).then_some(channels)
     }
-}
-
-fn is(node: &NodeProto, operator: &str) -> bool {
-    node.op_type() == operator && matches!(node.domain(), "" | "ai.onnx")
 }
 
 fn attribute<'n>(node: &'n NodeProto, name: &str) -> Option<&'n AttributeProto> {
@@ -237,6 +233,7 @@ const SLOPE: f32 = 0.01;
 
 /// Replaces the convolutions at these places, and activations after them.
 fn replace(graph: &mut GraphProto, chosen: &[usize], dequantises: bool) {
+    let mut names = known::names(graph);
     let mut merged = HashSet::new();
     let mut made = HashMap::new();
     {
@@ -258,7 +255,7 @@ fn replace(graph: &mut GraphProto, chosen: &[usize], dequantises: bool) {
                 None => (own, node.output[0].clone()),
             };
             let parts = node.input.first().and_then(|values| joined.get(values.as_str())).map(|(_, parts)| *parts);
-            made.insert(place, operator(node, parts, activation, output));
+            made.insert(place, operator(node, parts, activation, output, &mut names));
         }
     }
     let nodes = std::mem::take(&mut graph.node).into_iter().enumerate();
@@ -271,7 +268,13 @@ fn replace(graph: &mut GraphProto, chosen: &[usize], dequantises: bool) {
 }
 
 /// The nodes that replace a convolution. `parts`: the values that are joined to its values.
-fn operator(node: &NodeProto, parts: Option<&[String]>, activation: Activation, output: String) -> Vec<NodeProto> {
+fn operator(
+    node: &NodeProto,
+    parts: Option<&[String]>,
+    activation: Activation,
+    output: String,
+    names: &mut Names,
+) -> Vec<NodeProto> {
     let mut inputs = node.input.clone();
     inputs.resize(3, String::new());
     let pads = attribute(node, "pads").map_or_else(|| vec![0; 4], |pads| pads.ints.clone());
@@ -299,7 +302,7 @@ fn operator(node: &NodeProto, parts: Option<&[String]>, activation: Activation, 
         inputs[0].clone_from(first);
         inputs.extend_from_slice(more);
     }
-    let result = if after.is_some() { format!("{output}/before") } else { output.clone() };
+    let result = if after.is_some() { names.take(&format!("{output}/before")) } else { output.clone() };
     let of = |operator: &str, domain: &str, inputs: Vec<String>, output: String| NodeProto {
         op_type: Some(operator.into()),
         domain: Some(domain.into()),
@@ -327,17 +330,21 @@ struct Found {
 struct Uses<'g>(HashMap<&'g str, Vec<usize>>);
 
 impl<'g> Uses<'g> {
-    /// Values that the graph returns have an additional use, by a node that does not exist.
+    /// Values that the graph returns, or that nested graphs read, have an additional use, by a node that does not exist.
     fn of(graph: &'g GraphProto) -> Self {
         let mut uses: HashMap<&str, Vec<usize>> = HashMap::new();
         for (place, node) in graph.node.iter().enumerate() {
             node.input.iter().for_each(|name| uses.entry(name).or_default().push(place));
+            // The branches of an If can read the values around it.
+            for name in node.attribute.iter().flat_map(reads_within_attribute) {
+                uses.entry(name).or_default().push(usize::MAX);
+            }
         }
         graph.output.iter().for_each(|output| uses.entry(output.name()).or_default().push(usize::MAX));
         Self(uses)
     }
 
-    /// The nodes that read a value; `None` if the graph returns it.
+    /// The nodes that read a value; `None` if others read it as well.
     fn readers(&self, graph: &'g GraphProto, value: &str) -> Option<Vec<(usize, &'g NodeProto)>> {
         let places = self.0.get(value)?;
         places.iter().map(|place| Some((*place, graph.node.get(*place)?))).collect()

@@ -5,11 +5,11 @@ use std::path::Path;
 
 use prost::Message;
 
-use crate::known::{self, ranks};
+use crate::known::{self, is, is_standard, names, ranks};
 use crate::message::decode_message;
 use crate::proto::attribute_proto::AttributeType;
 use crate::proto::tensor_proto::DataType;
-use crate::proto::{AttributeProto, GraphProto, NodeProto, TensorProto};
+use crate::proto::{AttributeProto, NodeProto, TensorProto};
 use crate::rewrite::Names;
 use crate::{Error, Result};
 
@@ -68,23 +68,6 @@ pub fn for_cuda(bytes: &[u8], path: &Path) -> Result<Vec<u8>> {
     }
     graph.initializer.append(&mut added);
     Ok(model.encode_to_vec())
-}
-
-fn is_standard(domain: &str) -> bool {
-    matches!(domain, "" | "ai.onnx")
-}
-
-fn is(node: &NodeProto, operator: &str) -> bool {
-    node.op_type() == operator && is_standard(node.domain())
-}
-
-/// Every name of a node, a value or a weight.
-fn names(graph: &GraphProto) -> Names {
-    let nodes =
-        graph.node.iter().flat_map(|node| node.input.iter().chain(&node.output).cloned().chain([node.name().into()]));
-    let weights = graph.initializer.iter().map(|tensor| tensor.name().to_owned());
-    let inputs = graph.input.iter().map(|input| input.name().to_owned());
-    Names::of(nodes.chain(weights).chain(inputs))
 }
 
 fn integers(name: &str, values: &[i64]) -> AttributeProto {
@@ -279,6 +262,7 @@ mod tests {
     use std::collections::HashSet;
 
     use super::*;
+    use crate::proto::GraphProto;
     use crate::proto::{ModelProto, OperatorSetIdProto};
 
     /// The nodes of a graph of one node, after the change.

@@ -9,8 +9,10 @@ use crate::dim::Dim;
 use crate::load::decode;
 use crate::proto::tensor_proto::{DataLocation, DataType};
 use crate::proto::{
-    GraphProto, ModelProto, TensorProto, TensorShapeProto, TypeProto, ValueInfoProto, tensor_shape_proto, type_proto,
+    GraphProto, ModelProto, NodeProto, TensorProto, TensorShapeProto, TypeProto, ValueInfoProto, tensor_shape_proto,
+    type_proto,
 };
+use crate::rewrite::Names;
 
 /// The values of a one-dimensional tensor of 64-bit integers that the file itself holds.
 pub(crate) fn integers(tensor: &TensorProto) -> Option<Vec<i64>> {
@@ -58,4 +60,23 @@ fn declared(tensor: &TensorProto) -> ValueInfoProto {
     let kind = type_proto::Tensor { elem_type: tensor.data_type, shape: Some(shape) };
     let kind = TypeProto { value: Some(type_proto::Value::TensorType(kind)), ..Default::default() };
     ValueInfoProto { name: tensor.name.clone(), r#type: Some(kind), ..Default::default() }
+}
+
+/// Every name of a node, a value or a weight.
+pub(crate) fn names(graph: &GraphProto) -> Names {
+    let nodes =
+        graph.node.iter().flat_map(|node| node.input.iter().chain(&node.output).cloned().chain([node.name().into()]));
+    let weights = graph.initializer.iter().map(|tensor| tensor.name().to_owned());
+    let inputs = graph.input.iter().map(|input| input.name().to_owned());
+    Names::of(nodes.chain(weights).chain(inputs))
+}
+
+/// Whether these are ONNX's own operators.
+pub(crate) fn is_standard(domain: &str) -> bool {
+    matches!(domain, "" | "ai.onnx")
+}
+
+/// Whether a node applies this operator of ONNX's own.
+pub(crate) fn is(node: &NodeProto, operator: &str) -> bool {
+    node.op_type() == operator && is_standard(node.domain())
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use prost::Message;
 
 use crate::external::{ExternalTensor, describe};
-use crate::known::{integers, ranks};
+use crate::known::{integers, is, ranks};
 use crate::message::decode_message;
 use crate::proto::tensor_proto::DataLocation;
 use crate::proto::{AttributeProto, NodeProto, StringStringEntryProto};
@@ -33,7 +33,7 @@ pub fn for_openvino(bytes: &[u8], path: &Path, address: impl Fn(&ExternalTensor)
     let Some(graph) = &mut model.graph else { return Err(Error::format(path, "it has no graph")) };
     let orders: HashMap<String, Vec<i64>> =
         graph.initializer.iter().filter_map(|tensor| Some((tensor.name().to_owned(), integers(tensor)?))).collect();
-    for node in graph.node.iter_mut().filter(|node| is_gather(node)) {
+    for node in graph.node.iter_mut().filter(|node| is(node, "Gather")) {
         count_from_the_end(node, &ranks, &orders).map_err(|reason| Error::format(path, reason))?;
     }
     for tensor in graph.initializer.iter_mut().filter(|tensor| tensor.data_location() == DataLocation::External) {
@@ -47,10 +47,6 @@ pub fn for_openvino(bytes: &[u8], path: &Path, address: impl Fn(&ExternalTensor)
         ];
     }
     Ok(model.encode_to_vec())
-}
-
-fn is_gather(node: &NodeProto) -> bool {
-    node.op_type() == "Gather" && matches!(node.domain(), "" | "ai.onnx")
 }
 
 fn count_from_the_end(

@@ -1,55 +1,39 @@
-//! Times convolutions of the sizes that networks have: `cargo run --release --example convolution_time [THREADS]`.
-#![allow(clippy::unwrap_used, clippy::print_stdout)]
+//! Prints the milliseconds that a convolution of random values takes: `convolution_time INPUTS OUTPUTS SIDE THREADS`.
+//! The median of several runs (scripts/bench_convolutions.py).
 
 use std::convert::Infallible;
+use std::io::{self, Write};
 use std::thread;
 use std::time::Instant;
 
 use tileforge_kernels::{Convolution, Image, Pads, Scratch};
 
-const RUNS: usize = 8;
+const RUNS: usize = 15;
 
-fn main() {
-    let threads: usize = std::env::args().nth(1).map_or(1, |threads| threads.parse().unwrap());
-    let sizes = [
-        (32, 32, 512),
-        (64, 64, 256),
-        (64, 64, 64),
-        (192, 32, 128),
-        (48, 48, 256),
-        (320, 320, 64),
-        (512, 512, 128),
-        (16, 16, 256),
-        (8, 8, 256),
-        (64, 8, 256),
-        (8, 64, 256),
-    ];
-    for (inputs, outputs, side) in sizes {
-        let of = |count: usize| (0..count).map(|i| (i % 17) as f32 / 17.0 - 0.5).collect::<Vec<f32>>();
-        let convolution = Convolution::new(&of(inputs * outputs * 9), [outputs, inputs], None, None).unwrap();
-        let (values, mut results) = (of(inputs * side * side), of(outputs * side * side));
-        let image = Image { parts: &[&values], samples: 1, height: side, width: side };
-        let pads = Pads { top: 1, left: 1, bottom: 1, right: 1 };
-        let scratch = Scratch::default();
-        let mut best = f64::INFINITY;
-        for _ in 0..RUNS {
-            let started = Instant::now();
-            let each = |count: usize, part: &(dyn Fn() + Sync)| {
-                thread::scope(|scope| {
-                    for first in 0..threads {
-                        scope.spawn(move || (first..count).step_by(threads).for_each(|_| part()));
-                    }
-                });
-                Ok::<(), Infallible>(())
-            };
-            convolution.run(&image, pads, &mut results, &scratch, each).unwrap();
-            best = best.min(started.elapsed().as_secs_f64());
-        }
-        let products = (9 * inputs * outputs * side * side) as f64;
-        println!(
-            "{inputs} to {outputs} channels, {side}²: {:.2} ms, as fast as {:.0} GFLOP/s by sums of nine products",
-            best * 1e3,
-            2.0 * products / best / 1e9
-        );
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let numbers = std::env::args().skip(1).map(|text| text.parse()).collect::<Result<Vec<usize>, _>>()?;
+    let [inputs, outputs, side, threads] = *numbers else { return Err("expected four numbers".into()) };
+    let of = |count: usize| (0..count).map(|place| (place % 97) as f32 / 97.0 - 0.5).collect::<Vec<f32>>();
+    let convolution = Convolution::new(&of(inputs * outputs * 9), [outputs, inputs], None, None)?;
+    let (values, mut results) = (of(inputs * side * side), of(outputs * side * side));
+    let image = Image { parts: &[&values], samples: 1, height: side, width: side };
+    let pads = Pads { top: 1, left: 1, bottom: 1, right: 1 };
+    let scratch = Scratch::default();
+    let mut times = Vec::new();
+    for _ in 0..RUNS {
+        let started = Instant::now();
+        let each = |count: usize, part: &(dyn Fn() + Sync)| {
+            thread::scope(|scope| {
+                for first in 0..threads {
+                    scope.spawn(move || (first..count).step_by(threads).for_each(|_| part()));
+                }
+            });
+            Ok::<(), Infallible>(())
+        };
+        convolution.run(&image, pads, &mut results, &scratch, each).map_err(|error| format!("{error:?}"))?;
+        times.push(started.elapsed().as_secs_f64() * 1e3);
     }
+    times.sort_by(f64::total_cmp);
+    writeln!(io::stdout(), "{}", times[RUNS / 2])?;
+    Ok(())
 }

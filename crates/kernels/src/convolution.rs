@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use std::fmt;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use crate::kind::Kind;
@@ -50,16 +50,61 @@ pub struct Scratch(Mutex<Vec<Vec<f32>>>);
 
 impl Scratch {
     /// Calls `f` with at least so many floats, whose contents are those of an earlier call.
-    fn with<R>(&self, floats: usize, f: impl FnOnce(&mut [f32]) -> R) -> R {
+    fn with(&self, floats: usize, f: impl FnOnce(&mut [f32])) -> Result<(), Error> {
         let held = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut memory = held().pop().unwrap_or_default();
         if memory.len() < floats {
-            memory = vec![0.0; floats];
+            memory = zeros(floats)?;
         }
-        let result = f(&mut memory);
+        f(&mut memory);
         held().push(memory);
-        result
+        Ok(())
     }
+}
+
+/// Why a convolution cannot be prepared or run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Error {
+    /// This processor lacks the instructions.
+    Unsupported,
+    /// Numbers of weights or channels differ, or are zero.
+    Lengths,
+    /// There is no memory for so many floats.
+    Memory(usize),
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unsupported => write!(formatter, "this processor lacks the instructions"),
+            Self::Lengths => write!(formatter, "the numbers of its weights differ, or are zero"),
+            Self::Memory(floats) => write!(formatter, "failed to allocate {floats} floats"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// Why a run ended early.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RunError<E> {
+    /// As [`Error`] says.
+    Convolution(Error),
+    /// The caller's threads could not be used.
+    Each(E),
+}
+
+/// So many zeros.
+pub(crate) fn zeros(floats: usize) -> Result<Vec<f32>, Error> {
+    let mut memory = Vec::new();
+    memory.try_reserve_exact(floats).map_err(|_| Error::Memory(floats))?;
+    memory.resize(floats, 0.0);
+    Ok(memory)
+}
+
+/// The product of lengths.
+fn product(lengths: &[usize]) -> Option<usize> {
+    lengths.iter().try_fold(1_usize, |product, length| product.checked_mul(*length))
 }
 
 /// A 3×3 convolution with a stride of 1: of each place, and of all channels.
@@ -80,15 +125,18 @@ impl fmt::Debug for Convolution {
 }
 
 impl Convolution {
-    /// Prepares weights of `[outputs, inputs, 3, 3]`. Without an activation, results stay as they are. `None`: this
-    /// processor lacks the instructions, or numbers of values differ.
+    /// Prepares weights of `[outputs, inputs, 3, 3]`. Without an activation, results stay as they are.
+    ///
+    /// # Errors
+    /// As [`Error`] says.
     pub fn new(
         weights: &[f32],
-        [outputs, inputs]: [usize; 2],
+        channels: [usize; 2],
         bias: Option<&[f32]>,
         activation: Option<Activation>,
-    ) -> Option<Self> {
-        Self::with(Kind::of_this_processor()?, weights, [outputs, inputs], bias, activation)
+    ) -> Result<Self, Error> {
+        let kind = Kind::of_this_processor().ok_or(Error::Unsupported)?;
+        Self::with(kind, weights, channels, bias, activation)
     }
 
     fn with(
@@ -97,17 +145,19 @@ impl Convolution {
         [outputs, inputs]: [usize; 2],
         bias: Option<&[f32]>,
         activation: Option<Activation>,
-    ) -> Option<Self> {
+    ) -> Result<Self, Error> {
+        // First of all: lengths of no weights are whatever a file says.
+        if weights.is_empty() || product(&[outputs, inputs, 9]) != Some(weights.len()) {
+            return Err(Error::Lengths);
+        }
         let bias = bias.map_or_else(|| vec![0.0; outputs], <[f32]>::to_vec);
         let same = || Activation { negative: vec![1.0; outputs], positive: vec![1.0; outputs] };
         let activation = activation.unwrap_or_else(same);
-        let of_outputs = [&bias, &activation.negative, &activation.positive];
-        let fits = weights.len() == outputs * inputs * 9 && of_outputs.iter().all(|values| values.len() == outputs);
-        if !fits || outputs == 0 || inputs == 0 {
-            return None;
+        if [&bias, &activation.negative, &activation.positive].iter().any(|values| values.len() != outputs) {
+            return Err(Error::Lengths);
         }
-        let weights = winograd::transformed(weights, outputs, inputs);
-        Some(Self { kind, inputs, outputs, weights, bias, activation })
+        let weights = winograd::transformed(weights, outputs, inputs, zeros)?;
+        Ok(Self { kind, inputs, outputs, weights, bias, activation })
     }
 
     /// The bytes of prepared weights for so many channels: four times those of the weights, and more where the outputs
@@ -129,19 +179,22 @@ impl Convolution {
 
     /// The height and width of the results; `None` if there would be none.
     pub fn size_of(&self, image: &Image<'_>, pads: Pads) -> Option<[usize; 2]> {
-        let height = (image.height + pads.top + pads.bottom).checked_sub(2).filter(|height| *height > 0)?;
-        let width = (image.width + pads.left + pads.right).checked_sub(2).filter(|width| *width > 0)?;
-        Some([height, width])
+        let along = |length: usize, before: usize, after: usize| {
+            let padded = length.checked_add(before)?.checked_add(after)?;
+            padded.checked_sub(2).filter(|results| *results > 0 && length > 0)
+        };
+        Some([along(image.height, pads.top, pads.bottom)?, along(image.width, pads.left, pads.right)?])
     }
 
     /// Computes the results, of [`Convolution::size_of`]. `each` calls a function as often as it is told, on as many
     /// threads as it likes. Each call computes a part.
     ///
     /// # Errors
-    /// Those of `each`.
+    /// There is no memory for a thread; or those of `each`.
     ///
     /// # Panics
     /// The numbers of values and results are not those of the sizes.
+    #[allow(clippy::panic, reason = "the sizes are a programmer's, and checked before anything is written")]
     pub fn run<E>(
         &self,
         image: &Image<'_>,
@@ -149,15 +202,17 @@ impl Convolution {
         results: &mut [f32],
         scratch: &Scratch,
         each: impl FnOnce(usize, &(dyn Fn() + Sync)) -> Result<(), E>,
-    ) -> Result<(), E> {
+    ) -> Result<(), RunError<E>> {
         let Some([result_height, result_width]) = self.size_of(image, pads) else { return Ok(()) };
-        let of_channel = image.samples * image.height * image.width;
+        let of_channel = product(&[image.samples, image.height, image.width]);
+        let Some(of_channel) = of_channel else { panic!("sizes that no values have: {self:?}") };
         let part = |values: &&[f32]| Part { values: values.as_ptr(), channels: values.len() / of_channel.max(1) };
         let parts: Vec<Part> = image.parts.iter().map(part).collect();
         let are_whole = image.parts.iter().zip(&parts).all(|(values, part)| values.len() == part.channels * of_channel);
         let found: usize = parts.iter().map(|part| part.channels).sum();
         assert!(are_whole && (found == self.inputs || of_channel == 0), "values of {found} channels: {self:?}");
-        assert_eq!(results.len(), image.samples * self.outputs * result_height * result_width, "results of {self:?}");
+        let expected = product(&[image.samples, self.outputs, result_height, result_width]);
+        assert_eq!(Some(results.len()), expected, "results of {self:?}");
         let job = Job {
             parts,
             results: results.as_mut_ptr(),
@@ -178,15 +233,20 @@ impl Convolution {
         let blocks = self.kind.blocks();
         let floats = winograd::scratch(self.inputs, self.outputs, blocks);
         let (units, next) = (job.blocks().div_ceil(blocks), AtomicUsize::new(0));
-        each(units, &|| {
+        let failed = AtomicBool::new(false);
+        let part = || {
             let unit = next.fetch_add(1, Ordering::Relaxed);
-            if unit >= units {
+            if unit >= units || failed.load(Ordering::Relaxed) {
                 return;
             }
             // SAFETY: the processor has these instructions, since the kind is one of its; the numbers of values and
             // results were compared; a unit is run once; and the memory is as large as its function says.
-            scratch.with(floats, |memory| unsafe { self.kind.run(&job, unit, memory) });
-        })
+            if scratch.with(floats, |memory| unsafe { self.kind.run(&job, unit, memory) }).is_err() {
+                failed.store(true, Ordering::Relaxed);
+            }
+        };
+        each(units, &part).map_err(RunError::Each)?;
+        if failed.into_inner() { Err(RunError::Convolution(Error::Memory(floats))) } else { Ok(()) }
     }
 }
 

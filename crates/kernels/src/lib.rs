@@ -14,5 +14,5 @@ mod kind;
 mod simd;
 mod winograd;
 
-pub use convolution::{Activation, Convolution, Image, Pads, Scratch};
+pub use convolution::{Activation, Convolution, Error, Image, Pads, RunError, Scratch};
 pub use kind::is_supported;

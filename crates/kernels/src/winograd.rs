@@ -33,10 +33,16 @@ fn of_weights() -> [[f64; 3]; VALUES] {
 
 /// Weights of `[outputs, inputs, 3, 3]` as `[place, group of outputs, inputs, output of the group]`. Outputs are filled
 /// up with zeros to whole groups.
-pub(crate) fn transformed(weights: &[f32], outputs: usize, inputs: usize) -> Vec<f32> {
+/// `zeros` gives the memory.
+pub(crate) fn transformed<E>(
+    weights: &[f32],
+    outputs: usize,
+    inputs: usize,
+    zeros: impl FnOnce(usize) -> Result<Vec<f32>, E>,
+) -> Result<Vec<f32>, E> {
     let groups = outputs.div_ceil(GROUP);
     let map = of_weights();
-    let mut transformed = vec![0.0; PLACES * groups * inputs * GROUP];
+    let mut transformed = zeros(PLACES * groups * inputs * GROUP)?;
     for group in 0..groups {
         for input in 0..inputs {
             // The taps of a group's outputs, side by side.
@@ -57,7 +63,7 @@ pub(crate) fn transformed(weights: &[f32], outputs: usize, inputs: usize) -> Vec
             }
         }
     }
-    transformed
+    Ok(transformed)
 }
 
 /// The sums of three numbers with factors, for the outputs of a group.

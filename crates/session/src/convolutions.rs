@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Weak};
 
 use ort::operator::{
@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 use tileforge_contract::Provider;
 use tileforge_graph::{Convolution3x3, with_convolutions};
-use tileforge_kernels::{Activation, Convolution, Image, Pads, Scratch};
+use tileforge_kernels::{self as kernels, Activation, Convolution, Image, Pads, Scratch};
 
 use crate::error::{Error, Result};
 use crate::options::{OptimisationLevel, SessionOptions};
@@ -39,10 +39,10 @@ impl Kernels {
     /// are compared.
     pub(crate) fn are_for(options: &SessionOptions) -> bool {
         let is_usual = options.optimisation == OptimisationLevel::All && options.optimised_model_path.is_none();
-        options.provider == Provider::Cpu && is_usual && tileforge_kernels::is_supported()
+        options.provider == Provider::Cpu && is_usual && kernels::is_supported()
     }
 
-    /// The ONNX file with these bytes, with our convolutions where they are faster than ONNX Runtime's. `None`: nothing
+    /// The ONNX file with these bytes, with our convolutions in the place of those that they can compute. `None`: nothing
     /// changes.
     pub(crate) fn adapted(options: &SessionOptions, bytes: &[u8], path: &Path) -> Result<Option<Vec<u8>>> {
         let bytes_of = |[outputs, inputs]: [usize; 2]| Convolution::bytes_of(outputs, inputs);
@@ -50,11 +50,23 @@ impl Kernels {
         adapted.map_err(|error| Error::unloaded(path, error.to_string()))
     }
 
-    /// Makes the kernels known to a session.
-    pub(crate) fn register(&self, builder: SessionBuilder) -> Result<SessionBuilder, String> {
+    /// Makes a session that has the kernels.
+    pub(crate) fn open<S>(
+        &self,
+        builder: SessionBuilder,
+        commit: impl FnOnce(SessionBuilder) -> Result<S, String>,
+    ) -> Result<S, String> {
         let domain = OperatorDomain::new(Convolution3x3::DOMAIN).and_then(|domain| domain.add(self.clone()));
         let domain = domain.map_err(|error| error.to_string())?;
-        builder.with_operators(domain).map_err(|error| error.to_string())
+        let builder = builder.with_operators(domain).map_err(|error| error.to_string())?;
+        // ONNX Runtime adds the domain to a list of the process, without a lock, when the first session is made.
+        let first = (!IS_KNOWN.load(Ordering::Acquire)).then(|| FIRST.lock());
+        let made = commit(builder);
+        if made.is_ok() {
+            IS_KNOWN.store(true, Ordering::Release);
+        }
+        drop(first);
+        made
     }
 
     /// The bytes that the kernels hold, with the scratch memory of one thread. ONNX Runtime does not count them.
@@ -62,6 +74,11 @@ impl Kernels {
         self.prepared.load(Ordering::Relaxed).saturating_add(self.of_thread.load(Ordering::Relaxed)) as u64
     }
 }
+
+/// Whether ONNX Runtime knows our domain.
+static IS_KNOWN: AtomicBool = AtomicBool::new(false);
+/// Held while it may get to know it.
+static FIRST: Mutex<()> = Mutex::new(());
 
 /// Prepared convolutions by the digest of what they are made of. Sessions with the same weights share them.
 static PREPARED: LazyLock<Mutex<HashMap<[u8; 32], Weak<Convolution>>>> = LazyLock::new(Mutex::default);
@@ -104,8 +121,12 @@ impl Operator for Kernels {
         let [bias, slopes, rises] = [constant(context, 2)?, constant(context, 3)?, constant(context, 4)?];
         let constants = [false, true, bias.is_some(), slopes.is_some(), rises.is_some()];
         let slope = context.get::<f32>("slope").unwrap_or(1.0);
-        let differ = || refused("the numbers of its weights differ");
-        let activation = activation(channels[0], slope, slopes, rises).ok_or_else(differ)?;
+        let expected = channels[0].checked_mul(channels[1]).and_then(|product| product.checked_mul(9));
+        if weights.1.is_empty() || expected != Some(weights.1.len()) {
+            return Err(refused(kernels::Error::Lengths.to_string()));
+        }
+        let activation = activation(channels[0], slope, slopes, rises);
+        let activation = activation.ok_or_else(|| refused(kernels::Error::Lengths.to_string()))?;
         let pads = context.get::<Vec<i64>>("pads").ok_or_else(|| refused("it has no pads"))?;
         let pads: Vec<usize> = pads.iter().filter_map(|pad| usize::try_from(*pad).ok()).collect();
         let [top, left, bottom, right] = *pads else { return Err(refused("expected 4 pads")) };
@@ -113,7 +134,8 @@ impl Operator for Kernels {
             return Err(refused(format!("expected pads of at most {}", Convolution3x3::MOST_PADS)));
         }
         let bias = bias.as_ref().map(|bias| bias.1.as_slice());
-        let convolution = prepared(&weights.1, channels, bias, activation).ok_or_else(differ)?;
+        let convolution =
+            prepared(&weights.1, channels, bias, activation).map_err(|error| refused(error.to_string()))?;
         self.prepared.fetch_add(Convolution::bytes_of(channels[0], channels[1]), Ordering::Relaxed);
         self.of_thread.fetch_max(convolution.scratch_bytes(), Ordering::Relaxed);
         Ok(Node { convolution, constants, pads: Pads { top, left, bottom, right }, scratch: self.scratch.clone() })
@@ -132,7 +154,7 @@ impl Operator for Kernels {
         if pads.iter().any(|pad| !usize::try_from(*pad).is_ok_and(|pad| pad <= Convolution3x3::MOST_PADS)) {
             return Ok(());
         }
-        // Lengths that are not known are negative.
+        // Lengths that are not known are negative, and may have a name.
         let along = |length: i64, pads: i64| if length < 0 { length } else { length.saturating_add(pads - 2) };
         let shape = [*samples, *outputs, along(*height, top + bottom), along(*width, left + right)];
         let named =
@@ -143,6 +165,11 @@ impl Operator for Kernels {
             named(2, top + bottom == 2),
             named(3, left + right == 2),
         ]);
+        // ONNX Runtime would take a length without a name for a number. It infers nothing then.
+        let is_stated = |(length, name): (&i64, &String)| *length > 0 || !name.is_empty();
+        if !shape.iter().zip(dimension_symbols.iter()).all(is_stated) {
+            return Ok(());
+        }
         let ty = TensorElementType::Float32;
         context.set_output(0, &ValueType::Tensor { ty, shape: Shape::new(shape), dimension_symbols })
     }
@@ -178,7 +205,7 @@ fn prepared(
     channels: [usize; 2],
     bias: Option<&[f32]>,
     activation: Activation,
-) -> Option<Arc<Convolution>> {
+) -> Result<Arc<Convolution>, kernels::Error> {
     let mut digest = Sha256::new();
     for length in channels {
         digest.update((length as u64).to_le_bytes());
@@ -197,12 +224,12 @@ fn prepared(
     let digest: [u8; 32] = digest.finalize().into();
     let mut held = PREPARED.lock();
     if let Some(convolution) = held.get(&digest).and_then(Weak::upgrade) {
-        return Some(convolution);
+        return Ok(convolution);
     }
     held.retain(|_, convolution| convolution.strong_count() > 0);
     let convolution = Arc::new(Convolution::new(weights, channels, bias, Some(activation))?);
     held.insert(digest, Arc::downgrade(&convolution));
-    Some(convolution)
+    Ok(convolution)
 }
 
 impl Kernel for Node {
@@ -218,7 +245,7 @@ impl Kernel for Node {
         let values = values.filter_map(ort::Result::transpose).collect::<ort::Result<Vec<_>>>()?;
         let mut parts = Vec::new();
         let mut size = None;
-        let mut channels = 0;
+        let mut channels = 0_usize;
         for values in &values {
             let (shape, values) = values.try_extract_tensor::<f32>()?;
             let lengths: Vec<usize> = shape.iter().filter_map(|length| usize::try_from(*length).ok()).collect();
@@ -228,7 +255,7 @@ impl Kernel for Node {
             if *size.get_or_insert([samples, height, width]) != [samples, height, width] {
                 return Err(refused(format!("expected values of one size, found {size:?} and {shape:?}")));
             }
-            channels += of_part;
+            channels = channels.checked_add(of_part).ok_or_else(|| refused("its values have too many channels"))?;
             parts.push(values);
         }
         let Some([samples, height, width]) = size else { return Err(refused("it has no values")) };
@@ -241,7 +268,11 @@ impl Kernel for Node {
         let shape = [samples, outputs, rows, columns].map(|length| length as i64);
         let mut results = context.output(0, shape)?.ok_or_else(|| refused("it has no place for results"))?;
         let (_, results) = results.try_extract_tensor_mut::<f32>()?;
-        self.convolution
-            .run(&image, self.pads, results, &self.scratch, |count, part| context.par_for(count, 0, |_| part()))
+        let each = |count: usize, part: &(dyn Fn() + Sync)| context.par_for(count, 0, |_| part());
+        let ran = self.convolution.run(&image, self.pads, results, &self.scratch, each);
+        ran.map_err(|error| match error {
+            kernels::RunError::Convolution(error) => refused(error.to_string()),
+            kernels::RunError::Each(error) => error,
+        })
     }
 }

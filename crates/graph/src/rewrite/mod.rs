@@ -55,6 +55,7 @@ pub use opset::to_current_opset;
 pub use patch::{Names, Patch};
 pub use prelu::{prelu_as_extremes, prelu_as_products};
 pub use quantise::{ChannelScales, Quantisation, Scheme, quantise_layers, quantise_weights};
+pub(crate) use reading::reads_within_attribute;
 pub use reading::{Readers, reads, reads_within, remove_unread};
 pub use repeated_channels::repeated_channels_as_convolutions;
 pub use rounding::rounding_to;

@@ -1,6 +1,6 @@
 //! Which nodes read which values.
 
-use crate::proto::GraphProto;
+use crate::proto::{AttributeProto, GraphProto};
 use crate::{Attribute, Model, Node};
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -12,19 +12,23 @@ pub fn reads(node: &Node) -> impl Iterator<Item = &str> {
 /// The names that graphs in a node's attributes read, such as the branches of If. They include values of the outer
 /// graph.
 pub fn reads_within(node: &Node) -> BTreeSet<&str> {
+    let graphs = node.attributes.values().filter_map(|attribute| match attribute {
+        Attribute::Other(other) => Some(&**other),
+        _ => None,
+    });
+    graphs.flat_map(reads_within_attribute).collect()
+}
+
+/// The names that the graphs of an attribute read.
+pub(crate) fn reads_within_attribute(attribute: &AttributeProto) -> Vec<&str> {
     fn of(graph: &GraphProto) -> Vec<&str> {
         let outputs = graph.output.iter().map(|info| info.name());
         let nodes = graph.node.iter().flat_map(|node| {
-            let within = node.attribute.iter().flat_map(|one| one.g.iter().chain(&one.graphs)).flat_map(of);
-            node.input.iter().map(String::as_str).chain(within)
+            node.input.iter().map(String::as_str).chain(node.attribute.iter().flat_map(reads_within_attribute))
         });
         outputs.chain(nodes).collect()
     }
-    let graphs = node.attributes.values().filter_map(|attribute| match attribute {
-        Attribute::Other(other) => Some(other),
-        _ => None,
-    });
-    graphs.flat_map(|other| other.g.iter().chain(&other.graphs)).flat_map(of).collect()
+    attribute.g.iter().chain(&attribute.graphs).flat_map(of).collect()
 }
 
 /// The nodes that read each value of a graph, by their positions.

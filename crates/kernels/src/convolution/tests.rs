@@ -193,22 +193,44 @@ fn memory_of_an_earlier_run_is_not_read() {
 fn weights_of_another_size_are_refused() {
     let Some(kind) = Kind::of_this_processor() else { return };
     let new = |weights: usize, bias: usize| {
-        Convolution::with(kind, &vec![0.0; weights], [2, 3], Some(&vec![0.0; bias]), None).is_some()
+        Convolution::with(kind, &vec![0.0; weights], [2, 3], Some(&vec![0.0; bias]), None).map(drop)
     };
-    assert!(new(54, 2));
-    assert!(!new(53, 2));
-    assert!(!new(54, 3));
-    assert!(Convolution::with(kind, &[], [0, 3], None, None).is_none());
+    assert_eq!(new(54, 2), Ok(()));
+    assert_eq!(new(53, 2), Err(Error::Lengths));
+    assert_eq!(new(54, 3), Err(Error::Lengths));
+    for channels in [[0, 3], [1 << 62, 0], [1 << 40, 1 << 40]] {
+        assert_eq!(Convolution::with(kind, &[], channels, None, None).map(drop), Err(Error::Lengths));
+    }
 }
 
 #[test]
 fn an_image_without_results_is_left_alone() {
     let Some(kind) = Kind::of_this_processor() else { return };
-    let case = Case { channels: [1, 1], samples: 1, size: [2, 5], pads: Pads::default() };
-    let values = case.values();
-    let image = Image { parts: &[&values], samples: 1, height: 2, width: 5 };
-    assert_eq!(case.convolution(kind).size_of(&image, Pads::default()), None);
-    assert_eq!(case.convolution(kind).size_of(&image, SAME), Some([2, 5]));
+    let convolution = Case { channels: [1, 1], samples: 1, size: [2, 5], pads: Pads::default() }.convolution(kind);
+    let wide = Pads { top: 2, left: 2, bottom: 2, right: 2 };
+    for (height, width, pads, size) in [
+        (2, 5, SAME, Some([2, 5])),
+        (2, 5, Pads::default(), None),
+        // There are no values, so pads alone would be results.
+        (0, 5, wide, None),
+        (5, 0, wide, None),
+        (usize::MAX, 5, wide, None),
+    ] {
+        let values = vec![0.0; if size.is_some() { height * width } else { 0 }];
+        let image = Image { parts: &[&values], samples: 1, height, width };
+        assert_eq!(convolution.size_of(&image, pads), size);
+        if size.is_none() {
+            let each = |_: usize, _: &(dyn Fn() + Sync)| Ok::<(), Infallible>(());
+            assert_eq!(convolution.run(&image, pads, &mut [], &Scratch::default(), each), Ok(()));
+        }
+    }
+}
+
+#[test]
+fn no_samples_have_no_results() {
+    let Some(kind) = Kind::of_this_processor() else { return };
+    let case = Case { channels: [3, 2], samples: 0, size: [4, 5], pads: SAME };
+    assert!(case.run(kind, &[], 2).is_empty());
 }
 
 #[test]

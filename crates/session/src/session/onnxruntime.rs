@@ -41,7 +41,8 @@ pub(super) struct OnnxRuntime {
     device: Option<u32>,
     /// Whether the session records CUDA graphs.
     records: bool,
-    kernels: Kernels,
+    /// Ours, if the graph was changed to use them.
+    kernels: Option<Kernels>,
 }
 
 /// A session, whose end is a use of the GPU: its memory goes back.
@@ -96,11 +97,12 @@ impl Interrupt for Terminate {
 }
 
 impl OnnxRuntime {
-    /// Makes a session: `commit` loads the graph into the builder.
+    /// Makes a session: `commit` loads the graph into the builder. With `kernels`, it may have nodes of ours.
     pub(super) fn open(
         environment: &Environment,
         path: &Path,
         options: &SessionOptions,
+        kernels: Option<Kernels>,
         commit: impl Fn(SessionBuilder) -> Result<ort::session::Session, String>,
     ) -> Result<Self> {
         let on_gpu = !options.provider.is_on_processor();
@@ -109,19 +111,20 @@ impl OnnxRuntime {
         let on = |key: &str| options.provider_options.get(key).is_some_and(|value| value == "1");
         if on_gpu && device.is_none() && on(RECORDS) {
             // ONNX Runtime copies tensors of this machine's memory to new addresses in each run.
-            return Self::open(environment, path, &without_graphs(options), commit);
+            return Self::open(environment, path, &without_graphs(options), kernels, commit);
         }
-        let kernels = Kernels::default();
         let session = {
             let _opening = on_gpu.then(capture::opening);
-            let builder = builder(environment, options);
-            builder.and_then(|builder| kernels.register(builder)).and_then(&commit)
+            builder(environment, options).and_then(|builder| match &kernels {
+                Some(kernels) => kernels.open(builder, &commit),
+                None => commit(builder),
+            })
         };
         let session = match session {
             // Nodes on the processor keep a graph from being recorded.
             Err(message) if on(RECORDS) && message.contains(CANNOT_RECORD) => {
                 tracing::info!("{}: runs without CUDA graphs: {message}", path.display());
-                return Self::open(environment, path, &without_graphs(options), commit);
+                return Self::open(environment, path, &without_graphs(options), kernels, commit);
             }
             session => session.map_err(|message| Error::unloaded(path, message))?,
         };
@@ -139,20 +142,17 @@ impl OnnxRuntime {
 
     /// Makes a session of a file, with the weights beside it.
     pub(super) fn open_file(environment: &Environment, path: &Path, options: &SessionOptions) -> Result<Self> {
-        let adapted = if Kernels::are_for(options) {
-            let bytes = std::fs::read(path).map_err(|source| Error::file(path, "read", source))?;
-            Kernels::adapted(options, &bytes, path)?
-        } else {
-            None
-        };
-        let Some(adapted) = adapted else {
-            return Self::open(environment, path, options, |mut builder| {
+        // What cannot be read or changed here is ONNX Runtime's to judge.
+        let adapted = || Kernels::adapted(options, &std::fs::read(path).ok()?, path).ok()?;
+        let adapted = if Kernels::are_for(options) { adapted() } else { None };
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let Some((adapted, folder)) = adapted.zip(folder.to_str()) else {
+            return Self::open(environment, path, options, None, |mut builder| {
                 builder.commit_from_file(path).map_err(|error| error.to_string())
             });
         };
-        let folder = path.parent().unwrap_or(Path::new("")).to_string_lossy().into_owned();
-        Self::open(environment, path, options, |builder| {
-            let mut builder = with_weights_in(builder, &folder)?;
+        Self::open(environment, path, options, Some(Kernels::default()), |builder| {
+            let mut builder = with_weights_in(builder, folder)?;
             builder.commit_from_memory(&adapted).map_err(|error| error.to_string())
         })
     }
@@ -166,17 +166,19 @@ impl OnnxRuntime {
     ) -> Result<Self> {
         let model = engine.file(&graph.file)?;
         let path = engine.path_of(&graph.file);
+        let kernels = Kernels::are_for(options).then(Kernels::default);
         let adapted = match options.provider {
             Provider::Cuda => Some(
                 tileforge_graph::for_cuda(model, &path).map_err(|error| Error::unloaded(&path, error.to_string()))?,
             ),
-            _ if Kernels::are_for(options) => Kernels::adapted(options, model, &path)?,
+            _ if kernels.is_some() => Kernels::adapted(options, model, &path)?,
             _ => None,
         };
+        let kernels = kernels.filter(|_| adapted.is_some());
         let model = adapted.as_deref().unwrap_or(model);
         let weights = Weights::of(engine, model, &path)?;
         if let Some(relocated) = weights.in_open_files()? {
-            let opened = Self::open(environment, &path, options, |builder| {
+            let opened = Self::open(environment, &path, options, kernels.clone(), |builder| {
                 let mut builder = with_weights_in(builder, "/")?;
                 builder.commit_from_memory(&relocated).map_err(|error| error.to_string())
             });
@@ -192,7 +194,7 @@ impl OnnxRuntime {
             unfinished::folder_in(&parent).map_err(|source| Error::file(&parent, "make a folder in", source))?;
         let folder = nothing.path().to_string_lossy().into_owned();
         let mapped = weights.mapped()?;
-        Self::open(environment, &path, options, |builder| {
+        Self::open(environment, &path, options, kernels, |builder| {
             let mut builder = with_weights_in(builder, &folder)?;
             native::add_weights(&mut builder, &mapped)?;
             builder.commit_from_memory(model).map_err(|error| error.to_string())
@@ -243,7 +245,7 @@ impl Backend for OnnxRuntime {
     }
 
     fn kernels_bytes(&self) -> u64 {
-        self.kernels.bytes()
+        self.kernels.as_ref().map_or(0, Kernels::bytes)
     }
 
     fn run(&self, inputs: &[(&str, &Tensor)], cancel: &Cancel) -> Result<Named> {
@@ -421,8 +423,8 @@ fn builder(environment: &Environment, options: &SessionOptions) -> Result<Sessio
         builder = builder.with_config_entry("session.disable_quant_qdq", "1").map_err(text)?;
     }
     if options.provider == Provider::Cpu {
-        // ONNX Runtime would place all tensors of a run in one block, which is larger than what is in use at any time:
-        // a quarter to four fifths more for convolutional networks.
+        // ONNX Runtime would plan one block for all tensors of a run, which is up to twice as large as what is in use at
+        // any time (docs/benchmarks.md, "Memory of a run").
         builder = builder.with_memory_pattern(false).map_err(text)?;
     }
     let threads = options.threads.unwrap_or_else(|| Processors::available().threads(1));
