@@ -45,7 +45,8 @@ fn two_engines_beyond_a_budget_serve_mixed_requests_within_it() {
     let ((_one, first), (_other, second)) =
         (engine_that(&[1], SIDE, White::Fails), engine_that(&[1], SIDE, White::Fails));
     let each = session_bytes(first.manifest(), &first.manifest().graphs[0]).unwrap();
-    let budget = each + each / 2;
+    // Two sessions of which neither runs hold less than twice as much as one that runs.
+    let budget = each + each / 8;
     let serve = |memory: Option<u64>, requests: usize| {
         let host = Host::new(&environment(), HostOptions { memory, ..HostOptions::default() });
         let services = [&first, &second].map(|engine| service_of(&host, engine, Placement::default(), CALLERS));

@@ -62,8 +62,7 @@ pub fn with_convolutions(
     let mut model = decode_message(bytes, path)?;
     let Some(graph) = &model.graph else { return Err(Error::format(path, "it has no graph")) };
     // A file's own nodes of the operator would run with what the file says. And functions can have an operator's name.
-    let names_domain = |opset: &OperatorSetIdProto| opset.domain() == Convolution3x3::DOMAIN;
-    if model.opset_import.iter().any(names_domain) || !model.functions.is_empty() {
+    if has_our_nodes(graph) || !model.functions.is_empty() {
         return Ok(None);
     }
     let mut found: Vec<Candidate> = {
@@ -93,9 +92,18 @@ pub fn with_convolutions(
         return Ok(None);
     }
     replace(graph, &chosen, dequantises);
+    model.opset_import.retain(|opset| opset.domain() != Convolution3x3::DOMAIN);
     let domain = OperatorSetIdProto { domain: Some(Convolution3x3::DOMAIN.into()), version: Some(1) };
     model.opset_import.push(domain);
     Ok(Some(model.encode_to_vec()))
+}
+
+/// Whether a node of the graph, or of graphs within it, is of our domain.
+fn has_our_nodes(graph: &GraphProto) -> bool {
+    graph.node.iter().any(|node| {
+        let within = || node.attribute.iter().flat_map(|attribute| attribute.g.iter().chain(&attribute.graphs));
+        node.domain() == Convolution3x3::DOMAIN || within().any(has_our_nodes)
+    })
 }
 
 /// A convolution that can be replaced.

@@ -24,6 +24,9 @@ use crate::options::{OptimisationLevel, SessionOptions};
 /// the decoder of Stable Diffusion 342 MiB for all sizes but the smallest.
 const MOST_BYTES: usize = 384 << 20;
 
+/// The most channels on a side: the scratch memory of a thread is 5 KB for each.
+const MOST_CHANNELS: usize = 1 << 12;
+
 /// The kernels of one session.
 #[derive(Clone, Default)]
 pub(crate) struct Kernels {
@@ -45,7 +48,10 @@ impl Kernels {
     /// The ONNX file with these bytes, with our convolutions in the place of those that they can compute. `None`: nothing
     /// changes.
     pub(crate) fn adapted(options: &SessionOptions, bytes: &[u8], path: &Path) -> Result<Option<Vec<u8>>> {
-        let bytes_of = |[outputs, inputs]: [usize; 2]| Convolution::bytes_of(outputs, inputs);
+        let bytes_of = |[outputs, inputs]: [usize; 2]| match outputs.max(inputs) {
+            channels if channels > MOST_CHANNELS => usize::MAX,
+            _ => Convolution::bytes_of(outputs, inputs),
+        };
         let adapted = with_convolutions(bytes, path, options.dequantises_weights, MOST_BYTES, bytes_of);
         adapted.map_err(|error| Error::unloaded(path, error.to_string()))
     }

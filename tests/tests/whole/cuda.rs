@@ -6,7 +6,7 @@ use std::path::Path;
 use end_to_end::Graph;
 use ndarray::{ArrayD, IxDyn};
 use tileforge_graph::{DataType, Model, WeightStorage, for_cuda, load, save};
-use tileforge_session::SessionOptions;
+use tileforge_session::{OptimisationLevel, SessionOptions};
 
 use super::shape_inference::each_small_model;
 
@@ -22,7 +22,9 @@ fn outputs(path: &Path, model: &Model) -> Vec<(String, ArrayD<f32>)> {
     };
     let inputs: BTreeMap<&str, ArrayD<f32>> =
         model.inputs.iter().map(|port| (port.name.as_str(), input(port.ty.fixed_dims().unwrap()))).collect();
-    let mut graph = Graph::open(path, &SessionOptions::default()).unwrap();
+    // Node by node, so that nothing but the forms differs.
+    let options = SessionOptions { optimisation: OptimisationLevel::Disabled, ..SessionOptions::default() };
+    let mut graph = Graph::open(path, &options).unwrap();
     graph.run(&inputs.iter().map(|(name, value)| (*name, value.view())).collect::<Vec<_>>()).unwrap()
 }
 
