@@ -207,6 +207,7 @@ impl<'a> Prepared<'a> {
             floors: &profile.floors,
             options,
             coverage: &self.coverage,
+            own_kernels: profile.provider == Provider::Cpu,
         };
         let scratch = exchange::temporary(parent)?;
         let written = write_engine(&self, &job, staging, scratch.path());
@@ -225,7 +226,14 @@ fn write_engine(prepared: &Prepared<'_>, job: &Job<'_>, staging: &Path, scratch:
         Ok((graph.record.file.clone(), Cow::Owned(tileforge_graph::load(staging.join(&graph.record.file))?)))
     };
     check_for_tensorrt(prepared.is_judged_by_table(), graphs.iter().map(written))?;
-    let Measured { gates, mut speed, selftest, peaks } = measure(source, job, &graphs, &converted, staging, scratch)?;
+    let mut measured = measure(source, job, &graphs, &converted, staging, scratch)?;
+    let plain = Job { own_kernels: false, ..*job };
+    let job = if measured.needs_plain_kernels { &plain } else { job };
+    if measured.needs_plain_kernels {
+        job.progress.note("our kernels for convolutions miss the gates; ONNX Runtime's are measured");
+        measured = measure(source, job, &graphs, &converted, staging, scratch)?;
+    }
+    let Measured { gates, mut speed, selftest, peaks, .. } = measured;
     let all: Vec<&Gate> = gates.iter().chain(&speed).collect();
     gate::check(&all).map_err(|error| with_blame(error, &converted, job, scratch))?;
     let batches_change_no_byte = batches::change_no_byte(source, job, &prepared.graphs.fixed, &graphs, staging)?;

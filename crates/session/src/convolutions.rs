@@ -38,11 +38,10 @@ pub(crate) struct Kernels {
 }
 
 impl Kernels {
-    /// Whether a session uses them. Graphs that are rewritten as little as possible stay as they are: with them, results
-    /// are compared.
+    /// Whether a session uses them.
     pub(crate) fn are_for(options: &SessionOptions) -> bool {
         let is_usual = options.optimisation == OptimisationLevel::All && options.optimised_model_path.is_none();
-        options.provider == Provider::Cpu && is_usual && kernels::is_supported()
+        options.own_kernels && options.provider == Provider::Cpu && is_usual && kernels::is_supported()
     }
 
     /// The ONNX file with these bytes, with our convolutions in the place of those that they can compute. `None`: nothing

@@ -215,6 +215,8 @@ impl Ladder {
             threads: self.threads(),
             streams: self.streams,
             dequantises_weights: self.engine.manifest().precision == Precision::Int8Weights,
+            // The gates were measured with them.
+            own_kernels: graph.kernels_bytes > 0,
             ..self.placement.session.clone()
         };
         if provider == Provider::TensorRtRtx {

@@ -86,7 +86,7 @@ fn operators(path: &Path, most_bytes: usize) -> Vec<String> {
 }
 
 fn run(environment: &Environment, path: &Path, level: OptimisationLevel, size: [usize; 3]) -> Result<Vec<f32>, String> {
-    let options = SessionOptions { optimisation: level, ..SessionOptions::default() };
+    let options = SessionOptions { optimisation: level, own_kernels: true, ..SessionOptions::default() };
     let mut session = Session::open(environment, path, &options).map_err(|error| error.to_string())?;
     let [samples, height, width] = size;
     let x = ArrayD::from_shape_fn(IxDyn(&[samples, CHANNELS, height, width]), |at| {
@@ -257,7 +257,7 @@ fn threads_change_no_byte() {
     let x =
         Tensor::F32(ArrayD::from_shape_fn(IxDyn(&[2, CHANNELS, 70, 90]), |at| ((at[1] + at[2] * at[3]) as f32).sin()));
     let results = [1, 2, 4, 8].map(|threads| {
-        let options = SessionOptions { threads: Some(threads), ..SessionOptions::default() };
+        let options = SessionOptions { threads: Some(threads), own_kernels: true, ..SessionOptions::default() };
         let mut session = Session::open(&environment, &path, &options).unwrap();
         session.run(&[("x", &x)], &Cancel::default()).unwrap().remove(0).1
     });

@@ -25,6 +25,9 @@ pub(super) struct Measured {
     pub(super) selftest: SelfTest,
     /// What runs of each graph took, by the graph's file, where ONNX Runtime reports it.
     pub(super) peaks: BTreeMap<String, Vec<Peak>>,
+    /// Whether our kernels round too much for this network: the error reaches the floors, or half of what the self-test
+    /// allows.
+    pub(super) needs_plain_kernels: bool,
 }
 
 /// The most memory that opening or a run took beside the weights.
@@ -87,7 +90,7 @@ pub(super) fn measure(
     // Each graph and its reference, on each sample.
     job.progress.begin("measuring graphs against their references", 2 * (runs + converted.judged.len()));
     let ran = || job.progress.step();
-    let mut done = 0;
+    let (mut done, mut needs_plain_kernels) = (0, false);
     for graph in graphs {
         let file = graph.emulation.clone().unwrap_or_else(|| staging.join(&graph.record.file));
         // For a graph that runs in several sizes, the worst figure counts.
@@ -103,6 +106,9 @@ pub(super) fn measure(
                 let inputs = trial.sample().iter().map(shape).collect();
                 peaks.entry(graph.record.file.clone()).or_default().push(Peak { inputs, bytes, kernels_bytes });
             }
+            let is_near =
+                measured.reaches(job.floors) && 2.0 * measured.maximum_error <= selftest_tolerance(job.precision, None);
+            needs_plain_kernels |= kernels_bytes > 0 && job.precision == Precision::Fp32 && !is_near;
             let amplified = amplification(job, &trial, reference, &measured, selftest.is_none())?;
             figures.push(measured);
             rounding.extend(amplified);
@@ -148,7 +154,7 @@ pub(super) fn measure(
         gates.extend(worst.iter().flat_map(|worst| worst.gates(name, &floors, graph.emulation.is_some())));
     }
     let selftest = selftest.ok_or_else(|| Error::input(source.path(), "the profile has no tile for it"))?;
-    Ok(Measured { gates, speed, selftest, peaks })
+    Ok(Measured { gates, speed, selftest, peaks, needs_plain_kernels })
 }
 
 /// How much a network in FP32 amplifies rounding, if it makes choices or missed a floor; `None` for others, whose

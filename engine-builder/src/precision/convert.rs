@@ -270,7 +270,17 @@ pub(super) mod tests {
 
         pub(in super::super) fn job(&self, precision: Precision, provider: Provider) -> Job<'_> {
             let Self { environment, contract, coverage, options, floors, .. } = self;
-            Job { environment, progress: &Silent, precision, provider, contract, floors, options, coverage }
+            Job {
+                environment,
+                progress: &Silent,
+                precision,
+                provider,
+                contract,
+                floors,
+                options,
+                coverage,
+                own_kernels: false,
+            }
         }
 
         /// Keeps the measured statistics in a separate cache folder.

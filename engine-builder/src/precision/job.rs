@@ -16,6 +16,8 @@ pub(crate) struct Job<'a> {
     pub(crate) contract: &'a Contract,
     pub(crate) floors: &'a Floors,
     pub(crate) options: &'a PrecisionOptions,
+    /// Whether our kernels compute convolutions on the processor.
+    pub(crate) own_kernels: bool,
     pub(crate) coverage: &'a Coverage,
 }
 
@@ -31,7 +33,8 @@ impl Job<'_> {
         let provider = if self.provider.is_on_processor() { self.provider } else { Provider::Cpu };
         let provider_options = openvino_options(self.provider, precision);
         let dequantises_weights = precision == Precision::Int8Weights;
-        SessionOptions { provider, provider_options, dequantises_weights, ..SessionOptions::default() }
+        let own_kernels = self.own_kernels;
+        SessionOptions { provider, provider_options, dequantises_weights, own_kernels, ..SessionOptions::default() }
     }
 }
 
