@@ -7,6 +7,7 @@
 //!
 //! The work is cut into blocks of 16×16 results. A block's 4×4 tiles are the places of a vector.
 #![allow(unsafe_code)]
+#![allow(clippy::needless_range_loop, reason = "a column of an array of rows has no iterator")]
 
 use crate::simd::{GROUP, LANES, Simd};
 

@@ -177,7 +177,10 @@ fn memory_of_an_earlier_run_is_not_read() {
     let image = Image { parts: &[&values], samples: 1, height: 10, width: 10 };
     let run = |scratch: &Scratch| {
         let mut results = vec![0.0; 8 * 100];
-        let each = |count: usize, f: &(dyn Fn() + Sync)| Ok::<(), Infallible>((0..count).for_each(|_| f()));
+        let each = |count: usize, f: &(dyn Fn() + Sync)| {
+            (0..count).for_each(|_| f());
+            Ok::<(), Infallible>(())
+        };
         convolution.run(&image, SAME, &mut results, scratch, each).unwrap();
         results
     };
