@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Times 3x3 convolutions of our kernels (crates/kernels) beside those of other libraries, each way a process of its own,
-in random order and with pauses.
+"""Times 3x3 convolutions of our kernels (crates/kernels) beside those of other libraries. Each way is a process of its
+own, in random order and with pauses.
 
     cargo build --release --locked --package tileforge-kernels --example convolution_time
     python3 -m venv VENV && VENV/bin/pip install numpy onnx onnxruntime==1.31.1 openvino==2026.4.1 ncnn torch
     VENV/bin/python scripts/bench_convolutions.py --threads 2 --rounds 3
 
-Prints the median milliseconds, and in brackets how many times as long as ours that is. All ways compute in FP32.
+Prints the median milliseconds, and in brackets how many times as long as the first way takes. All compute in FP32.
 """
 
 from __future__ import annotations
@@ -74,21 +74,22 @@ def ncnn_run(size: tuple[int, int, int], threads: int) -> Callable[[], object]:
     import numpy
 
     inputs, outputs, side = size
-    folder = Path(tempfile.mkdtemp())
     layers = (
         f"7767517\n2 2\nInput in 0 1 data 0={side} 1={side} 2={inputs}\n"
         f"Convolution c 1 1 data out 0={outputs} 1=3 4=1 5=0 6={inputs * outputs * 9}\n"
     )
-    (folder / "model.param").write_text(layers)
     weights = numpy.random.default_rng(0).standard_normal(inputs * outputs * 9).astype("f4")
-    (folder / "model.bin").write_bytes(struct.pack("<I", 0) + weights.tobytes())
     net = ncnn.Net()
     net.opt.num_threads = threads
     # These would compute in fewer bits.
     net.opt.use_bf16_storage = net.opt.use_fp16_storage = net.opt.use_fp16_arithmetic = False
     net.opt.use_fp16_packed = False
-    net.load_param(str(folder / "model.param"))
-    net.load_model(str(folder / "model.bin"))
+    with tempfile.TemporaryDirectory() as folder:
+        parameters, binary = Path(folder, "model.param"), Path(folder, "model.bin")
+        parameters.write_text(layers)
+        binary.write_bytes(struct.pack("<I", 0) + weights.tobytes())
+        net.load_param(str(parameters))
+        net.load_model(str(binary))
     values = numpy.ascontiguousarray(numpy.random.default_rng(1).standard_normal((inputs, side, side)).astype("f4"))
     x = ncnn.Mat(values).clone()
 
@@ -131,7 +132,8 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--ways", nargs="+", default=WAYS, choices=WAYS)
-    parser.add_argument("--one", nargs=5, metavar=("WAY", "INPUTS", "OUTPUTS", "SIDE", "THREADS"), help=argparse.SUPPRESS)
+    # A way, then inputs, outputs, side and threads: what this script calls itself with.
+    parser.add_argument("--one", nargs=5, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.one:
         way, *numbers = arguments.one
@@ -152,8 +154,9 @@ def main() -> None:
         time.sleep(PAUSE)
     for size in SIZES:
         best = {way: statistics.median(times[size, way]) for way in arguments.ways}
-        cells = [f"{way} {taken:.2f}" + (f" ({taken / best['ours']:.2f})" if "ours" in best else "") for way, taken in best.items()]
-        print(f"{size[0]} to {size[1]} channels, {size[2]}x{size[2]}: " + ", ".join(cells))
+        first = best[arguments.ways[0]]
+        cells = ", ".join(f"{way} {taken:.2f} ({taken / first:.2f})" for way, taken in best.items())
+        print(f"{size[0]} to {size[1]} channels, {size[2]}x{size[2]}: {cells}")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 //! Attributes of nodes.
 
 use crate::proto::attribute_proto::AttributeType;
-use crate::proto::{AttributeProto, TensorProto};
+use crate::proto::{AttributeProto, GraphProto, TensorProto};
 use bytes::Bytes;
 
 /// A node's attribute.
@@ -21,6 +21,11 @@ pub enum Attribute {
     Tensor(Box<TensorProto>),
     /// Another kind, which we never make. It is kept as it was read, so that saving loses nothing.
     Other(Box<AttributeProto>),
+}
+
+/// The graphs in an attribute, such as the branches of If.
+pub(crate) fn graphs(attribute: &AttributeProto) -> impl Iterator<Item = &GraphProto> {
+    attribute.g.iter().chain(&attribute.graphs)
 }
 
 impl Attribute {

@@ -6,14 +6,14 @@ use std::path::Path;
 
 use prost::Message;
 
+use crate::attribute::graphs;
 use crate::dim::Dim;
-use crate::known::{self, is};
+use crate::known::{self, attribute, is, is_standard};
 use crate::message::decode_message;
-use crate::proto::attribute_proto::AttributeType;
 use crate::proto::tensor_proto::DataType;
 use crate::proto::{AttributeProto, GraphProto, NodeProto, OperatorSetIdProto, TensorProto};
 use crate::rewrite::{Names, reads_within_attribute};
-use crate::{Error, Result};
+use crate::{Attribute, Error, Result};
 
 /// The operator that computes a 3×3 convolution with a stride of 1, and an activation.
 ///
@@ -65,33 +65,37 @@ pub fn with_convolutions(
     if has_our_nodes(graph) || !model.functions.is_empty() {
         return Ok(None);
     }
-    let mut found: Vec<Candidate> = {
-        let weights = Weights::of(graph, dequantises);
-        let of = |(place, node): (usize, &NodeProto)| {
-            Some(Candidate { place, bytes: bytes_of(weights.channels(node)?), places: 0 })
-        };
-        graph.node.iter().enumerate().filter_map(of).collect()
+    let weights = Weights::of(graph, dequantises);
+    let of = |(place, node)| {
+        let (channels, activation) = weights.computed(node)?;
+        Some(Candidate { place, channels, activation, bytes: bytes_of(channels), pixels: 0 })
     };
+    let mut found: Vec<Candidate> = graph.node.iter().enumerate().filter_map(of).collect();
     if found.iter().map(|found| found.bytes).fold(0, usize::saturating_add) > most_bytes {
         let lengths = known::lengths(&model, path);
         for found in &mut found {
-            found.places = graph.node[found.place].output.first().and_then(|name| lengths.get(name)).map_or(0, places);
+            found.pixels = lengths.get(&graph.node[found.place].output[0]).map_or(0, |lengths| pixels(lengths));
         }
-        found.sort_by_key(|found| (Reverse(found.places), found.bytes));
+        found.sort_by_key(|found| (Reverse(found.pixels), found.bytes));
     }
-    let mut total = 0_usize;
-    let fits = |found: &&Candidate| {
-        let with = total.saturating_add(found.bytes);
-        let fits = with <= most_bytes;
-        total = if fits { with } else { total };
-        fits
-    };
-    let chosen: Vec<usize> = found.iter().filter(fits).map(|found| found.place).collect();
-    let Some(graph) = &mut model.graph else { return Ok(None) };
-    if chosen.is_empty() {
+    let mut left = most_bytes;
+    found.retain(|found| {
+        let rest = left.checked_sub(found.bytes);
+        left = rest.unwrap_or(left);
+        rest.is_some()
+    });
+    if found.is_empty() {
         return Ok(None);
     }
-    replace(graph, &chosen, dequantises);
+    let (mut made, merged) = replacements(graph, &weights, found);
+    let graph = model.graph.get_or_insert_default();
+    for (place, node) in std::mem::take(&mut graph.node).into_iter().enumerate() {
+        match made.remove(&place) {
+            Some(made) => graph.node.extend(made),
+            None if merged.contains(&place) => {}
+            None => graph.node.push(node),
+        }
+    }
     model.opset_import.retain(|opset| opset.domain() != Convolution3x3::DOMAIN);
     let domain = OperatorSetIdProto { domain: Some(Convolution3x3::DOMAIN.into()), version: Some(1) };
     model.opset_import.push(domain);
@@ -101,8 +105,7 @@ pub fn with_convolutions(
 /// Whether a node of the graph, or of graphs within it, is of our domain.
 fn has_our_nodes(graph: &GraphProto) -> bool {
     graph.node.iter().any(|node| {
-        let within = || node.attribute.iter().flat_map(|attribute| attribute.g.iter().chain(&attribute.graphs));
-        node.domain() == Convolution3x3::DOMAIN || within().any(has_our_nodes)
+        node.domain() == Convolution3x3::DOMAIN || node.attribute.iter().flat_map(graphs).any(has_our_nodes)
     })
 }
 
@@ -110,29 +113,33 @@ fn has_our_nodes(graph: &GraphProto) -> bool {
 struct Candidate {
     /// Its number in the graph.
     place: usize,
+    /// Those of its results and values.
+    channels: [usize; 2],
+    /// That of a fused convolution.
+    activation: Activation,
     /// Those of its prepared weights.
     bytes: usize,
-    /// How often the weights are used, if that is known and needed.
-    places: usize,
+    /// Those of its results, where their number is known and needed.
+    pixels: usize,
 }
 
 /// What a length that is not known counts as, to compare sizes.
 const SOME_LENGTH: usize = 64;
 
-/// The places of images with these lengths.
-fn places(lengths: &Vec<Dim>) -> usize {
+/// The pixels of images with these lengths.
+fn pixels(lengths: &[Dim]) -> usize {
     let length = |dim: &Dim| match dim {
         Dim::Fixed(length) => *length,
         Dim::Symbol { multiply, divide, .. } => SOME_LENGTH.saturating_mul(*multiply) / (*divide).max(1),
     };
-    match lengths.as_slice() {
+    match lengths {
         [_, _, height, width] => length(height).saturating_mul(length(width)),
         _ => 0,
     }
 }
 
-/// The lengths of a graph's FP32 weights that nobody who calls it can replace, by their names. Weights in fewer bits
-/// count as well, if the session makes floats of them while it is opened.
+/// The lengths of a graph's constant FP32 weights, by their names. Inputs of the graph are not constant. Weights in fewer
+/// bits are, if the session makes floats of them while it is opened.
 struct Weights<'g>(HashMap<&'g str, &'g [i64]>);
 
 impl<'g> Weights<'g> {
@@ -143,7 +150,7 @@ impl<'g> Weights<'g> {
         let is_float = |tensor: &TensorProto| tensor.data_type() == DataType::Float as i32;
         let floats = stored.iter().filter(|(_, tensor)| is_float(tensor)).map(|(name, tensor)| (*name, &*tensor.dims));
         let returned: HashSet<&str> = graph.output.iter().map(|output| output.name()).collect();
-        let folded = graph.node.iter().filter_map(|node| {
+        let folded = graph.node.iter().filter(|node| is_standard(node.domain())).filter_map(|node| {
             let of_scale = || stored.get(node.input.get(1)?.as_str());
             let is_folded = match node.op_type() {
                 "Cast" => attribute(node, "to").map(AttributeProto::i) == Some(DataType::Float as i64),
@@ -153,7 +160,7 @@ impl<'g> Weights<'g> {
             let output = node.output.first()?.as_str();
             // ONNX Runtime computes these while it opens the graph, if nothing but stored weights is needed.
             let is_constant = node.input.iter().all(|name| name.is_empty() || stored.contains_key(name.as_str()));
-            if !is_folded || !is_constant || !is(node, node.op_type()) || returned.contains(output) {
+            if !is_folded || !is_constant || returned.contains(output) {
                 return None;
             }
             Some((output, &*stored.get(node.input.first()?.as_str())?.dims))
@@ -167,15 +174,15 @@ impl<'g> Weights<'g> {
     }
 
     /// Whether a weight has one value for each of so many channels, along the channels of images.
-    fn is_of_channels(&self, name: &str, channels: i64) -> bool {
+    fn is_of_channels(&self, name: &str, channels: usize) -> bool {
         match self.dims(name) {
-            Some([length, 1, 1] | [1, length, 1, 1]) => *length == channels,
+            Some([length, 1, 1] | [1, length, 1, 1]) => usize::try_from(*length) == Ok(channels),
             _ => false,
         }
     }
 
-    /// The channels of results and values of a convolution that the operator can compute.
-    fn channels(&self, node: &NodeProto) -> Option<[usize; 2]> {
+    /// The channels of results and values of a convolution that the operator can compute, and its activation.
+    fn computed(&self, node: &NodeProto) -> Option<([usize; 2], Activation)> {
         let is_plain = is(node, "Conv") || node.op_type() == "FusedConv" && node.domain() == "com.microsoft";
         if !is_plain || !matches!(node.input.len(), 2 | 3) || node.output.len() != 1 {
             return None;
@@ -196,14 +203,10 @@ impl<'g> Weights<'g> {
             "activation" | "activation_params" => true,
             _ => false,
         });
-        let after = Activation::of(node);
         let channels = [usize::try_from(outputs).ok()?, usize::try_from(inputs).ok()?];
-        (fits && after.is_some() && !channels.contains(&0)).then_some(channels)
+        let activation = Activation::of(node)?;
+        (fits && !channels.contains(&0)).then_some((channels, activation))
     }
-}
-
-fn attribute<'n>(node: &'n NodeProto, name: &str) -> Option<&'n AttributeProto> {
-    node.attribute.iter().find(|attribute| attribute.name() == name)
 }
 
 /// What a convolution does with its results.
@@ -239,40 +242,31 @@ impl Activation {
 /// LeakyRelu's default.
 const SLOPE: f32 = 0.01;
 
-/// Replaces the convolutions at these places, and activations after them.
-fn replace(graph: &mut GraphProto, chosen: &[usize], dequantises: bool) {
+/// What replaces each of these convolutions, by its number in the graph, and which activations after them and joins
+/// before them it computes, too.
+fn replacements(
+    graph: &GraphProto,
+    weights: &Weights<'_>,
+    found: Vec<Candidate>,
+) -> (HashMap<usize, Vec<NodeProto>>, HashSet<usize>) {
     let mut names = known::names(graph);
-    let mut merged = HashSet::new();
+    let uses = Uses::of(graph);
+    let joined = uses.joined(graph, &found.iter().map(|found| found.place).collect());
+    let mut merged: HashSet<usize> = joined.values().map(|(place, _)| *place).collect();
     let mut made = HashMap::new();
-    {
-        let weights = Weights::of(graph, dequantises);
-        let uses = Uses::of(graph);
-        let joined = uses.joined(graph, chosen);
-        merged.extend(joined.values().map(|(place, _)| *place));
-        for &place in chosen {
-            let node = &graph.node[place];
-            let Some([outputs, _]) = weights.channels(node) else { continue };
-            let own = Activation::of(node).unwrap_or(Activation::None);
-            let after =
-                if own == Activation::None { uses.activation(graph, &weights, node, outputs as i64) } else { None };
-            let (activation, output) = match after {
-                Some(found) => {
-                    merged.extend(found.nodes);
-                    (found.activation, found.output)
-                }
-                None => (own, node.output[0].clone()),
-            };
-            let parts = node.input.first().and_then(|values| joined.get(values.as_str())).map(|(_, parts)| *parts);
-            made.insert(place, operator(node, parts, activation, output, &mut names));
+    for Candidate { place, channels: [outputs, _], mut activation, .. } in found {
+        let node = &graph.node[place];
+        let mut output = &node.output[0];
+        if activation == Activation::None
+            && let Some(found) = uses.activation(graph, weights, node, outputs)
+        {
+            merged.extend(found.nodes);
+            (activation, output) = (found.activation, found.output);
         }
+        let parts = node.input.first().and_then(|values| joined.get(values.as_str())).map(|(_, parts)| *parts);
+        made.insert(place, operator(node, parts, activation, output, &mut names));
     }
-    let nodes = std::mem::take(&mut graph.node).into_iter().enumerate();
-    for (place, node) in nodes.filter(|(place, _)| !merged.contains(place)) {
-        match made.remove(&place) {
-            Some(made) => graph.node.extend(made),
-            None => graph.node.push(node),
-        }
-    }
+    (made, merged)
 }
 
 /// The nodes that replace a convolution. `parts`: the values that are joined to its values.
@@ -280,27 +274,17 @@ fn operator(
     node: &NodeProto,
     parts: Option<&[String]>,
     activation: Activation,
-    output: String,
+    output: &str,
     names: &mut Names,
 ) -> Vec<NodeProto> {
     let mut inputs = node.input.clone();
     inputs.resize(3, String::new());
     let pads = attribute(node, "pads").map_or_else(|| vec![0; 4], |pads| pads.ints.clone());
-    let mut attributes = vec![AttributeProto {
-        name: Some("pads".into()),
-        r#type: Some(AttributeType::Ints as i32),
-        ints: pads,
-        ..AttributeProto::default()
-    }];
+    let mut attributes = vec![Attribute::Ints(pads).to_onnx("pads")];
     let mut after = None;
     match activation {
         Activation::None => {}
-        Activation::Slope(slope) => attributes.push(AttributeProto {
-            name: Some("slope".into()),
-            r#type: Some(AttributeType::Float as i32),
-            f: Some(slope),
-            ..AttributeProto::default()
-        }),
+        Activation::Slope(slope) => attributes.push(Attribute::Float(slope).to_onnx("slope")),
         Activation::Node(operator) => after = Some(operator),
         Activation::Slopes(slope) => inputs.push(slope),
         Activation::SlopesAndRises(slope, rise) => inputs.extend([slope, rise]),
@@ -310,7 +294,7 @@ fn operator(
         inputs[0].clone_from(first);
         inputs.extend_from_slice(more);
     }
-    let result = if after.is_some() { names.take(&format!("{output}/before")) } else { output.clone() };
+    let result = if after.is_some() { names.take(&format!("{output}/before")) } else { output.to_owned() };
     let of = |operator: &str, domain: &str, inputs: Vec<String>, output: String| NodeProto {
         op_type: Some(operator.into()),
         domain: Some(domain.into()),
@@ -321,24 +305,24 @@ fn operator(
     let mut convolution = of(Convolution3x3::NAME, Convolution3x3::DOMAIN, inputs, result.clone());
     convolution.name.clone_from(&node.name);
     convolution.attribute = attributes;
-    let after = after.map(|operator| of(operator, "", vec![result], output));
+    let after = after.map(|operator| of(operator, "", vec![result], output.to_owned()));
     std::iter::once(convolution).chain(after).collect()
 }
 
 /// An activation after a convolution.
-struct Found {
+struct Found<'g> {
     activation: Activation,
     /// The nodes that compute it.
     nodes: Vec<usize>,
     /// Its results.
-    output: String,
+    output: &'g String,
 }
 
 /// Which nodes read which values.
 struct Uses<'g>(HashMap<&'g str, Vec<usize>>);
 
 impl<'g> Uses<'g> {
-    /// Values that the graph returns, or that nested graphs read, have an additional use, by a node that does not exist.
+    /// Values that the graph returns or that nested graphs read are also used by a node that does not exist.
     fn of(graph: &'g GraphProto) -> Self {
         let mut uses: HashMap<&str, Vec<usize>> = HashMap::new();
         for (place, node) in graph.node.iter().enumerate() {
@@ -367,8 +351,7 @@ impl<'g> Uses<'g> {
     }
 
     /// The joined channels that only chosen convolutions read: by their name, the node that joins them, and its inputs.
-    fn joined(&self, graph: &'g GraphProto, chosen: &[usize]) -> HashMap<&'g str, (usize, &'g [String])> {
-        let chosen: HashSet<usize> = chosen.iter().copied().collect();
+    fn joined(&self, graph: &'g GraphProto, chosen: &HashSet<usize>) -> HashMap<&'g str, (usize, &'g [String])> {
         let joins = graph.node.iter().enumerate().filter(|(_, node)| {
             let axis = attribute(node, "axis").map(AttributeProto::i);
             is(node, "Concat") && matches!(axis, Some(1 | -3)) && node.output.len() == 1 && !node.input.is_empty()
@@ -388,10 +371,10 @@ impl<'g> Uses<'g> {
     fn activation(
         &self,
         graph: &'g GraphProto,
-        weights: &Weights<'g>,
+        weights: &Weights<'_>,
         node: &NodeProto,
-        channels: i64,
-    ) -> Option<Found> {
+        channels: usize,
+    ) -> Option<Found<'g>> {
         let value = &node.output[0];
         if let Some((place, after)) = self.reader(graph, value) {
             let activation = match after.op_type() {
@@ -405,7 +388,7 @@ impl<'g> Uses<'g> {
                 }
                 _ => return None,
             };
-            return Some(Found { activation, nodes: vec![place], output: after.output[0].clone() });
+            return Some(Found { activation, nodes: vec![place], output: &after.output[0] });
         }
         // PRelu as products of the values and of their positive part.
         let readers = self.readers(graph, value)?;
@@ -429,7 +412,7 @@ impl<'g> Uses<'g> {
         (same == sum && added.input.len() == 2).then(|| Found {
             activation: Activation::SlopesAndRises(slope, rise),
             nodes: vec![*relu, *scale, raise, sum],
-            output: added.output[0].clone(),
+            output: &added.output[0],
         })
     }
 }

@@ -5,13 +5,12 @@ use std::path::Path;
 
 use prost::Message;
 
-use crate::known::{self, is, is_standard, names, ranks};
+use crate::known::{self, attribute, is, is_standard, names, ranks};
 use crate::message::decode_message;
-use crate::proto::attribute_proto::AttributeType;
 use crate::proto::tensor_proto::DataType;
 use crate::proto::{AttributeProto, NodeProto, TensorProto};
 use crate::rewrite::Names;
-use crate::{Error, Result};
+use crate::{Attribute, Error, Result};
 
 /// The first opset whose InstanceNormalization and MaxPool the CUDA provider of ONNX Runtime 1.31 has no kernels for.
 const WITHOUT_KERNELS: i64 = 22;
@@ -71,12 +70,7 @@ pub fn for_cuda(bytes: &[u8], path: &Path) -> Result<Vec<u8>> {
 }
 
 fn integers(name: &str, values: &[i64]) -> AttributeProto {
-    AttributeProto {
-        name: Some(name.into()),
-        r#type: Some(AttributeType::Ints as i32),
-        ints: values.to_vec(),
-        ..AttributeProto::default()
-    }
+    Attribute::Ints(values.to_vec()).to_onnx(name)
 }
 
 /// Moves the difference of a wider beginning to `output_padding`, which has to be less than the stride.
@@ -115,8 +109,7 @@ impl Parts<'_> {
             return false;
         }
         let [x, scale, bias] = [0, 1, 2].map(|place| self.node.input[place].clone());
-        let epsilon = self.node.attribute.iter().find(|attribute| attribute.name() == "epsilon");
-        let epsilon = epsilon.map_or(EPSILON, AttributeProto::f);
+        let epsilon = attribute(self.node, "epsilon").map_or(EPSILON, AttributeProto::f);
         let rows = self.integers("rows", &[0, 0, -1]);
         let last = self.integers("last", &[2]);
         let of_channels = self.integers("channels", &[1, -1, 1]);
@@ -124,12 +117,7 @@ impl Parts<'_> {
 
         let shape = self.push("Shape", &[&x], Vec::new());
         let flat = self.push("Reshape", &[&x, &rows], Vec::new());
-        let to = AttributeProto {
-            name: Some("to".into()),
-            r#type: Some(AttributeType::Int as i32),
-            i: Some(DataType::Float as i64),
-            ..AttributeProto::default()
-        };
+        let to = Attribute::Int(DataType::Float as i64).to_onnx("to");
         let wide = self.push("Cast", &[&flat], vec![to]);
         let mean = self.push("ReduceMean", &[&wide, &last], Vec::new());
         let centred = self.push("Sub", &[&wide, &mean], Vec::new());
@@ -150,12 +138,12 @@ impl Parts<'_> {
     /// The maximum of the first row and column of each window, of the second, and so on.
     fn pool(&mut self) -> bool {
         let values = |name: &str| {
-            let found = self.node.attribute.iter().find(|attribute| attribute.name() == name);
+            let found = attribute(self.node, name);
             found.map_or(&[][..], |attribute| &attribute.ints)
         };
         let (kernel, strides) = (values("kernel_shape"), values("strides"));
         let is_plain = ["pads", "dilations", "ceil_mode", "storage_order", "auto_pad"].iter().all(|name| {
-            let found = self.node.attribute.iter().find(|attribute| attribute.name() == *name);
+            let found = attribute(self.node, name);
             found.is_none_or(|attribute| match *name {
                 "dilations" => attribute.ints.iter().all(|&step| step == 1),
                 "auto_pad" => attribute.s() == b"NOTSET",

@@ -1,5 +1,6 @@
 //! The external files that hold a graph's weights.
 
+use crate::attribute::graphs;
 use crate::message::decode_message;
 use crate::proto::tensor_proto::DataLocation;
 use crate::proto::{GraphProto, NodeProto, TensorProto, ValueInfoProto};
@@ -130,7 +131,7 @@ fn of_graph(graph: &GraphProto, found: &mut BTreeSet<String>) {
 fn of_node(node: &NodeProto, found: &mut BTreeSet<String>) {
     for attribute in &node.attribute {
         attribute.t.iter().chain(&attribute.tensors).for_each(|tensor| of_tensor(tensor, found));
-        attribute.g.iter().chain(&attribute.graphs).for_each(|graph| of_graph(graph, found));
+        graphs(attribute).for_each(|graph| of_graph(graph, found));
     }
 }
 

@@ -9,8 +9,8 @@ use crate::dim::Dim;
 use crate::load::decode;
 use crate::proto::tensor_proto::{DataLocation, DataType};
 use crate::proto::{
-    GraphProto, ModelProto, NodeProto, TensorProto, TensorShapeProto, TypeProto, ValueInfoProto, tensor_shape_proto,
-    type_proto,
+    AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, TensorShapeProto, TypeProto, ValueInfoProto,
+    tensor_shape_proto, type_proto,
 };
 use crate::rewrite::Names;
 
@@ -69,6 +69,11 @@ pub(crate) fn names(graph: &GraphProto) -> Names {
     let weights = graph.initializer.iter().map(|tensor| tensor.name().to_owned());
     let inputs = graph.input.iter().map(|input| input.name().to_owned());
     Names::of(nodes.chain(weights).chain(inputs))
+}
+
+/// A node's attribute.
+pub(crate) fn attribute<'n>(node: &'n NodeProto, name: &str) -> Option<&'n AttributeProto> {
+    node.attribute.iter().find(|attribute| attribute.name() == name)
 }
 
 /// Whether these are ONNX's own operators.

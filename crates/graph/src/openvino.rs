@@ -9,8 +9,8 @@ use crate::external::{ExternalTensor, describe};
 use crate::known::{integers, is, ranks};
 use crate::message::decode_message;
 use crate::proto::tensor_proto::DataLocation;
-use crate::proto::{AttributeProto, NodeProto, StringStringEntryProto};
-use crate::{Error, Result};
+use crate::proto::{NodeProto, StringStringEntryProto};
+use crate::{Attribute, Error, Result};
 
 /// The location that marks weights in this process's memory: their offset is an address. A file that already contains
 /// this location could name any address, so it must not be loaded.
@@ -68,12 +68,7 @@ fn count_from_the_end(
             None => Ok(()),
         };
     };
-    let counted = AttributeProto {
-        name: Some("axis".into()),
-        r#type: Some(crate::proto::attribute_proto::AttributeType::Int as i32),
-        i: Some(axis - rank),
-        ..AttributeProto::default()
-    };
+    let counted = Attribute::Int(axis - rank).to_onnx("axis");
     match place {
         Some(place) => node.attribute[place] = counted,
         None => node.attribute.push(counted),

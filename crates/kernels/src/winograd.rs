@@ -105,7 +105,7 @@ pub(crate) struct Job<'j> {
     pub(crate) positive: &'j [f32],
 }
 
-// SAFETY: each unit writes results of its own, and nobody writes what units read.
+// SAFETY: no two units write the same results, and nothing writes what they read.
 unsafe impl Sync for Job<'_> {}
 
 /// A block of results.
@@ -216,8 +216,8 @@ pub(crate) unsafe fn run<S: Simd, const BLOCKS: usize, const SUMS: usize>(
             let window = &mut windows[place * ROWS * COLUMNS..][..ROWS * COLUMNS];
             let mapped = &mut values[input * lanes + place * LANES..];
             let start = (block.sample * part.channels + channel) * job.height * job.width;
-            // SAFETY: the block is one of the job's, the channel one of the part's, and `values` has room for all places
-            // of all channels.
+            // SAFETY: the block is one of the job's, and the channel one of the part's. `values` has room for all
+            // places of all channels.
             unsafe { read::<S>(job, block, part.values.add(start), window, mapped, of_values) };
         }
     }
@@ -247,7 +247,8 @@ fn each_block<const BLOCKS: usize>(job: &Job<'_>, unit: usize) -> [Option<Block>
 /// Maps a channel's values of a block. Those of one place are 16 floats, and `step` from those of the next place.
 ///
 /// # Safety
-/// As [`run`]. `values` are those of a channel of the block's sample, and `mapped` has room for all places. A window of a block that is not inside begins as zeros.
+/// As [`run`]. `values` are those of a channel of the block's sample, and `mapped` has room for all places. The window of
+/// a block that is not inside begins as zeros.
 #[inline(always)]
 unsafe fn read<S: Simd>(
     job: &Job<'_>,

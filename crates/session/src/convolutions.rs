@@ -10,7 +10,7 @@ use ort::operator::{
     ShapeInferenceContext,
 };
 use ort::session::builder::SessionBuilder;
-use ort::value::{DynTensorValueType, Shape, SymbolicDimensions, TensorElementType, ValueType};
+use ort::value::{DynTensorValueType, Shape, SymbolicDimensions, TensorElementType, ValueRef, ValueType};
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 use tileforge_contract::Provider;
@@ -44,15 +44,19 @@ impl Kernels {
         options.own_kernels && options.provider == Provider::Cpu && is_usual && kernels::is_supported()
     }
 
-    /// The ONNX file with these bytes, with our convolutions in the place of those that they can compute. `None`: nothing
-    /// changes.
-    pub(crate) fn adapted(options: &SessionOptions, bytes: &[u8], path: &Path) -> Result<Option<Vec<u8>>> {
+    /// The ONNX file with these bytes, with our convolutions where they can compute, and the kernels of its session.
+    /// `None`: nothing changes.
+    pub(crate) fn adapted(options: &SessionOptions, bytes: &[u8], path: &Path) -> Result<Option<(Vec<u8>, Self)>> {
+        if !Self::are_for(options) {
+            return Ok(None);
+        }
         let bytes_of = |[outputs, inputs]: [usize; 2]| match outputs.max(inputs) {
             channels if channels > MOST_CHANNELS => usize::MAX,
             _ => Convolution::bytes_of(outputs, inputs),
         };
         let adapted = with_convolutions(bytes, path, options.dequantises_weights, MOST_BYTES, bytes_of);
-        adapted.map_err(|error| Error::unloaded(path, error.to_string()))
+        let adapted = adapted.map_err(|error| Error::unloaded(path, error.to_string()))?;
+        Ok(adapted.map(|bytes| (bytes, Self::default())))
     }
 
     /// Makes a session that has the kernels.
@@ -120,17 +124,18 @@ impl Operator for Kernels {
     }
 
     fn create_kernel<'attr>(&self, context: &KernelContext<'attr>) -> ort::Result<Node> {
-        let weights = constant(context, 1)?.ok_or_else(|| refused("its weights are not constant"))?;
-        let [outputs, inputs, 3, 3] = *weights.0 else { return Err(refused("expected weights of K×C×3×3")) };
-        let channels = [outputs, inputs].map(|length| usize::try_from(length).unwrap_or(0));
-        let [bias, slopes, rises] = [constant(context, 2)?, constant(context, 3)?, constant(context, 4)?];
+        let [weights, bias, slopes, rises] = [1, 2, 3, 4].map(|place| constant(context, place));
         let constants = [false, true, bias.is_some(), slopes.is_some(), rises.is_some()];
-        let slope = context.get::<f32>("slope").unwrap_or(1.0);
-        let expected = channels[0].checked_mul(channels[1]).and_then(|product| product.checked_mul(9));
-        if weights.1.is_empty() || expected != Some(weights.1.len()) {
+        let weights = weights.ok_or_else(|| refused("its weights are not constant"))?;
+        let (shape, weights) = weights.try_extract_tensor::<f32>()?;
+        let [outputs, inputs, 3, 3] = **shape else { return Err(refused("expected weights of K×C×3×3")) };
+        let channels = [outputs, inputs].map(|length| usize::try_from(length).unwrap_or(0));
+        // Lengths of no weights are whatever a file says.
+        if weights.is_empty() {
             return Err(refused(kernels::Error::Lengths.to_string()));
         }
-        let activation = activation(channels[0], slope, slopes, rises);
+        let slope = context.get::<f32>("slope").unwrap_or(1.0);
+        let activation = activation(channels[0], slope, floats(&slopes)?, floats(&rises)?);
         let activation = activation.ok_or_else(|| refused(kernels::Error::Lengths.to_string()))?;
         let pads = context.get::<Vec<i64>>("pads").ok_or_else(|| refused("it has no pads"))?;
         let pads: Vec<usize> = pads.iter().filter_map(|pad| usize::try_from(*pad).ok()).collect();
@@ -138,9 +143,8 @@ impl Operator for Kernels {
         if pads.iter().any(|pad| *pad > Convolution3x3::MOST_PADS) {
             return Err(refused(format!("expected pads of at most {}", Convolution3x3::MOST_PADS)));
         }
-        let bias = bias.as_ref().map(|bias| bias.1.as_slice());
         let convolution =
-            prepared(&weights.1, channels, bias, activation).map_err(|error| refused(error.to_string()))?;
+            prepared(weights, channels, floats(&bias)?, activation).map_err(|error| refused(error.to_string()))?;
         self.prepared.fetch_add(Convolution::bytes_of(channels[0], channels[1]), Ordering::Relaxed);
         self.of_thread.fetch_max(convolution.scratch_bytes(), Ordering::Relaxed);
         Ok(Node { convolution, constants, pads: Pads { top, left, bottom, right }, scratch: self.scratch.clone() })
@@ -180,25 +184,26 @@ impl Operator for Kernels {
     }
 }
 
-/// The lengths and values of a constant input.
-type Constant = (Vec<i64>, Vec<f32>);
-
 /// An input, if it is constant. Whether others are left out is seen when the node runs.
-fn constant(context: &KernelContext<'_>, place: usize) -> ort::Result<Option<Constant>> {
-    let Ok(value) = context.constant_input::<DynTensorValueType>(place) else { return Ok(None) };
-    let (shape, values) = value.try_extract_tensor::<f32>()?;
-    Ok(Some((shape.to_vec(), values.to_vec())))
+fn constant<'c>(context: &KernelContext<'c>, place: usize) -> Option<ValueRef<'c, DynTensorValueType>> {
+    context.constant_input(place).ok()
+}
+
+/// The values of a constant input.
+fn floats<'v>(input: &'v Option<ValueRef<'_, DynTensorValueType>>) -> ort::Result<Option<&'v [f32]>> {
+    let Some(input) = input else { return Ok(None) };
+    Ok(Some(input.try_extract_tensor::<f32>()?.1))
 }
 
 /// What results are multiplied by; `None` if numbers of values differ.
-fn activation(outputs: usize, slope: f32, slopes: Option<Constant>, rises: Option<Constant>) -> Option<Activation> {
-    let of_each = |values: Vec<f32>| match values.as_slice() {
+fn activation(outputs: usize, slope: f32, slopes: Option<&[f32]>, rises: Option<&[f32]>) -> Option<Activation> {
+    let of_each = |values: &[f32]| match values {
         [one] => Some(vec![*one; outputs]),
-        _ => Some(values).filter(|values| values.len() == outputs),
+        _ => Some(values.to_vec()).filter(|values| values.len() == outputs),
     };
-    let negative = slopes.map_or_else(|| Some(vec![slope; outputs]), |(_, values)| of_each(values))?;
+    let negative = slopes.map_or_else(|| Some(vec![slope; outputs]), of_each)?;
     let positive = match rises {
-        Some((_, rises)) => negative.iter().zip(of_each(rises)?).map(|(slope, rise)| slope + rise).collect(),
+        Some(rises) => negative.iter().zip(of_each(rises)?).map(|(slope, rise)| slope + rise).collect(),
         None => vec![1.0; outputs],
     };
     Some(Activation { negative, positive })

@@ -1,6 +1,8 @@
 //! Sessions on the processor compute 3×3 convolutions with our kernels: the results are those of ONNX Runtime's.
 #![allow(clippy::unwrap_used, clippy::panic)] // a test's way to fail
 
+mod nodes;
+
 use std::path::Path;
 
 use ndarray::{ArrayD, IxDyn};
@@ -12,28 +14,13 @@ use tileforge_graph::{Attribute, Dim, Model, Node, Opset, Port, TensorType, Weig
 use tileforge_session::onnxruntime::{self, Search};
 use tileforge_session::{Cancel, Environment, OptimisationLevel, Session, SessionOptions, Tensor};
 
+use nodes::{of, weight};
+
 const CHANNELS: usize = 12;
 const OUTPUTS: usize = 9;
 
 fn environment() -> Environment {
     Environment::new(onnxruntime::load(&Search::AroundExecutable).unwrap())
-}
-
-fn weight(dims: &[usize], first: f32) -> Weight {
-    let count: usize = dims.iter().product();
-    let bytes = (0..count).flat_map(|place| (first + (place as f32 * 0.7).sin()).to_le_bytes()).collect::<Vec<u8>>();
-    Weight::from_bytes(DataType::F32, dims.to_vec(), bytes).unwrap()
-}
-
-fn of(domain: &str, operator: &str, inputs: &[&str], output: &str, attributes: &[(&str, Attribute)]) -> Node {
-    Node {
-        name: format!("make {output}"),
-        operator: operator.into(),
-        domain: domain.into(),
-        inputs: inputs.iter().map(|&input| input.into()).collect(),
-        outputs: vec![output.into()],
-        attributes: attributes.iter().map(|(name, value)| ((*name).into(), value.clone())).collect(),
-    }
 }
 
 fn node(operator: &str, inputs: &[&str], output: &str) -> Node {

@@ -1,19 +1,17 @@
 //! The form of a graph for the CUDA provider computes what the graph computes. No GPU is needed: both run on the CPU.
 #![allow(clippy::unwrap_used, clippy::panic)] // a test's way to fail
 
+mod nodes;
+
 use ndarray::{ArrayD, IxDyn};
 use tileforge_contract::DataType;
 use tileforge_graph::{Attribute, Model, Node, Opset, Port, TensorType, Weight, WeightStorage};
 use tileforge_session::onnxruntime::{self, Search};
 use tileforge_session::{Cancel, Environment, Session, SessionOptions, Tensor};
 
-const CHANNELS: usize = 3;
+use nodes::{of, weight};
 
-fn weight(dims: &[usize], first: f32) -> Weight {
-    let count: usize = dims.iter().product();
-    let bytes = (0..count).flat_map(|place| (first + (place as f32 * 0.7).sin()).to_le_bytes()).collect::<Vec<u8>>();
-    Weight::from_bytes(DataType::F32, dims.to_vec(), bytes).unwrap()
-}
+const CHANNELS: usize = 3;
 
 fn integers(values: &[i64]) -> Weight {
     let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>();
@@ -21,14 +19,7 @@ fn integers(values: &[i64]) -> Weight {
 }
 
 fn node(operator: &str, inputs: &[&str], output: &str, attributes: &[(&str, Attribute)]) -> Node {
-    Node {
-        name: format!("make {output}"),
-        operator: operator.into(),
-        domain: String::new(),
-        inputs: inputs.iter().map(|&input| input.into()).collect(),
-        outputs: vec![output.into()],
-        attributes: attributes.iter().map(|(name, value)| ((*name).into(), value.clone())).collect(),
-    }
+    of("", operator, inputs, output, attributes)
 }
 
 /// A padding of two axes, a maximum, a normalisation, and a transposed convolution with these paddings.

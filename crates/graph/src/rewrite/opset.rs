@@ -4,6 +4,7 @@
 //! an attribute into an input.
 
 use super::Names;
+use crate::attribute;
 use crate::proto::GraphProto;
 use crate::{Attribute, DataType, Error, Model, Node, Opset, Result, Weight};
 use std::collections::{BTreeMap, HashSet};
@@ -332,7 +333,7 @@ fn graphs(attribute: &Attribute) -> impl Iterator<Item = &GraphProto> {
         Attribute::Other(other) => Some(other),
         _ => None,
     };
-    other.into_iter().flat_map(|other| other.g.iter().chain(&other.graphs))
+    other.into_iter().flat_map(|other| attribute::graphs(other))
 }
 
 /// The first operator of a graph, or of a nested graph, that would need conversion. `Budget` limits the nesting to a
@@ -345,8 +346,7 @@ fn changed(graph: &GraphProto, version: i64) -> Option<String> {
     };
     graph.node.iter().find_map(|node| {
         let own = is_changed(node.op_type()).then(|| node.op_type().to_owned());
-        let inner =
-            || node.attribute.iter().flat_map(|one| one.g.iter().chain(&one.graphs)).find_map(|g| changed(g, version));
+        let inner = || node.attribute.iter().flat_map(attribute::graphs).find_map(|graph| changed(graph, version));
         own.or_else(inner)
     })
 }

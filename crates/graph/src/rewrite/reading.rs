@@ -1,5 +1,6 @@
 //! Which nodes read which values.
 
+use crate::attribute::graphs;
 use crate::proto::{AttributeProto, GraphProto};
 use crate::{Attribute, Model, Node};
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -28,7 +29,7 @@ pub(crate) fn reads_within_attribute(attribute: &AttributeProto) -> Vec<&str> {
         });
         outputs.chain(nodes).collect()
     }
-    attribute.g.iter().chain(&attribute.graphs).flat_map(of).collect()
+    graphs(attribute).flat_map(of).collect()
 }
 
 /// The nodes that read each value of a graph, by their positions.

@@ -144,14 +144,14 @@ impl OnnxRuntime {
     pub(super) fn open_file(environment: &Environment, path: &Path, options: &SessionOptions) -> Result<Self> {
         // What cannot be read or changed here is ONNX Runtime's to judge.
         let adapted = || Kernels::adapted(options, &std::fs::read(path).ok()?, path).ok()?;
-        let adapted = if Kernels::are_for(options) { adapted() } else { None };
+        let adapted = Kernels::are_for(options).then(adapted).flatten();
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let Some((adapted, folder)) = adapted.zip(folder.to_str()) else {
+        let Some(((adapted, kernels), folder)) = adapted.zip(folder.to_str()) else {
             return Self::open(environment, path, options, None, |mut builder| {
                 builder.commit_from_file(path).map_err(|error| error.to_string())
             });
         };
-        Self::open(environment, path, options, Some(Kernels::default()), |builder| {
+        Self::open(environment, path, options, Some(kernels), |builder| {
             let mut builder = with_weights_in(builder, folder)?;
             builder.commit_from_memory(&adapted).map_err(|error| error.to_string())
         })
@@ -166,15 +166,13 @@ impl OnnxRuntime {
     ) -> Result<Self> {
         let model = engine.file(&graph.file)?;
         let path = engine.path_of(&graph.file);
-        let kernels = Kernels::are_for(options).then(Kernels::default);
-        let adapted = match options.provider {
-            Provider::Cuda => Some(
-                tileforge_graph::for_cuda(model, &path).map_err(|error| Error::unloaded(&path, error.to_string()))?,
-            ),
-            _ if kernels.is_some() => Kernels::adapted(options, model, &path)?,
-            _ => None,
+        let (adapted, kernels) = match options.provider {
+            Provider::Cuda => {
+                let adapted = tileforge_graph::for_cuda(model, &path);
+                (Some(adapted.map_err(|error| Error::unloaded(&path, error.to_string()))?), None)
+            }
+            _ => Kernels::adapted(options, model, &path)?.unzip(),
         };
-        let kernels = kernels.filter(|_| adapted.is_some());
         let model = adapted.as_deref().unwrap_or(model);
         let weights = Weights::of(engine, model, &path)?;
         if let Some(relocated) = weights.in_open_files()? {
@@ -423,8 +421,8 @@ fn builder(environment: &Environment, options: &SessionOptions) -> Result<Sessio
         builder = builder.with_config_entry("session.disable_quant_qdq", "1").map_err(text)?;
     }
     if options.provider == Provider::Cpu {
-        // ONNX Runtime would plan one block for all tensors of a run, which is up to twice as large as what is in use at
-        // any time (docs/benchmarks.md, "Memory of a run").
+        // ONNX Runtime would plan one block for all tensors of a run, up to twice as large as what is in use at any time
+        // (docs/benchmarks.md, "Memory of a run").
         builder = builder.with_memory_pattern(false).map_err(text)?;
     }
     let threads = options.threads.unwrap_or_else(|| Processors::available().threads(1));
