@@ -2,7 +2,7 @@
 
 use crate::Result;
 use std::path::Path;
-use tileforge_graph::{Convolution3x3, Model, Weight};
+use tileforge_graph::{Model, OWN_DOMAIN, Weight};
 use tileforge_session::{Environment, OptimisationLevel, Session, SessionOptions};
 
 /// The optimised graph is kept if it has at most this share of the original number of nodes. The decision counts
@@ -36,7 +36,7 @@ pub(crate) fn optimised(environment: &Environment, model: &Model, path: &Path, n
         }
     }
     // ONNX Runtime names every domain that this process has used. Engines do not depend on what was built before.
-    optimised.opsets.retain(|opset| opset.domain != Convolution3x3::DOMAIN);
+    optimised.opsets.retain(|opset| opset.domain != OWN_DOMAIN);
     optimised.metadata.clone_from(&model.metadata);
     optimised.producer.clone_from(&model.producer);
     Ok(Some(optimised))

@@ -2,11 +2,10 @@
 #![allow(unsafe_code)]
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use crate::kind::Kind;
 use crate::simd::GROUP;
+use crate::units::{Error, RunError, Scratch, product, run_units, zeros};
 use crate::winograd::{self, Job, Part};
 
 /// Values of `[samples, channels, height, width]`.
@@ -42,69 +41,6 @@ pub struct Activation {
     pub negative: Vec<f32>,
     /// Elsewhere.
     pub positive: Vec<f32>,
-}
-
-/// Memory that the runs of convolutions share.
-#[derive(Debug, Default)]
-pub struct Scratch(Mutex<Vec<Vec<f32>>>);
-
-impl Scratch {
-    /// Calls `f` with at least so many floats, whose contents are those of an earlier call.
-    fn with(&self, floats: usize, f: impl FnOnce(&mut [f32])) -> Result<(), Error> {
-        let held = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut memory = held().pop().unwrap_or_default();
-        if memory.len() < floats {
-            memory = zeros(floats)?;
-        }
-        f(&mut memory);
-        held().push(memory);
-        Ok(())
-    }
-}
-
-/// Why a convolution cannot be prepared or run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Error {
-    /// This processor lacks the instructions.
-    Unsupported,
-    /// Numbers of weights or channels differ, or are zero.
-    Lengths,
-    /// There is no memory for so many floats.
-    Memory(usize),
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unsupported => write!(formatter, "this processor lacks the instructions"),
-            Self::Lengths => write!(formatter, "the numbers of its weights differ, or are zero"),
-            Self::Memory(floats) => write!(formatter, "failed to allocate {floats} floats"),
-        }
-    }
-}
-
-impl std::error::Error for Error {}
-
-/// Why a run ended early.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RunError<E> {
-    /// As [`Error`] says.
-    Convolution(Error),
-    /// The caller's threads could not be used.
-    Each(E),
-}
-
-/// So many zeros.
-pub(crate) fn zeros(floats: usize) -> Result<Vec<f32>, Error> {
-    let mut memory = Vec::new();
-    memory.try_reserve_exact(floats).map_err(|_| Error::Memory(floats))?;
-    memory.resize(floats, 0.0);
-    Ok(memory)
-}
-
-/// The product of lengths.
-fn product(lengths: &[usize]) -> Option<usize> {
-    lengths.iter().try_fold(1_usize, |product, length| product.checked_mul(*length))
 }
 
 /// A 3×3 convolution with a stride of 1: of each place, and of all channels.
@@ -169,7 +105,7 @@ impl Convolution {
 
     /// The bytes of scratch memory that each thread needs.
     pub fn scratch_bytes(&self) -> usize {
-        winograd::scratch(self.inputs, self.outputs, self.kind.blocks()) * size_of::<f32>()
+        winograd::scratch(self.inputs, self.outputs, self.kind.shape()[0]) * size_of::<f32>()
     }
 
     /// The channels of results, and of values.
@@ -230,23 +166,11 @@ impl Convolution {
             negative: &self.activation.negative,
             positive: &self.activation.positive,
         };
-        let blocks = self.kind.blocks();
+        let [blocks, _] = self.kind.shape();
         let floats = winograd::scratch(self.inputs, self.outputs, blocks);
-        let (units, next) = (job.blocks().div_ceil(blocks), AtomicUsize::new(0));
-        let failed = AtomicBool::new(false);
-        let part = || {
-            let unit = next.fetch_add(1, Ordering::Relaxed);
-            if unit >= units || failed.load(Ordering::Relaxed) {
-                return;
-            }
-            // SAFETY: the processor has these instructions, since the kind is one of its; the numbers of values and
-            // results were compared; a unit is run once; and the memory is as large as its function says.
-            if scratch.with(floats, |memory| unsafe { self.kind.run(&job, unit, memory) }).is_err() {
-                failed.store(true, Ordering::Relaxed);
-            }
-        };
-        each(units, &part).map_err(RunError::Each)?;
-        if failed.into_inner() { Err(RunError::Convolution(Error::Memory(floats))) } else { Ok(()) }
+        // SAFETY: the processor has these instructions, since the kind is one of its; the numbers of values and results
+        // were compared; and the memory is as large as its function says.
+        unsafe { run_units(self.kind, &job, job.blocks().div_ceil(blocks), floats, scratch, each) }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Which instructions a processor has, and the convolution that is compiled for each kind of them.
+//! Which instructions a processor has, and what is compiled for each kind of them.
 #![allow(unsafe_code)]
 
 use crate::simd::Simd;
@@ -6,7 +6,6 @@ use crate::simd::Simd;
 use crate::simd::neon;
 #[cfg(target_arch = "x86_64")]
 use crate::simd::{avx2, avx512};
-use crate::winograd::{Job, run};
 
 /// Whether this processor has instructions that the kernels are written for: AVX2 with FMA, AVX-512, or those of every
 /// 64-bit Arm processor.
@@ -45,45 +44,50 @@ impl Kind {
         all.into_iter().filter(|(_, is_here)| *is_here).map(|(kind, _)| kind).collect()
     }
 
-    /// The blocks of a unit of work.
-    pub(crate) fn blocks(self) -> usize {
+    /// [`Simd::BLOCKS`] and [`Simd::ROWS`].
+    pub(crate) fn shape(self) -> [usize; 2] {
+        const fn of<S: Simd>() -> [usize; 2] {
+            [S::BLOCKS, S::ROWS]
+        }
         match self {
             #[cfg(target_arch = "x86_64")]
-            Self::Avx512 => avx512::Avx512::BLOCKS,
+            Self::Avx512 => of::<avx512::Avx512>(),
             #[cfg(target_arch = "x86_64")]
-            Self::Avx2 => avx2::Avx2::BLOCKS,
+            Self::Avx2 => of::<avx2::Avx2>(),
             #[cfg(target_arch = "aarch64")]
-            Self::Neon => neon::Neon::BLOCKS,
+            Self::Neon => of::<neon::Neon>(),
         }
     }
 
-    /// Runs one unit of a convolution.
+    /// Runs one unit of a work.
     ///
     /// # Safety
-    /// This processor has these instructions, and the job's pointers are valid as [`Job`] says.
-    pub(crate) unsafe fn run(self, job: &Job<'_>, unit: usize, scratch: &mut [f32]) {
-        #[cfg(target_arch = "x86_64")]
-        #[target_feature(enable = "avx512f")]
-        unsafe fn avx512(job: &Job<'_>, unit: usize, scratch: &mut [f32]) {
-            // SAFETY: as the caller promises.
-            unsafe { run::<avx512::Avx512, { avx512::Avx512::BLOCKS }, { avx512::Avx512::SUMS }>(job, unit, scratch) }
-        }
-        #[cfg(target_arch = "x86_64")]
-        #[target_feature(enable = "avx2,fma")]
-        unsafe fn avx2(job: &Job<'_>, unit: usize, scratch: &mut [f32]) {
-            // SAFETY: as the caller promises.
-            unsafe { run::<avx2::Avx2, { avx2::Avx2::BLOCKS }, { avx2::Avx2::SUMS }>(job, unit, scratch) }
-        }
+    /// This processor has these instructions, and what [`Work::run`] says.
+    pub(crate) unsafe fn run<W: Work>(self, work: &W, unit: usize, scratch: &mut [f32]) {
         // SAFETY: as the caller promises.
         unsafe {
             match self {
                 #[cfg(target_arch = "x86_64")]
-                Self::Avx512 => avx512(job, unit, scratch),
+                Self::Avx512 => avx512::Avx512::run(work, unit, scratch),
                 #[cfg(target_arch = "x86_64")]
-                Self::Avx2 => avx2(job, unit, scratch),
+                Self::Avx2 => avx2::Avx2::run(work, unit, scratch),
                 #[cfg(target_arch = "aarch64")]
-                Self::Neon => run::<neon::Neon, { neon::Neon::BLOCKS }, { neon::Neon::SUMS }>(job, unit, scratch),
+                Self::Neon => neon::Neon::run(work, unit, scratch),
             }
         }
     }
+}
+
+/// What is computed in units, each with the instructions of a processor.
+pub(crate) trait Work: Sync {
+    /// Computes a unit.
+    ///
+    /// # Safety
+    /// The processor has the instructions of `S`, whose constants the others are. No other call with this unit runs. And
+    /// what the implementation says.
+    unsafe fn run<S: Simd, const BLOCKS: usize, const SUMS: usize, const ROWS: usize>(
+        &self,
+        unit: usize,
+        scratch: &mut [f32],
+    );
 }

@@ -9,10 +9,20 @@
 #[doc = include_str!("../README.md")]
 struct Readme;
 
+mod attention;
 mod convolution;
+mod functions;
 mod kind;
+mod linear;
+mod products;
+#[cfg(test)]
+mod samples;
 mod simd;
+mod units;
 mod winograd;
 
-pub use convolution::{Activation, Convolution, Error, Image, Pads, RunError, Scratch};
+pub use attention::{Attention, Bias, Lengths};
+pub use convolution::{Activation, Convolution, Image, Pads};
 pub use kind::is_supported;
+pub use linear::{Arrangement, Linear};
+pub use units::{Error, RunError, Scratch};

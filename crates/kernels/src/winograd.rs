@@ -9,6 +9,8 @@
 #![allow(unsafe_code)]
 #![allow(clippy::needless_range_loop, reason = "a column of an array of rows has no iterator")]
 
+use crate::kind::Work;
+use crate::products::products;
 use crate::simd::{GROUP, LANES, Simd};
 
 const A: f64 = 0.75;
@@ -176,7 +178,7 @@ fn step(channels: usize, lanes: usize) -> usize {
     channels * lanes + LANES
 }
 
-/// The floats of scratch memory that [`run`] needs for so many channels, with those of outputs filled up to groups.
+/// The floats of scratch memory that a unit needs for so many channels, with those of outputs filled up to groups.
 pub(crate) fn scratch(inputs: usize, outputs: usize, blocks: usize) -> usize {
     let lanes = blocks * LANES;
     PLACES * (step(inputs, lanes) + step(outputs.next_multiple_of(GROUP), lanes))
@@ -184,56 +186,55 @@ pub(crate) fn scratch(inputs: usize, outputs: usize, blocks: usize) -> usize {
         + BLOCK * BLOCK
 }
 
-/// Computes the blocks `unit · BLOCKS` to `(unit + 1) · BLOCKS`.
-///
-/// # Safety
-/// The processor has the instructions of `S`, the job's pointers are valid for what its sizes say, no other call with
-/// this unit runs, and the scratch memory is of [`scratch`] floats at least.
-#[inline(always)]
-pub(crate) unsafe fn run<S: Simd, const BLOCKS: usize, const SUMS: usize>(
-    job: &Job<'_>,
-    unit: usize,
-    scratch: &mut [f32],
-) {
-    let (inputs, outputs) = (job.inputs, job.padded_outputs());
-    let lanes = BLOCKS * LANES;
-    let (of_values, of_sums) = (step(inputs, lanes), step(outputs, lanes));
-    let (values, rest) = scratch.split_at_mut(PLACES * of_values);
-    let (sums, rest) = rest.split_at_mut(PLACES * of_sums);
-    let (windows, rest) = rest.split_at_mut(BLOCKS * ROWS * COLUMNS);
-    let written = &mut rest[..BLOCK * BLOCK];
-    let blocks = each_block::<BLOCKS>(job, unit);
-    for (block, window) in blocks.into_iter().flatten().zip(windows.chunks_exact_mut(ROWS * COLUMNS)) {
-        if !block.is_inside {
-            window.fill(0.0);
+impl Work for Job<'_> {
+    /// Computes the blocks `unit · BLOCKS` to `(unit + 1) · BLOCKS`. The job's pointers must be valid for what its sizes
+    /// say, and the scratch memory of [`scratch`] floats at least.
+    #[inline(always)]
+    unsafe fn run<S: Simd, const BLOCKS: usize, const SUMS: usize, const _ROWS: usize>(
+        &self,
+        unit: usize,
+        scratch: &mut [f32],
+    ) {
+        let (inputs, outputs) = (self.inputs, self.padded_outputs());
+        let lanes = BLOCKS * LANES;
+        let (of_values, of_sums) = (step(inputs, lanes), step(outputs, lanes));
+        let (values, rest) = scratch.split_at_mut(PLACES * of_values);
+        let (sums, rest) = rest.split_at_mut(PLACES * of_sums);
+        let (windows, rest) = rest.split_at_mut(BLOCKS * ROWS * COLUMNS);
+        let written = &mut rest[..BLOCK * BLOCK];
+        let blocks = each_block::<BLOCKS>(self, unit);
+        for (block, window) in blocks.into_iter().flatten().zip(windows.chunks_exact_mut(ROWS * COLUMNS)) {
+            if !block.is_inside {
+                window.fill(0.0);
+            }
         }
-    }
-    // Blocks of a unit are neighbours, and so are their rows of a channel.
-    let channels = job.parts.iter().flat_map(|part| (0..part.channels).map(move |channel| (part, channel)));
-    for (input, (part, channel)) in channels.enumerate() {
-        for (place, block) in blocks.iter().enumerate() {
-            let Some(block) = block else { break };
-            let window = &mut windows[place * ROWS * COLUMNS..][..ROWS * COLUMNS];
-            let mapped = &mut values[input * lanes + place * LANES..];
-            let start = (block.sample * part.channels + channel) * job.height * job.width;
-            // SAFETY: the block is one of the job's, and the channel one of the part's. `values` has room for all
-            // places of all channels.
-            unsafe { read::<S>(job, block, part.values.add(start), window, mapped, of_values) };
+        // Blocks of a unit are neighbours, and so are their rows of a channel.
+        let channels = self.parts.iter().flat_map(|part| (0..part.channels).map(move |channel| (part, channel)));
+        for (input, (part, channel)) in channels.enumerate() {
+            for (place, block) in blocks.iter().enumerate() {
+                let Some(block) = block else { break };
+                let window = &mut windows[place * ROWS * COLUMNS..][..ROWS * COLUMNS];
+                let mapped = &mut values[input * lanes + place * LANES..];
+                let start = (block.sample * part.channels + channel) * self.height * self.width;
+                // SAFETY: the block is one of the job's, and the channel one of the part's. `values` has room for all
+                // places of all channels.
+                unsafe { read::<S>(self, block, part.values.add(start), window, mapped, of_values) };
+            }
         }
-    }
-    for place in 0..PLACES {
-        let weights = &job.weights[place * outputs * inputs..][..outputs * inputs];
-        let values = &values[place * of_values..][..inputs * lanes];
-        let sums = &mut sums[place * of_sums..][..outputs * lanes];
-        // SAFETY: as the caller promises; the slices are of the sizes that it needs.
-        unsafe { multiply::<S, BLOCKS, SUMS>(weights, values, sums, inputs) };
-    }
-    for output in 0..job.outputs {
-        for (place, block) in blocks.iter().enumerate() {
-            let Some(block) = block else { break };
-            let sums = &sums[output * lanes + place * LANES..];
-            // SAFETY: the block is one of the job's, and `sums` holds all places of all channels.
-            unsafe { write::<S>(job, block, output, sums, of_sums, written) };
+        for place in 0..PLACES {
+            let weights = &self.weights[place * outputs * inputs..][..outputs * inputs];
+            let values = &values[place * of_values..][..inputs * lanes];
+            let sums = &mut sums[place * of_sums..][..outputs * lanes];
+            // SAFETY: as the caller promises; the slices are of the sizes that it needs.
+            unsafe { multiply::<S, BLOCKS, SUMS>(weights, values, sums, inputs) };
+        }
+        for output in 0..self.outputs {
+            for (place, block) in blocks.iter().enumerate() {
+                let Some(block) = block else { break };
+                let sums = &sums[output * lanes + place * LANES..];
+                // SAFETY: the block is one of the job's, and `sums` holds all places of all channels.
+                unsafe { write::<S>(self, block, output, sums, of_sums, written) };
+            }
         }
     }
 }
@@ -247,7 +248,7 @@ fn each_block<const BLOCKS: usize>(job: &Job<'_>, unit: usize) -> [Option<Block>
 /// Maps a channel's values of a block. Those of one place are 16 floats, and `step` from those of the next place.
 ///
 /// # Safety
-/// As [`run`]. `values` are those of a channel of the block's sample, and `mapped` has room for all places. The window of
+/// As [`Work::run`]. `values` are those of a channel of the block's sample, and `mapped` has room for all places. The window of
 /// a block that is not inside begins as zeros.
 #[inline(always)]
 unsafe fn read<S: Simd>(
@@ -337,7 +338,7 @@ unsafe fn of_sums<S: Simd>(v: [S::Vector; VALUES]) -> [S::Vector; 4] {
 /// Sums the products over the channels, at one place of all tiles.
 ///
 /// # Safety
-/// As [`run`], and `values` holds `inputs` times `BLOCKS` vectors, `sums` as many for each output of `weights`.
+/// As [`Work::run`], and `values` holds `inputs` times `BLOCKS` vectors, `sums` as many for each output of `weights`.
 #[inline(always)]
 unsafe fn multiply<S: Simd, const BLOCKS: usize, const SUMS: usize>(
     weights: &[f32],
@@ -350,23 +351,8 @@ unsafe fn multiply<S: Simd, const BLOCKS: usize, const SUMS: usize>(
         for part in (0..GROUP).step_by(SUMS) {
             // SAFETY: the pointers stay within the slices, which are of the sizes that the caller promises.
             unsafe {
-                let mut weight = weights.as_ptr().add(group * inputs * GROUP + part);
-                let mut value = values.as_ptr();
-                let mut totals = [[S::splat(0.0); BLOCKS]; SUMS];
-                for _ in 0..inputs {
-                    let mut vectors = [S::splat(0.0); BLOCKS];
-                    for (block, vector) in vectors.iter_mut().enumerate() {
-                        *vector = S::load(value.add(block * LANES));
-                    }
-                    for (output, totals) in totals.iter_mut().enumerate() {
-                        let factor = S::splat(*weight.add(output));
-                        for (total, vector) in totals.iter_mut().zip(vectors) {
-                            *total = S::multiply_add(factor, vector, *total);
-                        }
-                    }
-                    weight = weight.wrapping_add(GROUP);
-                    value = value.wrapping_add(BLOCKS * LANES);
-                }
+                let weight = weights.as_ptr().add(group * inputs * GROUP + part);
+                let totals = products::<S, BLOCKS, SUMS>(weight, [1, GROUP], values.as_ptr(), inputs);
                 let mut to = sums.as_mut_ptr().add((group * GROUP + part) * BLOCKS * LANES);
                 for totals in totals {
                     for total in totals {
@@ -383,7 +369,7 @@ unsafe fn multiply<S: Simd, const BLOCKS: usize, const SUMS: usize>(
 /// of the next.
 ///
 /// # Safety
-/// As [`run`].
+/// As [`Work::run`].
 #[inline(always)]
 unsafe fn write<S: Simd>(job: &Job<'_>, block: &Block, output: usize, sums: &[f32], step: usize, written: &mut [f32]) {
     let (height, width) = (job.result_height, job.result_width);

@@ -1,6 +1,7 @@
 //! Sessions on the processor compute 3×3 convolutions with our kernels: the results are those of ONNX Runtime's.
 #![allow(clippy::unwrap_used, clippy::panic)] // a test's way to fail
 
+mod kernels;
 mod nodes;
 
 use std::path::Path;
@@ -10,18 +11,14 @@ use prost::Message;
 use tileforge_contract::DataType;
 use tileforge_graph::proto::attribute_proto::AttributeType;
 use tileforge_graph::proto::{AttributeProto, GraphProto, ModelProto, NodeProto, ValueInfoProto};
-use tileforge_graph::{Attribute, Dim, Model, Node, Opset, Port, TensorType, Weight, WeightStorage, with_convolutions};
-use tileforge_session::onnxruntime::{self, Search};
-use tileforge_session::{Cancel, Environment, OptimisationLevel, Session, SessionOptions, Tensor};
+use tileforge_graph::{Attribute, Dim, Model, Node, Opset, Port, TensorType, Weight, with_kernels};
+use tileforge_session::{Environment, OptimisationLevel, Tensor};
 
+use kernels::{check_threads, environment, largest_difference, operators, save};
 use nodes::{of, weight};
 
 const CHANNELS: usize = 12;
 const OUTPUTS: usize = 9;
-
-fn environment() -> Environment {
-    Environment::new(onnxruntime::load(&Search::AroundExecutable).unwrap())
-}
 
 fn node(operator: &str, inputs: &[&str], output: &str) -> Node {
     of("", operator, inputs, output, &[])
@@ -58,37 +55,12 @@ fn model(convolution: Node, behind: Vec<Node>) -> Model {
     }
 }
 
-fn save(model: &Model, path: &Path) {
-    tileforge_graph::save(model, path, WeightStorage::Inline).unwrap();
-}
-
-/// The operators of the graph in the form that a session runs, if its prepared weights may take so many bytes.
-fn operators(path: &Path, most_bytes: usize) -> Vec<String> {
-    let bytes = std::fs::read(path).unwrap();
-    let adapted = with_convolutions(&bytes, path, true, most_bytes, |[k, c]| 144 * k * c).unwrap();
-    let Some(adapted) = adapted else { return vec!["as it is".into()] };
-    let file = path.with_extension("adapted.onnx");
-    std::fs::write(&file, adapted).unwrap();
-    tileforge_graph::load_untyped(&file).unwrap().nodes.into_iter().map(|node| node.operator).collect()
-}
-
 fn run(environment: &Environment, path: &Path, level: OptimisationLevel, size: [usize; 3]) -> Result<Vec<f32>, String> {
-    let options = SessionOptions { optimisation: level, own_kernels: true, ..SessionOptions::default() };
-    let mut session = Session::open(environment, path, &options).map_err(|error| error.to_string())?;
     let [samples, height, width] = size;
     let x = ArrayD::from_shape_fn(IxDyn(&[samples, CHANNELS, height, width]), |at| {
         ((at[0] * 101 + at[1] * 37 + at[2] * 11 + at[3]) as f32).sin()
     });
-    let outputs = session.run(&[("x", &Tensor::F32(x))], &Cancel::default()).map_err(|error| error.to_string())?;
-    match &outputs[0].1 {
-        Tensor::F32(values) => Ok(values.iter().copied().collect()),
-        other => panic!("{other:?}"),
-    }
-}
-
-fn largest_difference(one: &[f32], other: &[f32]) -> f32 {
-    assert_eq!(one.len(), other.len());
-    one.iter().zip(other).map(|(one, other)| (one - other).abs()).fold(0.0, f32::max)
+    kernels::run(environment, path, level, &[("x", &Tensor::F32(x))])
 }
 
 #[test]
@@ -243,12 +215,7 @@ fn threads_change_no_byte() {
     save(&model(of("", "Conv", &["x", "w", "b"], "y", &[pads([1, 1, 1, 1])]), vec![]), &path);
     let x =
         Tensor::F32(ArrayD::from_shape_fn(IxDyn(&[2, CHANNELS, 70, 90]), |at| ((at[1] + at[2] * at[3]) as f32).sin()));
-    let results = [1, 2, 4, 8].map(|threads| {
-        let options = SessionOptions { threads: Some(threads), own_kernels: true, ..SessionOptions::default() };
-        let mut session = Session::open(&environment, &path, &options).unwrap();
-        session.run(&[("x", &x)], &Cancel::default()).unwrap().remove(0).1
-    });
-    assert!(results.windows(2).all(|pair| pair[0] == pair[1]));
+    check_threads(&environment, &path, &[("x", &x)]);
 }
 
 /// Sizes that are not known until a run, over several scales: no length is taken for another.
@@ -324,7 +291,7 @@ fn a_value_that_a_branch_reads_stays() {
         attribute: vec![branch("then_branch"), branch("else_branch")],
         ..NodeProto::default()
     });
-    let adapted = with_convolutions(&file.encode_to_vec(), &path, true, usize::MAX, |_| 1).unwrap().unwrap();
+    let adapted = with_kernels(&file.encode_to_vec(), &path, true, usize::MAX, |_| 1).unwrap().unwrap();
     let nodes = ModelProto::decode(&*adapted).unwrap().graph.unwrap().node;
     let operators: Vec<_> = nodes.iter().map(|node| node.op_type()).collect();
     assert_eq!(operators, ["Convolution3x3", "Relu", "If"]);

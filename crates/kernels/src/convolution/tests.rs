@@ -1,21 +1,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use std::convert::Infallible;
-use std::thread;
-
 use super::*;
-
-/// Numbers between -1 and 1 that look random.
-fn numbers(count: usize, seed: u32) -> Vec<f32> {
-    let mut state = seed.wrapping_mul(2_654_435_761).max(1);
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 17;
-        state ^= state << 5;
-        (f64::from(state) / f64::from(u32::MAX) * 2.0 - 1.0) as f32
-    };
-    (0..count).map(|_| next()).collect()
-}
+use crate::samples::{numbers, on_threads};
 
 struct Case {
     channels: [usize; 2],
@@ -54,15 +40,7 @@ impl Case {
         let image = Image { parts, samples: self.samples, height: self.size[0], width: self.size[1] };
         let [height, width] = convolution.size_of(&image, self.pads).unwrap();
         let mut results = vec![f32::NAN; self.samples * self.channels[0] * height * width];
-        let each = |count: usize, f: &(dyn Fn() + Sync)| {
-            thread::scope(|scope| {
-                for first in 0..threads {
-                    scope.spawn(move || (first..count).step_by(threads).for_each(|_| f()));
-                }
-            });
-            Ok::<(), Infallible>(())
-        };
-        convolution.run(&image, self.pads, &mut results, &Scratch::default(), each).unwrap();
+        convolution.run(&image, self.pads, &mut results, &Scratch::default(), on_threads(threads)).unwrap();
         results
     }
 
@@ -177,11 +155,7 @@ fn memory_of_an_earlier_run_is_not_read() {
     let image = Image { parts: &[&values], samples: 1, height: 10, width: 10 };
     let run = |scratch: &Scratch| {
         let mut results = vec![0.0; 8 * 100];
-        let each = |count: usize, f: &(dyn Fn() + Sync)| {
-            (0..count).for_each(|_| f());
-            Ok::<(), Infallible>(())
-        };
-        convolution.run(&image, SAME, &mut results, scratch, each).unwrap();
+        convolution.run(&image, SAME, &mut results, scratch, on_threads(1)).unwrap();
         results
     };
     let scratch = Scratch::default();
@@ -223,8 +197,7 @@ fn an_image_without_results_is_left_alone() {
         let image = Image { parts: &[&values], samples: 1, height, width };
         assert_eq!(convolution.size_of(&image, pads), size);
         if size.is_none() {
-            let each = |_: usize, _: &(dyn Fn() + Sync)| Ok::<(), Infallible>(());
-            assert_eq!(convolution.run(&image, pads, &mut [], &Scratch::default(), each), Ok(()));
+            assert_eq!(convolution.run(&image, pads, &mut [], &Scratch::default(), on_threads(1)), Ok(()));
         }
     }
 }
@@ -243,6 +216,5 @@ fn results_of_another_size_are_refused() {
     let case = Case { channels: [8, 12], samples: 1, size: [10, 10], pads: SAME };
     let values = case.values();
     let image = Image { parts: &[&values], samples: 1, height: 10, width: 10 };
-    let each = |_: usize, _: &(dyn Fn() + Sync)| Ok::<(), Infallible>(());
-    let _ = case.convolution(kind).run(&image, SAME, &mut [0.0; 799], &Scratch::default(), each);
+    let _ = case.convolution(kind).run(&image, SAME, &mut [0.0; 799], &Scratch::default(), on_threads(1));
 }

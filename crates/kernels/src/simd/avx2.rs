@@ -4,6 +4,7 @@
 use std::arch::x86_64::*;
 
 use super::Simd;
+use crate::kind::Work;
 
 #[derive(Clone, Copy)]
 pub(crate) struct Avx2;
@@ -33,6 +34,12 @@ unsafe fn two_rows(upper: *const f32, lower: *const f32) -> [__m256; 4] {
     ])
 }
 
+#[inline(always)]
+unsafe fn power_of_two(x: __m256) -> __m256 {
+    let exponent = _mm256_add_epi32(_mm256_cvtps_epi32(x), _mm256_set1_epi32(127));
+    _mm256_castsi256_ps(_mm256_slli_epi32::<23>(exponent))
+}
+
 /// Applies an instruction to both registers.
 macro_rules! both {
     ($instruction:ident($($vector:ident),+)) => {
@@ -44,6 +51,13 @@ impl Simd for Avx2 {
     type Vector = [__m256; 2];
     const BLOCKS: usize = 1;
     const SUMS: usize = 4;
+    const ROWS: usize = 6;
+
+    #[target_feature(enable = "avx2,fma")]
+    #[inline(never)]
+    unsafe fn run<W: Work>(work: &W, unit: usize, scratch: &mut [f32]) {
+        work.run::<Self, { Self::BLOCKS }, { Self::SUMS }, { Self::ROWS }>(unit, scratch);
+    }
 
     #[inline(always)]
     unsafe fn splat(value: f32) -> [__m256; 2] {
@@ -84,6 +98,28 @@ impl Simd for Avx2 {
     #[inline(always)]
     unsafe fn subtract_product(a: [__m256; 2], b: [__m256; 2], c: [__m256; 2]) -> [__m256; 2] {
         both!(_mm256_fnmadd_ps(a, b, c))
+    }
+
+    #[inline(always)]
+    unsafe fn divide(a: [__m256; 2], b: [__m256; 2]) -> [__m256; 2] {
+        both!(_mm256_div_ps(a, b))
+    }
+
+    #[inline(always)]
+    unsafe fn greater(a: [__m256; 2], b: [__m256; 2]) -> [__m256; 2] {
+        both!(_mm256_max_ps(a, b))
+    }
+
+    #[inline(always)]
+    unsafe fn rounded(x: [__m256; 2]) -> [__m256; 2] {
+        let [a, b] = x;
+        const NEAREST: i32 = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+        [_mm256_round_ps::<NEAREST>(a), _mm256_round_ps::<NEAREST>(b)]
+    }
+
+    #[inline(always)]
+    unsafe fn power_of_two(x: [__m256; 2]) -> [__m256; 2] {
+        both!(power_of_two(x))
     }
 
     #[inline(always)]

@@ -4,6 +4,7 @@
 use std::arch::x86_64::*;
 
 use super::Simd;
+use crate::kind::Work;
 
 #[derive(Clone, Copy)]
 pub(crate) struct Avx512;
@@ -18,6 +19,13 @@ impl Simd for Avx512 {
     type Vector = __m512;
     const BLOCKS: usize = 2;
     const SUMS: usize = 8;
+    const ROWS: usize = 12;
+
+    #[target_feature(enable = "avx512f")]
+    #[inline(never)]
+    unsafe fn run<W: Work>(work: &W, unit: usize, scratch: &mut [f32]) {
+        work.run::<Self, { Self::BLOCKS }, { Self::SUMS }, { Self::ROWS }>(unit, scratch);
+    }
 
     #[inline(always)]
     unsafe fn splat(value: f32) -> __m512 {
@@ -57,6 +65,27 @@ impl Simd for Avx512 {
     #[inline(always)]
     unsafe fn subtract_product(a: __m512, b: __m512, c: __m512) -> __m512 {
         _mm512_fnmadd_ps(a, b, c)
+    }
+
+    #[inline(always)]
+    unsafe fn divide(a: __m512, b: __m512) -> __m512 {
+        _mm512_div_ps(a, b)
+    }
+
+    #[inline(always)]
+    unsafe fn greater(a: __m512, b: __m512) -> __m512 {
+        _mm512_max_ps(a, b)
+    }
+
+    #[inline(always)]
+    unsafe fn rounded(x: __m512) -> __m512 {
+        _mm512_roundscale_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(x)
+    }
+
+    #[inline(always)]
+    unsafe fn power_of_two(x: __m512) -> __m512 {
+        let exponent = _mm512_add_epi32(_mm512_cvtps_epi32(x), _mm512_set1_epi32(127));
+        _mm512_castsi512_ps(_mm512_slli_epi32::<23>(exponent))
     }
 
     #[inline(always)]

@@ -4,6 +4,7 @@
 use std::arch::aarch64::*;
 
 use super::Simd;
+use crate::kind::Work;
 
 #[derive(Clone, Copy)]
 pub(crate) struct Neon;
@@ -11,6 +12,16 @@ pub(crate) struct Neon;
 #[inline(always)]
 unsafe fn scale(x: float32x4_t, negative: float32x4_t, positive: float32x4_t) -> float32x4_t {
     vmulq_f32(x, vbslq_f32(vcltzq_f32(x), negative, positive))
+}
+
+#[inline(always)]
+unsafe fn greater(a: float32x4_t, b: float32x4_t) -> float32x4_t {
+    vbslq_f32(vcgtq_f32(a, b), a, b)
+}
+
+#[inline(always)]
+unsafe fn power_of_two(x: float32x4_t) -> float32x4_t {
+    vreinterpretq_f32_s32(vshlq_n_s32::<23>(vaddq_s32(vcvtnq_s32_f32(x), vdupq_n_s32(127))))
 }
 
 /// Applies a function of registers to all four.
@@ -24,6 +35,12 @@ impl Simd for Neon {
     type Vector = [float32x4_t; 4];
     const BLOCKS: usize = 1;
     const SUMS: usize = 4;
+    const ROWS: usize = 6;
+
+    #[inline(never)]
+    unsafe fn run<W: Work>(work: &W, unit: usize, scratch: &mut [f32]) {
+        work.run::<Self, { Self::BLOCKS }, { Self::SUMS }, { Self::ROWS }>(unit, scratch);
+    }
 
     #[inline(always)]
     unsafe fn splat(value: f32) -> [float32x4_t; 4] {
@@ -65,6 +82,26 @@ impl Simd for Neon {
     #[inline(always)]
     unsafe fn subtract_product(a: [float32x4_t; 4], b: [float32x4_t; 4], c: [float32x4_t; 4]) -> [float32x4_t; 4] {
         each!(vfmsq_f32, c, a, b)
+    }
+
+    #[inline(always)]
+    unsafe fn divide(a: [float32x4_t; 4], b: [float32x4_t; 4]) -> [float32x4_t; 4] {
+        each!(vdivq_f32, a, b)
+    }
+
+    #[inline(always)]
+    unsafe fn greater(a: [float32x4_t; 4], b: [float32x4_t; 4]) -> [float32x4_t; 4] {
+        each!(greater, a, b)
+    }
+
+    #[inline(always)]
+    unsafe fn rounded(x: [float32x4_t; 4]) -> [float32x4_t; 4] {
+        each!(vrndnq_f32, x)
+    }
+
+    #[inline(always)]
+    unsafe fn power_of_two(x: [float32x4_t; 4]) -> [float32x4_t; 4] {
+        each!(power_of_two, x)
     }
 
     #[inline(always)]

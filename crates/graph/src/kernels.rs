@@ -1,0 +1,142 @@
+//! Graphs with nodes of this project's operators, for a runtime that brings their kernels.
+
+mod attentions;
+mod convolutions;
+mod linears;
+mod operators;
+mod replacements;
+mod uses;
+mod weights;
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::path::Path;
+
+use prost::Message;
+
+use crate::attribute::graphs;
+use crate::dim::Dim;
+use crate::known::{self, is_standard};
+use crate::message::decode_message;
+use crate::proto::{GraphProto, OperatorSetIdProto};
+use crate::{Error, Result};
+
+pub use operators::{Attention, Convolution3x3, Linear, OWN_DOMAIN};
+
+use attentions::Known;
+use replacements::Replacements;
+use uses::Uses;
+use weights::Weights;
+
+/// What has prepared weights, by its outputs and inputs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Prepared {
+    /// A node of [`Convolution3x3`].
+    Convolution([usize; 2]),
+    /// A node of [`Linear`].
+    Linear([usize; 2]),
+}
+
+/// The ONNX file with these bytes, with nodes of our operators in the place of those that they can compute. `None`: there
+/// are none.
+///
+/// Prepared weights take `bytes_of` bytes. Together they take no more than `most_bytes`: those come first that are used
+/// in the most places. Without `dequantises`, weights in 8 bits stay: the session computes with them. `path` is the
+/// file's path, for errors.
+///
+/// # Errors
+/// The bytes are not an ONNX model.
+pub fn with_kernels(
+    bytes: &[u8],
+    path: &Path,
+    dequantises: bool,
+    most_bytes: usize,
+    bytes_of: impl Fn(Prepared) -> usize,
+) -> Result<Option<Vec<u8>>> {
+    let mut model = decode_message(bytes, path)?;
+    let Some(graph) = &model.graph else { return Err(Error::format(path, "it has no graph")) };
+    // A file's own nodes of the operators would run with what the file says. And functions can have an operator's name.
+    if has_our_nodes(graph) || !model.functions.is_empty() {
+        return Ok(None);
+    }
+    let (weights, uses) = (Weights::of(graph, dequantises), Uses::of(graph));
+    let mut convolutions = convolutions::found(graph, &weights);
+    let mut linears = linears::found(graph, &weights, &uses);
+    let of_convolutions = convolutions.iter().map(|found| (found.place, Prepared::Convolution(found.channels)));
+    let of_linears = linears.iter().map(|found| (found.place, Prepared::Linear(found.channels)));
+    let mut costs: Vec<Cost> = of_convolutions
+        .chain(of_linears)
+        .map(|(place, prepared)| Cost { place, bytes: bytes_of(prepared), uses: 0 })
+        .collect();
+    let is_much = costs.iter().map(|cost| cost.bytes).fold(0, usize::saturating_add) > most_bytes;
+    let has_attention = attentions::may_be_in(graph);
+    let lengths = if is_much || has_attention { known::lengths(&model, path) } else { HashMap::new() };
+    if is_much {
+        for cost in &mut costs {
+            cost.uses = lengths.get(&graph.node[cost.place].output[0]).map_or(0, |lengths| places(lengths));
+        }
+        costs.sort_by_key(|cost| (Reverse(cost.uses), cost.bytes));
+        let chosen = chosen(&costs, most_bytes);
+        convolutions.retain(|found| chosen.contains(&found.place));
+        linears.retain(|found| chosen.contains(&found.place));
+    }
+    let mut replaced = Replacements::default();
+    convolutions::replace(graph, &weights, &uses, convolutions, &mut known::names(graph), &mut replaced);
+    linears::replace(graph, linears, &mut replaced);
+    let opset = model.opset_import.iter().find(|opset| is_standard(opset.domain())).map_or(0, |opset| opset.version());
+    let is_last_by_default = opset >= 13;
+    let known = Known { graph, weights: &weights, uses: &uses, lengths: &lengths, is_last_by_default };
+    attentions::replace(&known, &mut replaced);
+    if replaced.made.is_empty() {
+        return Ok(None);
+    }
+    replaced.apply(model.graph.get_or_insert_default());
+    model.opset_import.retain(|opset| opset.domain() != OWN_DOMAIN);
+    model.opset_import.push(OperatorSetIdProto { domain: Some(OWN_DOMAIN.into()), version: Some(1) });
+    Ok(Some(model.encode_to_vec()))
+}
+
+/// Whether a node of the graph, or of graphs within it, is of our domain.
+fn has_our_nodes(graph: &GraphProto) -> bool {
+    graph
+        .node
+        .iter()
+        .any(|node| node.domain() == OWN_DOMAIN || node.attribute.iter().flat_map(graphs).any(has_our_nodes))
+}
+
+/// What a node costs.
+struct Cost {
+    /// Its number in the graph.
+    place: usize,
+    /// Those of its prepared weights.
+    bytes: usize,
+    /// The places where each of its weights is used.
+    uses: usize,
+}
+
+/// The nodes whose weights fit, one after the other.
+fn chosen(costs: &[Cost], most_bytes: usize) -> Vec<usize> {
+    let mut left = most_bytes;
+    let fits = |cost: &&Cost| {
+        let rest = left.checked_sub(cost.bytes);
+        left = rest.unwrap_or(left);
+        rest.is_some()
+    };
+    costs.iter().filter(fits).map(|cost| cost.place).collect()
+}
+
+/// What a length that is not known counts as, to compare sizes.
+const SOME_LENGTH: usize = 64;
+
+/// The pixels of images with these lengths, or the rows of a matrix.
+fn places(lengths: &[Dim]) -> usize {
+    let length = |dim: &Dim| match dim {
+        Dim::Fixed(length) => *length,
+        Dim::Symbol { multiply, divide, .. } => SOME_LENGTH.saturating_mul(*multiply) / (*divide).max(1),
+    };
+    match lengths {
+        [_, _, height, width] => length(height).saturating_mul(length(width)),
+        [rows @ .., _] => rows.iter().map(length).fold(1, usize::saturating_mul),
+        [] => 0,
+    }
+}

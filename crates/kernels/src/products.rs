@@ -1,0 +1,114 @@
+//! Sums of products, which all kernels are made of.
+#![allow(unsafe_code)]
+
+use crate::kind::Work;
+use crate::simd::{LANES, Simd};
+
+/// For each of `ROWS` rows of factors and `VECTORS` columns of vectors, the sum of the products over all steps, one after
+/// the other. A row's factor is `strides[0]` from that of the row before, and a step's `strides[1]` from that of the step
+/// before. A step's vectors lie behind those of the step before.
+///
+/// # Safety
+/// The processor has the instructions of `S`, and the pointers are valid for what is read.
+#[inline(always)]
+pub(crate) unsafe fn products<S: Simd, const VECTORS: usize, const ROWS: usize>(
+    factors: *const f32,
+    [of_row, of_step]: [usize; 2],
+    vectors: *const f32,
+    steps: usize,
+) -> [[S::Vector; VECTORS]; ROWS] {
+    // SAFETY: as the caller promises.
+    unsafe {
+        // A pointer for each row: with numbers of floats from the first one, each step would compute all places anew.
+        let mut rows = [factors; ROWS];
+        for (row, factors) in rows.iter_mut().enumerate() {
+            *factors = factors.add(row * of_row);
+        }
+        let mut from = vectors;
+        let mut totals = [[S::splat(0.0); VECTORS]; ROWS];
+        for step in 0..steps {
+            let mut vectors = [S::splat(0.0); VECTORS];
+            for (place, vector) in vectors.iter_mut().enumerate() {
+                *vector = S::load(from.add(place * LANES));
+            }
+            for (factors, totals) in rows.iter().zip(&mut totals) {
+                let factor = S::splat(*factors.add(step * of_step));
+                for (total, vector) in totals.iter_mut().zip(vectors) {
+                    *total = S::multiply_add(factor, vector, *total);
+                }
+            }
+            from = from.wrapping_add(VECTORS * LANES);
+        }
+        totals
+    }
+}
+
+/// The product of two matrices: rows of factors, and panels of columns.
+pub(crate) struct Product {
+    /// A row's factors are `of_row` from those of the row before.
+    pub(crate) factors: *const f32,
+    pub(crate) of_row: usize,
+    /// Rows, a multiple of [`Simd::ROWS`].
+    pub(crate) rows: usize,
+    /// Factors of a row.
+    pub(crate) steps: usize,
+    /// Panels of [`Simd::BLOCKS`] vectors for each step, one panel behind the other. The last one is of one vector if
+    /// `vectors` says so.
+    pub(crate) panels: *const f32,
+    /// Vectors of all panels.
+    pub(crate) vectors: usize,
+    /// Sums. A row's are `of_result` from those of the row before.
+    pub(crate) results: *mut f32,
+    pub(crate) of_result: usize,
+}
+
+// SAFETY: a product is run by one thread.
+unsafe impl Sync for Product {}
+
+impl Work for Product {
+    /// Computes all results. The pointers must be valid for what the numbers say.
+    #[inline(always)]
+    unsafe fn run<S: Simd, const BLOCKS: usize, const _SUMS: usize, const ROWS: usize>(
+        &self,
+        _unit: usize,
+        _scratch: &mut [f32],
+    ) {
+        // SAFETY: as the caller promises.
+        unsafe {
+            for first in (0..self.vectors).step_by(BLOCKS) {
+                let panel = self.panels.add(first * LANES * self.steps);
+                for row in (0..self.rows).step_by(ROWS) {
+                    let factors = self.factors.add(row * self.of_row);
+                    let results = self.results.add(row * self.of_result + first * LANES);
+                    if BLOCKS > 1 && first + 1 == self.vectors {
+                        let sums = products::<S, 1, ROWS>(factors, [self.of_row, 1], panel, self.steps);
+                        write::<S, 1, ROWS>(sums, results, self.of_result);
+                    } else {
+                        let sums = products::<S, BLOCKS, ROWS>(factors, [self.of_row, 1], panel, self.steps);
+                        write::<S, BLOCKS, ROWS>(sums, results, self.of_result);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Writes sums. Rows are `of_result` apart.
+///
+/// # Safety
+/// The processor has the instructions of `S`, and there is room.
+#[inline(always)]
+unsafe fn write<S: Simd, const VECTORS: usize, const ROWS: usize>(
+    sums: [[S::Vector; VECTORS]; ROWS],
+    results: *mut f32,
+    of_result: usize,
+) {
+    // SAFETY: as the caller promises.
+    unsafe {
+        for (row, sums) in sums.into_iter().enumerate() {
+            for (place, sum) in sums.into_iter().enumerate() {
+                S::store(results.add(row * of_result + place * LANES), sum);
+            }
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! What the tests of the kernels share.
+#![allow(clippy::unwrap_used)]
+
+use std::convert::Infallible;
+use std::thread;
+
+/// Numbers between -1 and 1 that look random.
+pub(crate) fn numbers(count: usize, seed: u32) -> Vec<f32> {
+    let mut state = seed.wrapping_mul(2_654_435_761).max(1);
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 17;
+        state ^= state << 5;
+        (f64::from(state) / f64::from(u32::MAX) * 2.0 - 1.0) as f32
+    };
+    (0..count).map(|_| next()).collect()
+}
+
+/// Calls a function as often as it is told, on so many threads.
+pub(crate) fn on_threads(threads: usize) -> impl Fn(usize, &(dyn Fn() + Sync)) -> Result<(), Infallible> {
+    move |count, f| {
+        thread::scope(|scope| {
+            for first in 0..threads {
+                scope.spawn(move || (first..count).step_by(threads).for_each(|_| f()));
+            }
+        });
+        Ok(())
+    }
+}
+
+/// `x · Φ(x)`, by the series of erf for small numbers, and by the continued fraction of erfc for the others.
+pub(crate) fn gelu(x: f64) -> f64 {
+    let root = (2.0 * std::f64::consts::PI).sqrt();
+    if x.abs() < 3.0 {
+        let (mut sum, mut term) = (0.0, x);
+        for n in 0..100 {
+            sum += term / f64::from(2 * n + 1);
+            term *= -x * x / 2.0 / f64::from(n + 1);
+        }
+        return x * (0.5 + sum / root);
+    }
+    let fraction = (1..200).rev().fold(x.abs(), |rest, n| x.abs() + f64::from(n) / rest);
+    let above = (-x * x / 2.0).exp() / root / fraction;
+    x * if x < 0.0 { above } else { 1.0 - above }
+}

@@ -1,0 +1,79 @@
+//! The memory of a session's kernels, which ONNX Runtime does not count.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use sha2::{Digest, Sha256};
+use tileforge_kernels::{Error, Scratch};
+
+/// What the kernels of one session hold.
+#[derive(Default)]
+pub(super) struct Memory {
+    pub(super) scratch: Scratch,
+    /// Bytes of prepared weights.
+    prepared: AtomicUsize,
+    /// The most bytes of scratch memory of a thread.
+    of_thread: AtomicUsize,
+}
+
+impl Memory {
+    /// Counts a kernel with so many bytes of prepared weights, and of scratch memory of a thread.
+    pub(super) fn count(&self, prepared: usize, of_thread: usize) {
+        self.prepared.fetch_add(prepared, Ordering::Relaxed);
+        self.count_thread(of_thread);
+    }
+
+    /// Counts scratch memory of a thread.
+    pub(super) fn count_thread(&self, of_thread: usize) {
+        self.of_thread.fetch_max(of_thread, Ordering::Relaxed);
+    }
+
+    /// All bytes, with the scratch memory of one thread.
+    pub(super) fn bytes(&self) -> u64 {
+        self.prepared.load(Ordering::Relaxed).saturating_add(self.of_thread.load(Ordering::Relaxed)) as u64
+    }
+}
+
+/// Layers with prepared weights, by the digest of what they are made of. Sessions with the same weights share them.
+pub(super) struct Shared<L>(Mutex<HashMap<[u8; 32], Weak<L>>>);
+
+impl<L> Default for Shared<L> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<L> Shared<L> {
+    /// The layer of these numbers and values: one that a session already has, or a new one.
+    pub(super) fn layer(
+        &self,
+        numbers: &[usize],
+        values: &[&[f32]],
+        make: impl FnOnce() -> Result<L, Error>,
+    ) -> Result<Arc<L>, Error> {
+        let mut digest = Sha256::new();
+        for number in numbers {
+            digest.update((*number as u64).to_le_bytes());
+        }
+        for values in values {
+            digest.update((values.len() as u64).to_le_bytes());
+            let mut bytes = [0; 1 << 14];
+            for values in values.chunks(bytes.len() / 4) {
+                let parts = bytes.chunks_exact_mut(4).zip(values);
+                parts.for_each(|(bytes, value)| bytes.copy_from_slice(&value.to_le_bytes()));
+                digest.update(&bytes[..4 * values.len()]);
+            }
+        }
+        let digest: [u8; 32] = digest.finalize().into();
+        let mut held = self.0.lock();
+        if let Some(layer) = held.get(&digest).and_then(Weak::upgrade) {
+            return Ok(layer);
+        }
+        held.retain(|_, layer| layer.strong_count() > 0);
+        let layer = Arc::new(make()?);
+        held.insert(digest, Arc::downgrade(&layer));
+        Ok(layer)
+    }
+}

@@ -1,0 +1,250 @@
+//! Sessions on the processor compute linear layers and attention with our kernels: the results are those of ONNX
+//! Runtime's.
+#![allow(clippy::unwrap_used, clippy::panic)] // a test's way to fail
+
+mod kernels;
+mod nodes;
+
+use std::path::Path;
+
+use ndarray::{ArrayD, Dimension, IxDyn};
+use tileforge_contract::DataType;
+use tileforge_graph::{Attribute, Dim, Model, Node, Opset, Port, TensorType, Weight};
+use tileforge_session::{Environment, OptimisationLevel, Tensor};
+
+use kernels::{check_threads, environment, largest_difference, operators, run, save};
+use nodes::{of, weight};
+
+const INPUTS: usize = 20;
+const OUTPUTS: usize = 37;
+/// Heads, and the width of each.
+const HEADS: [usize; 2] = [3, 5];
+
+fn node(operator: &str, inputs: &[&str], output: &str) -> Node {
+    of("", operator, inputs, output, &[])
+}
+
+fn model(inputs: Vec<(&str, Vec<Dim>)>, nodes: Vec<Node>, weights: Vec<(&str, Weight)>) -> Model {
+    let port = |(name, dims): (&str, Vec<Dim>)| Port { name: name.into(), ty: TensorType::new(DataType::F32, dims) };
+    let output = nodes.last().unwrap().outputs[0].clone();
+    let rank = inputs[0].1.len();
+    let free = (0..rank).map(|axis| Dim::symbol(format!("out.{axis}"))).collect();
+    let domain = |name: &str, version: i64| Opset { domain: name.into(), version };
+    Model {
+        name: "test".into(),
+        ir_version: 10,
+        opsets: vec![domain("", 23), domain("com.microsoft", 1)],
+        outputs: vec![port((&output, free))],
+        inputs: inputs.into_iter().map(port).collect(),
+        nodes,
+        weights: weights.into_iter().map(|(name, weight)| (name.into(), weight)).collect(),
+        ..Model::default()
+    }
+}
+
+fn values(lengths: &[usize], seed: usize) -> Tensor {
+    Tensor::F32(ArrayD::from_shape_fn(IxDyn(lengths), |at| {
+        let place = at.slice().iter().fold(seed, |place, at| place * 31 + at);
+        (place as f32 * 0.37).sin()
+    }))
+}
+
+/// Our kernels and ONNX Runtime's give the same results but for rounding.
+fn check(environment: &Environment, path: &Path, inputs: &[(&str, &Tensor)], what: &str) {
+    let [ours, plain] = [OptimisationLevel::All, OptimisationLevel::Disabled]
+        .map(|level| run(environment, path, level, inputs).unwrap());
+    let difference = largest_difference(&ours, &plain);
+    assert!(difference < 1e-5, "{what}: {difference}");
+}
+
+fn floats(values: &[f32]) -> Weight {
+    let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>();
+    Weight::from_bytes(DataType::F32, if values.len() == 1 { vec![] } else { vec![values.len()] }, bytes).unwrap()
+}
+
+#[test]
+fn layers_give_the_results_of_onnx_runtime() {
+    let gemm = |attributes: &[(&str, Attribute)]| of("", "Gemm", &["x", "columns", "b"], "y", attributes);
+    let by_output = ("transB", Attribute::Int(1));
+    let product = || node("MatMul", &["x", "rows"], "y");
+    let microsoft = |operator: &str, inputs: &[&str]| of("com.microsoft", operator, inputs, "z", &[]);
+    let tanh = ("approximate", Attribute::Text("tanh".into()));
+    let cases: Vec<(Vec<Node>, &str)> = vec![
+        (vec![gemm(&[by_output.clone()])], "Linear"),
+        (vec![of("", "Gemm", &["x", "rows", "b"], "y", &[])], "Linear"),
+        (vec![of("", "Gemm", &["x", "rows"], "y", &[("alpha", Attribute::Float(1.0))])], "Linear"),
+        (vec![gemm(&[by_output.clone()]), node("Gelu", &["y"], "z")], "Linear"),
+        (vec![gemm(&[by_output.clone()]), microsoft("Gelu", &["y"])], "Linear"),
+        (vec![product()], "Linear"),
+        (vec![product(), node("Add", &["y", "b"], "z")], "Linear"),
+        (vec![product(), node("Add", &["b", "y"], "z"), node("Gelu", &["z"], "g")], "Linear"),
+        (vec![product(), microsoft("BiasGelu", &["y", "b"])], "Linear"),
+        // What the operator lacks stays a node of its own, or stays with ONNX Runtime.
+        (vec![product(), of("", "Gelu", &["y"], "z", &[tanh])], "Linear Gelu"),
+        (vec![product(), node("Add", &["y", "b"], "z"), node("Mul", &["z", "y"], "m")], "Linear Add Mul"),
+        (vec![gemm(&[by_output.clone()]), node("Add", &["y", "b"], "z")], "Linear Add"),
+        (vec![product(), node("Add", &["y", "one"], "z")], "Linear Add"),
+        (vec![gemm(&[by_output.clone(), ("alpha", Attribute::Float(0.5))])], "as it is"),
+        (vec![gemm(&[by_output, ("beta", Attribute::Float(0.5))])], "as it is"),
+        (vec![of("", "Gemm", &["x", "rows", "row"], "y", &[])], "as it is"),
+    ];
+    let environment = environment();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("graph.onnx");
+    for (nodes, expected) in cases {
+        let weights = vec![
+            ("rows", weight(&[INPUTS, OUTPUTS], 0.0)),
+            ("columns", weight(&[OUTPUTS, INPUTS], 0.0)),
+            ("b", weight(&[OUTPUTS], 0.1)),
+            ("row", weight(&[1, OUTPUTS], 0.1)),
+            ("one", floats(&[0.25])),
+        ];
+        let what = format!("{:?}", nodes.iter().map(|node| &node.operator).collect::<Vec<_>>());
+        save(&model(vec![("x", vec![Dim::symbol("n"), Dim::Fixed(INPUTS)])], nodes, weights), &path);
+        assert_eq!(operators(&path, usize::MAX).join(" "), expected, "{what}");
+        for rows in [1, 61, 200] {
+            check(&environment, &path, &[("x", &values(&[rows, INPUTS], 1))], &what);
+        }
+    }
+}
+
+#[test]
+fn layers_of_several_axes_keep_them() {
+    let environment = environment();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("graph.onnx");
+    let dims = vec![Dim::symbol("b"), Dim::symbol("n"), Dim::Fixed(INPUTS)];
+    let weights = || vec![("rows", weight(&[INPUTS, OUTPUTS], 0.0)), ("again", weight(&[OUTPUTS, INPUTS], 0.0))];
+    let nodes =
+        vec![node("MatMul", &["x", "rows"], "y"), node("MatMul", &["y", "again"], "z"), node("Add", &["z", "x"], "s")];
+    save(&model(vec![("x", dims)], nodes, weights()), &path);
+    assert_eq!(operators(&path, usize::MAX), ["Linear", "Linear", "Add"]);
+    check(&environment, &path, &[("x", &values(&[2, 7, INPUTS], 1))], "three axes");
+    check_threads(&environment, &path, &[("x", &values(&[3, 100, INPUTS], 1))]);
+    // Weights that do not fit stay with ONNX Runtime: those that are used least.
+    assert_eq!(operators(&path, 4 * INPUTS * OUTPUTS), ["Linear", "MatMul", "Add"]);
+    assert_eq!(operators(&path, 4 * INPUTS * OUTPUTS - 1), ["as it is"]);
+}
+
+/// Attention in the form that the exporter writes, or in that of ONNX Runtime's fusions.
+fn attention(is_fused: bool, biases: &[&str], more: Vec<Node>) -> Vec<Node> {
+    let perm = |order: [i64; 4]| [("perm", Attribute::Ints(order.to_vec()))];
+    let (usual, last) = (perm([0, 2, 1, 3]), perm([0, 2, 3, 1]));
+    let mut nodes = vec![of("", "Transpose", &["q"], "qt", &usual), of("", "Transpose", &["v"], "vt", &usual)];
+    if is_fused {
+        let attributes = [("alpha", Attribute::Float(0.4)), ("transB", Attribute::Int(1))];
+        nodes.push(of("", "Transpose", &["k"], "kt", &usual));
+        nodes.push(of("com.microsoft", "FusedMatMul", &["qt", "kt"], "s", &attributes));
+    } else {
+        nodes.push(of("", "Transpose", &["k"], "kt", &last));
+        nodes.push(node("Mul", &["qt", "scale"], "scaled"));
+        nodes.push(node("MatMul", &["scaled", "kt"], "s"));
+    }
+    let mut scores = "s".to_owned();
+    for (at, bias) in biases.iter().enumerate() {
+        let sum = format!("s{at}");
+        let inputs = if at == 0 { [scores.as_str(), bias] } else { [bias, scores.as_str()] };
+        nodes.push(node("Add", &inputs, &sum));
+        scores = sum;
+    }
+    nodes.extend([
+        of("", "Softmax", &[&scores], "p", &[("axis", Attribute::Int(-1))]),
+        node("MatMul", &["p", "vt"], "o"),
+        of("", "Transpose", &["o"], "y", &usual),
+    ]);
+    nodes.extend(more);
+    nodes
+}
+
+/// Queries, keys and values of so many tokens, in a batch that is not known.
+fn tokens(queries: usize, keys: usize) -> Vec<(&'static str, Vec<Dim>)> {
+    let of = |tokens: usize| {
+        let [heads, width] = HEADS;
+        vec![Dim::symbol("b"), Dim::Fixed(tokens), Dim::Fixed(heads), Dim::Fixed(width)]
+    };
+    vec![("q", of(queries)), ("k", of(keys)), ("v", of(keys))]
+}
+
+#[test]
+fn attention_gives_the_results_of_onnx_runtime() {
+    let [heads, width] = HEADS;
+    let (queries, keys) = (9, 21);
+    let read_again = || vec![node("ReduceSum", &["p"], "sum"), node("Add", &["y", "sum"], "z")];
+    let transposed_again = || vec![node("ReduceSum", &["qt"], "sum"), node("Add", &["y", "sum"], "z")];
+    let environment = environment();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("graph.onnx");
+    for (nodes, expected) in [
+        (attention(false, &[], vec![]), "Attention"),
+        (attention(true, &[], vec![]), "Attention"),
+        (attention(true, &["of-heads"], vec![]), "Attention"),
+        (attention(false, &["of-heads", "of-keys"], vec![]), "Attention"),
+        (attention(true, &["small"], vec![]), "Attention"),
+        (attention(true, &[], transposed_again()), "Transpose Attention ReduceSum Add"),
+        // Weights that are read otherwise, and biases that are repeated along keys or make results larger.
+        (attention(true, &[], read_again()), "as it is"),
+        (attention(true, &["of-queries"], vec![]), "as it is"),
+        (attention(true, &["of-samples"], vec![]), "as it is"),
+    ] {
+        let weights = vec![
+            ("scale", floats(&[0.4])),
+            ("of-heads", weight(&[1, heads, queries, keys], 0.0)),
+            ("of-keys", weight(&[1, 1, 1, keys], 0.0)),
+            ("small", weight(&[queries, keys], 0.0)),
+            ("of-queries", weight(&[1, heads, queries, 1], 0.0)),
+            ("of-samples", weight(&[2, 1, queries, keys], 0.0)),
+        ];
+        save(&model(tokens(queries, keys), nodes, weights), &path);
+        assert_eq!(operators(&path, usize::MAX).join(" "), expected);
+        let of = |tokens: usize, seed: usize| values(&[2, tokens, heads, width], seed);
+        let (q, k, v) = (of(queries, 1), of(keys, 2), of(keys, 3));
+        check(&environment, &path, &[("q", &q), ("k", &k), ("v", &v)], expected);
+    }
+}
+
+#[test]
+fn attention_of_rows_gives_the_results_of_onnx_runtime() {
+    let environment = environment();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("graph.onnx");
+    let [heads, width] = HEADS;
+    let of_heads = |name| (name, Attribute::Int(heads as i64));
+    let rows = |tokens: &str| vec![Dim::symbol("b"), Dim::symbol(tokens), Dim::Fixed(heads * width)];
+    let inputs = || vec![("q", rows("n")), ("k", rows("m")), ("v", rows("m"))];
+    let usual = [of_heads("q_num_heads"), of_heads("kv_num_heads")];
+    let with = |name, attribute| usual.iter().cloned().chain([(name, attribute)]).collect::<Vec<_>>();
+    for (attributes, expected) in [
+        (usual.to_vec(), "Attention"),
+        (with("scale", Attribute::Float(0.3)), "Attention"),
+        (with("is_causal", Attribute::Int(1)), "as it is"),
+        (with("softcap", Attribute::Float(2.0)), "as it is"),
+    ] {
+        save(&model(inputs(), vec![of("", "Attention", &["q", "k", "v"], "y", &attributes)], vec![]), &path);
+        assert_eq!(operators(&path, usize::MAX), [expected]);
+        for [samples, queries, keys] in [[1, 1, 1], [2, 33, 70], [1, 530, 16]] {
+            let of = |tokens: usize, seed: usize| values(&[samples, tokens, heads * width], seed);
+            let (q, k, v) = (of(queries, 1), of(keys, 2), of(keys, 3));
+            check(&environment, &path, &[("q", &q), ("k", &k), ("v", &v)], expected);
+        }
+    }
+    let (q, k) = (values(&[2, 90, heads * width], 1), values(&[2, 50, heads * width], 2));
+    save(&model(inputs(), vec![of("", "Attention", &["q", "k", "v"], "y", &usual)], vec![]), &path);
+    check_threads(&environment, &path, &[("q", &q), ("k", &k), ("v", &k)]);
+    // Other numbers of tokens for keys than for values.
+    let wrong = run(&environment, &path, OptimisationLevel::All, &[("q", &q), ("k", &k), ("v", &q)]).unwrap_err();
+    assert!(wrong.contains("do not fit each other"), "{wrong}");
+}
+
+#[test]
+fn a_file_cannot_bring_nodes_of_our_operators() {
+    let environment = environment();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("graph.onnx");
+    let dims = vec![Dim::symbol("n"), Dim::Fixed(INPUTS)];
+    let nodes = vec![of("tileforge", "Linear", &["x", "rows", ""], "y", &[])];
+    let mut graph = model(vec![("x", dims)], nodes, vec![("rows", weight(&[INPUTS, OUTPUTS], 0.0))]);
+    graph.opsets.push(Opset { domain: "tileforge".into(), version: 1 });
+    save(&graph, &path);
+    let message = run(&environment, &path, OptimisationLevel::All, &[("x", &values(&[1, INPUTS], 1))]).unwrap_err();
+    assert!(message.contains("Linear"), "{message}");
+}
