@@ -230,7 +230,7 @@ fn write_engine(prepared: &Prepared<'_>, job: &Job<'_>, staging: &Path, scratch:
     let plain = Job { own_kernels: false, ..*job };
     let job = if measured.needs_plain_kernels { &plain } else { job };
     if measured.needs_plain_kernels {
-        job.progress.note("our kernels for convolutions miss the gates; ONNX Runtime's are measured");
+        job.progress.note("our kernels miss the gates; ONNX Runtime's are measured");
         measured = measure(source, job, &graphs, &converted, staging, scratch)?;
     }
     let Measured { gates, mut speed, selftest, peaks, .. } = measured;

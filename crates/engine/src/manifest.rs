@@ -233,8 +233,8 @@ pub struct Graph {
     /// The same with one sample, if the number of samples is free.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub values_bytes_of_one: Option<u64>,
-    /// The bytes that our own kernels hold in an open session beside that, whatever the size: weights in another form,
-    /// and the scratch memory of one thread. Zero: the gates were not measured with them, so they are not used.
+    /// The bytes that our own kernels hold in an open session beside that at most: weights in another form, and the
+    /// scratch memory of one thread. Zero: the gates were not measured with them, so they are not used.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub kernels_bytes: u64,
     /// Whether ONNX Runtime fused its operators offline, in ways that are valid for any processor. Memory layouts are

@@ -70,10 +70,10 @@ pub fn with_kernels(
         .collect();
     let is_much = costs.iter().map(|cost| cost.bytes).fold(0, usize::saturating_add) > most_bytes;
     let has_attention = attentions::may_be_in(graph);
-    let lengths = if is_much || has_attention { known::lengths(&model, path) } else { HashMap::new() };
+    let types = if is_much || has_attention { known::types(&model, path) } else { HashMap::new() };
     if is_much {
         for cost in &mut costs {
-            cost.uses = lengths.get(&graph.node[cost.place].output[0]).map_or(0, |lengths| places(lengths));
+            cost.uses = types.get(&graph.node[cost.place].output[0]).map_or(0, |ty| places(&ty.dims));
         }
         costs.sort_by_key(|cost| (Reverse(cost.uses), cost.bytes));
         let chosen = chosen(&costs, most_bytes);
@@ -83,10 +83,10 @@ pub fn with_kernels(
     let mut replaced = Replacements::default();
     convolutions::replace(graph, &weights, &uses, convolutions, &mut known::names(graph), &mut replaced);
     linears::replace(graph, linears, &mut replaced);
-    let opset = model.opset_import.iter().find(|opset| is_standard(opset.domain())).map_or(0, |opset| opset.version());
-    let is_last_by_default = opset >= 13;
-    let known = Known { graph, weights: &weights, uses: &uses, lengths: &lengths, is_last_by_default };
-    attentions::replace(&known, &mut replaced);
+    // ONNX Runtime takes the last one.
+    let opset = model.opset_import.iter().rfind(|opset| is_standard(opset.domain())).map_or(0, |opset| opset.version());
+    let graph_of = Known { graph, weights: &weights, uses: &uses, types: &types, is_last_by_default: opset >= 13 };
+    attentions::replace(&graph_of, &mut replaced);
     if replaced.made.is_empty() {
         return Ok(None);
     }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use prost::Message;
 
-use crate::dim::Dim;
+use crate::dim::{Dim, TensorType};
 use crate::load::decode;
 use crate::proto::tensor_proto::{DataLocation, DataType};
 use crate::proto::{
@@ -35,6 +35,11 @@ pub(crate) fn ranks(model: &ModelProto, path: &Path) -> HashMap<String, usize> {
 
 /// The lengths of each value, where they can be inferred.
 pub(crate) fn lengths(model: &ModelProto, path: &Path) -> HashMap<String, Vec<Dim>> {
+    types(model, path).into_iter().map(|(name, ty)| (name, ty.dims)).collect()
+}
+
+/// The type of each value, where it can be inferred.
+pub(crate) fn types(model: &ModelProto, path: &Path) -> HashMap<String, TensorType> {
     // Weights in other files count as inputs, so that no file is opened.
     let mut whole = model.clone();
     let graph: &mut GraphProto = whole.graph.get_or_insert_default();
@@ -45,9 +50,8 @@ pub(crate) fn lengths(model: &ModelProto, path: &Path) -> HashMap<String, Vec<Di
     graph.input.retain(|input| !external.iter().any(|tensor: &TensorProto| tensor.name() == input.name()));
     graph.input.extend(external.iter().map(declared));
     let Ok(model) = decode(whole.encode_to_vec().into(), path) else { return HashMap::new() };
-    let inputs = model.inputs.iter().map(|port| (port.name.clone(), port.ty.dims.clone()));
-    let types = model.types.iter().map(|(name, ty)| (name.clone(), ty.dims.clone()));
-    inputs.chain(types).collect()
+    let inputs = model.inputs.into_iter().map(|port| (port.name, port.ty));
+    inputs.chain(model.types).collect()
 }
 
 /// An input with the type and the sizes of a weight.

@@ -1,11 +1,12 @@
 //! Attention of several heads: `softmax(scale · q · kᵀ + biases) · v`.
 #![allow(unsafe_code)]
+#![allow(clippy::needless_range_loop, reason = "iterators are not compiled into the loops in all settings")]
 
 use crate::functions::exponential;
 use crate::kind::{Kind, Work};
 use crate::products::Product;
-use crate::simd::{LANES, Simd, load_some, store_some};
-use crate::units::{Error, RunError, Scratch, product, run_units};
+use crate::simd::{LANES, Simd, load_some, padded, store_some};
+use crate::units::{Error, RunError, Scratch, Units, product, run_units};
 
 /// Queries of a unit. Its keys and values are brought into another order once for all of them.
 const QUERIES: usize = 512;
@@ -67,7 +68,7 @@ impl Attention {
         Kind::of_this_processor().map_or(0, |kind| scratch(lengths, kind).saturating_mul(size_of::<f32>()))
     }
 
-    /// Computes the results. Queries and keys are `[samples, tokens, heads, width]`, values and results
+    /// Computes the results, which are 0 if there are no keys. Queries and keys are `[samples, tokens, heads, width]`, values and results
     /// `[samples, tokens, heads, value_width]`. `each` calls a function as often as it is told, on as many threads as it
     /// likes. Each call computes a part.
     ///
@@ -95,7 +96,9 @@ impl Attention {
             are_shared && last == columns && product(&bias.lengths) == Some(bias.values.len())
         };
         assert!(biases.iter().all(fits), "biases of {lengths:?}");
-        if results.is_empty() {
+        if results.is_empty() || columns == 0 {
+            // Sums of nothing.
+            results.fill(0.0);
             return Ok(());
         }
         let job = Job {
@@ -126,10 +129,9 @@ fn parts(lengths: &Lengths, vectors: usize, rows: usize) -> [usize; 5] {
     ]
 }
 
-/// The floats between the scores of two queries: a step by a power of two would lead to the same lines of the cache again
-/// and again.
+/// The floats between the scores of two queries.
 fn step(keys: usize, vectors: usize) -> usize {
-    keys.next_multiple_of(vectors * LANES) + LANES
+    padded(keys.next_multiple_of(vectors * LANES))
 }
 
 /// The floats of scratch memory of a unit.
@@ -153,6 +155,13 @@ struct Job<'j> {
 // SAFETY: no two units write the same results, and nothing writes what they read.
 unsafe impl Sync for Job<'_> {}
 
+impl Units for Job<'_> {
+    unsafe fn unit(&self, kind: Kind, unit: usize, scratch: &mut [f32]) {
+        // SAFETY: as the caller promises.
+        unsafe { kind.run(self, unit, scratch) }
+    }
+}
+
 impl Work for Job<'_> {
     /// Computes some queries of one head of a sample. The job's pointers must be valid for what its lengths say, and the
     /// scratch memory of [`scratch`] floats at least.
@@ -174,35 +183,38 @@ impl Work for Job<'_> {
         let of_result = value_width.next_multiple_of(whole);
         // SAFETY: as the caller promises: the unit's tokens are some of the values', and the scratch memory has room.
         unsafe {
-            let token = |values: *const f32, tokens: usize, width: usize, token: usize| {
-                values.add(((sample * tokens + token) * heads + head) * width)
-            };
-            for (panel, to) in panels_of_keys.chunks_exact_mut(whole * width).enumerate() {
+            for panel in 0..keys.div_ceil(whole) {
+                let to = &mut panels_of_keys[panel * whole * width..][..whole * width];
                 for place in 0..whole {
                     let key = panel * whole + place;
                     if key < keys {
-                        let from = token(self.keys, keys, width, key);
+                        let from = self.token(self.keys, [sample, key, head], keys, width);
                         for at in 0..width {
-                            *to.get_unchecked_mut(at * whole + place) = *from.add(at);
+                            *to.as_mut_ptr().add(at * whole + place) = *from.add(at);
                         }
                     } else {
-                        to.iter_mut().skip(place).step_by(whole).for_each(|to| *to = 0.0);
+                        for at in 0..width {
+                            to[at * whole + place] = 0.0;
+                        }
                     }
                 }
             }
-            for (panel, to) in panels_of_values.chunks_exact_mut(whole * keys).enumerate() {
+            for panel in 0..value_width.div_ceil(whole) {
                 let kept = whole.min(value_width - panel * whole);
-                for (key, to) in to.chunks_exact_mut(whole).enumerate() {
-                    let from = token(self.values, keys, value_width, key).add(panel * whole);
-                    copy::<S>(from, to.as_mut_ptr(), kept);
+                for key in 0..keys {
+                    let from = self.token(self.values, [sample, key, head], keys, value_width).add(panel * whole);
+                    copy::<S>(from, panels_of_values.as_mut_ptr().add((panel * keys + key) * whole), kept);
                 }
             }
             for query in (first..queries.min(first + QUERIES)).step_by(ROWS) {
                 let count = ROWS.min(queries.min(first + QUERIES) - query);
-                for (row, to) in rows.chunks_exact_mut(width).take(ROWS).enumerate() {
+                for row in 0..ROWS {
+                    let to = &mut rows[row * width..][..width];
                     if row < count {
-                        let from = token(self.queries, queries, width, query + row);
-                        to.iter_mut().enumerate().for_each(|(at, to)| *to = *from.add(at) * self.scale);
+                        let from = self.token(self.queries, [sample, query + row, head], queries, width);
+                        for at in 0..width {
+                            to[at] = *from.add(at) * self.scale;
+                        }
                     } else {
                         to.fill(0.0);
                     }
@@ -229,7 +241,7 @@ impl Work for Job<'_> {
                             S::store(to, S::add(S::load(to), load_some::<S>(row.add(at), keys - at)));
                         }
                     }
-                    totals[row] = weights::<S>(scores);
+                    totals[row] = shares::<S>(scores);
                 }
                 let products = Product {
                     factors: scores.as_ptr(),
@@ -242,9 +254,9 @@ impl Work for Job<'_> {
                     of_result,
                 };
                 S::run(&products, 0, &mut []);
-                for (row, total) in totals.into_iter().enumerate().take(count) {
+                for row in 0..count {
                     let to = ((sample * queries + query + row) * heads + head) * value_width;
-                    let share = S::splat(1.0 / total);
+                    let share = S::splat(1.0 / totals[row]);
                     for at in (0..value_width).step_by(LANES) {
                         let sum = S::load(sums.as_ptr().add(row * of_result + at));
                         store_some::<S>(self.results.add(to + at), S::multiply(sum, share), value_width - at);
@@ -256,6 +268,22 @@ impl Work for Job<'_> {
 }
 
 impl Job<'_> {
+    /// The values of a token of a sample, for a head.
+    ///
+    /// # Safety
+    /// The place is one of the values'.
+    #[inline(always)]
+    unsafe fn token(
+        &self,
+        values: *const f32,
+        [sample, token, head]: [usize; 3],
+        tokens: usize,
+        width: usize,
+    ) -> *const f32 {
+        // SAFETY: as the caller promises.
+        unsafe { values.add(((sample * tokens + token) * self.lengths.heads + head) * width) }
+    }
+
     /// The values of a bias for one query.
     ///
     /// # Safety
@@ -263,8 +291,9 @@ impl Job<'_> {
     #[inline(always)]
     unsafe fn row_of(&self, bias: &Bias<'_>, place: [usize; 3]) -> *const f32 {
         let mut row = 0;
-        for (length, at) in bias.lengths.iter().zip(place) {
-            row = row * length + if *length == 1 { 0 } else { at };
+        for axis in 0..3 {
+            let length = bias.lengths[axis];
+            row = row * length + if length == 1 { 0 } else { place[axis] };
         }
         // SAFETY: as the caller promises.
         unsafe { bias.values.as_ptr().add(row * bias.lengths[3]) }
@@ -297,21 +326,22 @@ unsafe fn copy<S: Simd>(from: *const f32, to: *mut f32, count: usize) {
 /// # Safety
 /// The processor has the instructions of `S`. The scores are whole vectors.
 #[inline(always)]
-unsafe fn weights<S: Simd>(scores: &mut [f32]) -> f32 {
+unsafe fn shares<S: Simd>(scores: &mut [f32]) -> f32 {
     // SAFETY: as the caller promises.
     unsafe {
         let mut greatest = S::splat(f32::NEG_INFINITY);
-        for scores in scores.chunks_exact(LANES) {
-            greatest = S::greater(greatest, S::load(scores.as_ptr()));
+        for at in (0..scores.len()).step_by(LANES) {
+            greatest = S::greater(greatest, S::load(scores.as_ptr().add(at)));
         }
         let mut lanes = [0.0; LANES];
         S::store(lanes.as_mut_ptr(), greatest);
         let greatest = S::splat(lanes.into_iter().fold(f32::NEG_INFINITY, f32::max));
         let mut total = S::splat(0.0);
-        for scores in scores.chunks_exact_mut(LANES) {
-            let weight = exponential::<S>(S::subtract(S::load(scores.as_ptr()), greatest));
-            S::store(scores.as_mut_ptr(), weight);
-            total = S::add(total, weight);
+        for at in (0..scores.len()).step_by(LANES) {
+            let to = scores.as_mut_ptr().add(at);
+            let share = exponential::<S>(S::subtract(S::load(to), greatest));
+            S::store(to, share);
+            total = S::add(total, share);
         }
         S::store(lanes.as_mut_ptr(), total);
         lanes.into_iter().sum()

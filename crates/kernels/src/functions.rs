@@ -1,9 +1,10 @@
 //! Functions of vectors.
 #![allow(unsafe_code)]
+#![allow(clippy::needless_range_loop, reason = "iterators are not compiled into the loops in all settings")]
 
 use crate::simd::Simd;
 
-/// The exponential of numbers that are not positive. What is below -88 becomes 0.
+/// The exponential of numbers that are not positive. It is 0 where it would be less than about 1e-38.
 ///
 /// # Safety
 /// The processor has the instructions of `S`.
@@ -69,8 +70,8 @@ unsafe fn polynomial<S: Simd, const FACTORS: usize>(factors: [f32; FACTORS], x: 
     // SAFETY: as the caller promises.
     unsafe {
         let mut value = S::splat(factors[0]);
-        for factor in &factors[1..] {
-            value = S::multiply_add(value, x, S::splat(*factor));
+        for power in 1..FACTORS {
+            value = S::multiply_add(value, x, S::splat(factors[power]));
         }
         value
     }

@@ -1,8 +1,11 @@
-//! Convolutions of 3×3 on processors, by Winograd's algorithm.
+//! Kernels on processors: 3×3 convolutions by Winograd's algorithm, linear layers, and attention.
 //!
-//! [`Convolution`] is prepared from weights once and runs on tensors of any size: 32-bit floats, channels before rows
-//! and columns (NCHW). It needs 2.25 multiplications for an output and a channel where the sum of nine products needs
-//! 9. Its results do not depend on the number of threads, and a sample's results not on the others of its batch.
+//! All are of 32-bit floats. [`Convolution`] and [`Linear`] are prepared from weights once and run on tensors of any
+//! size; [`Attention`] has no weights. Their results do not depend on the number of threads, and a sample's results not
+//! on the others of its batch.
+//!
+//! A run is cut into units, and the caller's threads compute these. What a unit computes is written
+//! once, for vectors of 16 floats, and compiled for each kind of processor.
 
 /// The examples of the README are compiled with the tests.
 #[cfg(doctest)]

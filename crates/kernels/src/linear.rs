@@ -6,8 +6,8 @@ use std::fmt;
 use crate::functions::gelu;
 use crate::kind::{Kind, Work};
 use crate::products::Product;
-use crate::simd::{LANES, Simd, store_some};
-use crate::units::{Error, RunError, Scratch, product, run_units, zeros};
+use crate::simd::{LANES, Simd, padded, store_some};
+use crate::units::{Error, RunError, Scratch, Units, product, run_units, zeros};
 
 /// Rows of values of a unit, a multiple of all [`Simd::ROWS`]. Their inputs stay in the cache while all outputs are computed.
 const CHUNK: usize = 60;
@@ -89,7 +89,7 @@ impl Linear {
             }
         }
         let mut biases = zeros(padded)?;
-        biases[..outputs].copy_from_slice(bias.unwrap_or(&vec![0.0; outputs]));
+        biases.iter_mut().zip(bias.unwrap_or_default()).for_each(|(to, bias)| *to = *bias);
         Ok(Self { kind, inputs, outputs, weights: panels, bias: biases, has_gelu })
     }
 
@@ -99,9 +99,9 @@ impl Linear {
         outputs.div_ceil(LANES).saturating_mul(LANES * size_of::<f32>()).saturating_mul(inputs)
     }
 
-    /// The bytes of scratch memory that each thread needs.
-    pub fn scratch_bytes(&self) -> usize {
-        scratch(self.inputs, self.kind) * size_of::<f32>()
+    /// The bytes of scratch memory that each thread needs for so many rows.
+    pub fn scratch_bytes(&self, rows: usize) -> usize {
+        scratch(self.inputs, rows, self.kind).saturating_mul(size_of::<f32>())
     }
 
     /// The values of a row of results, and of a row of values.
@@ -136,7 +136,7 @@ impl Linear {
         // were compared; and the memory is as large as its function says.
         unsafe {
             let units = chunks * panels.div_ceil(of_part);
-            run_units(self.kind, &job, units, self::scratch(self.inputs, self.kind), scratch, each)
+            run_units(self.kind, &job, units, self::scratch(self.inputs, rows, self.kind), scratch, each)
         }
     }
 }
@@ -151,16 +151,16 @@ fn each_panel(kind: Kind, outputs: usize, inputs: usize) -> impl Iterator<Item =
     })
 }
 
-/// The floats between two rows of scratch memory: a step by a power of two would lead to the same lines of the cache
-/// again and again.
+/// The floats between two rows of scratch memory.
 fn step(inputs: usize) -> usize {
-    inputs.next_multiple_of(LANES) + LANES
+    padded(inputs.next_multiple_of(LANES))
 }
 
-/// The floats of scratch memory of a unit.
-fn scratch(inputs: usize, kind: Kind) -> usize {
-    let [vectors, _] = kind.shape();
-    CHUNK.saturating_mul(step(inputs).saturating_add(vectors * LANES))
+/// The floats of scratch memory of a unit, of so many rows in all.
+fn scratch(inputs: usize, rows: usize, kind: Kind) -> usize {
+    let [vectors, of_product] = kind.shape();
+    let rows = CHUNK.min(rows.next_multiple_of(of_product));
+    rows.saturating_mul(step(inputs).saturating_add(vectors * LANES))
 }
 
 /// A run.
@@ -177,6 +177,13 @@ struct Job<'j> {
 // SAFETY: no two units write the same results, and nothing writes what they read.
 unsafe impl Sync for Job<'_> {}
 
+impl Units for Job<'_> {
+    unsafe fn unit(&self, kind: Kind, unit: usize, scratch: &mut [f32]) {
+        // SAFETY: as the caller promises.
+        unsafe { kind.run(self, unit, scratch) }
+    }
+}
+
 impl Work for Job<'_> {
     /// Computes some outputs of some rows. The job's pointers must be valid for what its numbers say, and the scratch
     /// memory of [`scratch`] floats at least.
@@ -186,20 +193,22 @@ impl Work for Job<'_> {
         unit: usize,
         scratch: &mut [f32],
     ) {
+        const { assert!(CHUNK.is_multiple_of(ROWS), "rows of a chunk are multiplied together") };
         let Linear { inputs, outputs, weights, bias, has_gelu, .. } = self.linear;
         let (inputs, outputs, whole) = (*inputs, *outputs, BLOCKS * LANES);
         let panels = outputs.div_ceil(whole);
         let parts = panels.div_ceil(self.of_part);
         let (first, part) = (unit / parts * CHUNK, unit % parts * self.of_part);
         let (rows, step) = (CHUNK.min(self.rows - first), step(inputs));
-        let (scratch, sums) = scratch.split_at_mut(CHUNK * step);
+        let (scratch, sums) = scratch.split_at_mut(rows.next_multiple_of(ROWS) * step);
         // SAFETY: as the caller promises: the rows are some of the values', and the panels some of the weights'.
         unsafe {
-            for (row, to) in scratch.chunks_exact_mut(step).take(rows.next_multiple_of(ROWS)).enumerate() {
+            for row in 0..rows.next_multiple_of(ROWS) {
+                let to = &mut scratch[row * step..][..inputs];
                 if row < rows {
                     self.values.add((first + row) * inputs).copy_to_nonoverlapping(to.as_mut_ptr(), inputs);
                 } else {
-                    to[..inputs].fill(0.0);
+                    to.fill(0.0);
                 }
             }
             for panel in part..panels.min(part + self.of_part) {

@@ -1,5 +1,6 @@
 //! Sums of products, which all kernels are made of.
 #![allow(unsafe_code)]
+#![allow(clippy::needless_range_loop, reason = "iterators are not compiled into the loops in all settings")]
 
 use crate::kind::Work;
 use crate::simd::{LANES, Simd};
@@ -21,20 +22,20 @@ pub(crate) unsafe fn products<S: Simd, const VECTORS: usize, const ROWS: usize>(
     unsafe {
         // A pointer for each row: with numbers of floats from the first one, each step would compute all places anew.
         let mut rows = [factors; ROWS];
-        for (row, factors) in rows.iter_mut().enumerate() {
-            *factors = factors.add(row * of_row);
+        for row in 0..ROWS {
+            rows[row] = factors.add(row * of_row);
         }
         let mut from = vectors;
         let mut totals = [[S::splat(0.0); VECTORS]; ROWS];
         for step in 0..steps {
             let mut vectors = [S::splat(0.0); VECTORS];
-            for (place, vector) in vectors.iter_mut().enumerate() {
-                *vector = S::load(from.add(place * LANES));
+            for place in 0..VECTORS {
+                vectors[place] = S::load(from.add(place * LANES));
             }
-            for (factors, totals) in rows.iter().zip(&mut totals) {
-                let factor = S::splat(*factors.add(step * of_step));
-                for (total, vector) in totals.iter_mut().zip(vectors) {
-                    *total = S::multiply_add(factor, vector, *total);
+            for row in 0..ROWS {
+                let factor = S::splat(*rows[row].add(step * of_step));
+                for place in 0..VECTORS {
+                    totals[row][place] = S::multiply_add(factor, vectors[place], totals[row][place]);
                 }
             }
             from = from.wrapping_add(VECTORS * LANES);
@@ -43,7 +44,8 @@ pub(crate) unsafe fn products<S: Simd, const VECTORS: usize, const ROWS: usize>(
     }
 }
 
-/// The product of two matrices: rows of factors, and panels of columns.
+/// The product of two matrices: rows of factors, and panels of columns. It is a work of one unit, so that it is run by a
+/// function of its own ([`Simd::run`]): beside other code, sums would leave their registers.
 pub(crate) struct Product {
     /// A row's factors are `of_row` from those of the row before.
     pub(crate) factors: *const f32,
@@ -105,9 +107,9 @@ unsafe fn write<S: Simd, const VECTORS: usize, const ROWS: usize>(
 ) {
     // SAFETY: as the caller promises.
     unsafe {
-        for (row, sums) in sums.into_iter().enumerate() {
-            for (place, sum) in sums.into_iter().enumerate() {
-                S::store(results.add(row * of_result + place * LANES), sum);
+        for row in 0..ROWS {
+            for place in 0..VECTORS {
+                S::store(results.add(row * of_result + place * LANES), sums[row][place]);
             }
         }
     }

@@ -28,6 +28,11 @@ pub(crate) fn on_threads(threads: usize) -> impl Fn(usize, &(dyn Fn() + Sync)) -
     }
 }
 
+/// The largest number, or NaN if there is one.
+pub(crate) fn largest(numbers: impl Iterator<Item = f64>) -> f64 {
+    numbers.fold(0.0, |largest, number| if number.is_nan() || number > largest { number } else { largest })
+}
+
 /// `x · Φ(x)`, by the series of erf for small numbers, and by the continued fraction of erfc for the others.
 pub(crate) fn gelu(x: f64) -> f64 {
     let root = (2.0 * std::f64::consts::PI).sqrt();

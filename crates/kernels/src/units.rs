@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use crate::kind::{Kind, Work};
+use crate::kind::Kind;
 
 /// Memory that the runs of kernels share.
 #[derive(Debug, Default)]
@@ -17,6 +17,7 @@ impl Scratch {
         let held = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut memory = held().pop().unwrap_or_default();
         if memory.len() < floats {
+            drop(std::mem::take(&mut memory));
             memory = zeros(floats)?;
         }
         f(&mut memory);
@@ -65,19 +66,31 @@ pub(crate) fn zeros(floats: usize) -> Result<Vec<f32>, Error> {
     Ok(memory)
 }
 
-/// The product of lengths.
+/// The product of lengths; `None` if it is more than memory holds.
 pub(crate) fn product(lengths: &[usize]) -> Option<usize> {
+    if lengths.contains(&0) {
+        return Some(0);
+    }
     lengths.iter().try_fold(1_usize, |product, length| product.checked_mul(*length))
+}
+
+/// A work of a kernel, compiled where it is written: code that is generic is compiled with its caller's settings.
+pub(crate) trait Units: Sync {
+    /// Runs one unit.
+    ///
+    /// # Safety
+    /// As [`Kind::run`].
+    unsafe fn unit(&self, kind: Kind, unit: usize, scratch: &mut [f32]);
 }
 
 /// Runs all units of a work, each once, with so many floats of scratch memory. `each` calls a function as often as it is
 /// told, on as many threads as it likes.
 ///
 /// # Safety
-/// This processor has these instructions, and what the implementation of [`Work::run`] says.
-pub(crate) unsafe fn run_units<W: Work, E>(
+/// As [`Units::unit`].
+pub(crate) unsafe fn run_units<E>(
     kind: Kind,
-    work: &W,
+    work: &dyn Units,
     units: usize,
     floats: usize,
     scratch: &Scratch,
@@ -90,7 +103,7 @@ pub(crate) unsafe fn run_units<W: Work, E>(
             return;
         }
         // SAFETY: as the caller promises; a unit is run once.
-        if scratch.with(floats, |memory| unsafe { kind.run(work, unit, memory) }).is_err() {
+        if scratch.with(floats, |memory| unsafe { work.unit(kind, unit, memory) }).is_err() {
             failed.store(true, Ordering::Relaxed);
         }
     };

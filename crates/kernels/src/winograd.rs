@@ -9,9 +9,10 @@
 #![allow(unsafe_code)]
 #![allow(clippy::needless_range_loop, reason = "a column of an array of rows has no iterator")]
 
-use crate::kind::Work;
+use crate::kind::{Kind, Work};
 use crate::products::products;
-use crate::simd::{GROUP, LANES, Simd};
+use crate::simd::{GROUP, LANES, Simd, padded};
+use crate::units::Units;
 
 const A: f64 = 0.75;
 const B: f64 = 1.5;
@@ -172,10 +173,9 @@ macro_rules! each {
     };
 }
 
-/// The floats between two places in the scratch memory, of so many channels. They are one vector more than those of a
-/// place, since a step by a power of two would lead to the same lines of the cache again and again.
+/// The floats between two places in the scratch memory, of so many channels.
 fn step(channels: usize, lanes: usize) -> usize {
-    channels * lanes + LANES
+    padded(channels * lanes)
 }
 
 /// The floats of scratch memory that a unit needs for so many channels, with those of outputs filled up to groups.
@@ -184,6 +184,13 @@ pub(crate) fn scratch(inputs: usize, outputs: usize, blocks: usize) -> usize {
     PLACES * (step(inputs, lanes) + step(outputs.next_multiple_of(GROUP), lanes))
         + blocks * ROWS * COLUMNS
         + BLOCK * BLOCK
+}
+
+impl Units for Job<'_> {
+    unsafe fn unit(&self, kind: Kind, unit: usize, scratch: &mut [f32]) {
+        // SAFETY: as the caller promises.
+        unsafe { kind.run(self, unit, scratch) }
+    }
 }
 
 impl Work for Job<'_> {

@@ -42,7 +42,7 @@ pub struct SessionOptions {
     /// Whether ONNX Runtime dequantises 8-bit weights to floats once, while the session is opened, instead of in every
     /// run. For graphs in which only weights have 8 bits.
     pub dequantises_weights: bool,
-    /// Whether our own kernels compute 3×3 convolutions on the processor. Only where the graph is rewritten in full.
+    /// Whether our own kernels compute on the processor, where they can. Only where the graph is rewritten in full.
     pub own_kernels: bool,
     /// Where to write the rewritten graph, for offline optimisation. Such a session is slow to run.
     pub optimised_model_path: Option<PathBuf>,

@@ -235,6 +235,59 @@ fn attention_of_rows_gives_the_results_of_onnx_runtime() {
     assert!(wrong.contains("do not fit each other"), "{wrong}");
 }
 
+/// What others could write: each stays with ONNX Runtime.
+#[test]
+fn attention_that_is_another_stays() {
+    let environment = environment();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("graph.onnx");
+    let [heads, width] = HEADS;
+    // Heads before tokens.
+    let usual = [("q_num_heads", Attribute::Int(4)), ("kv_num_heads", Attribute::Int(4))];
+    let heads_first = || vec![Dim::symbol("b"), Dim::Fixed(4), Dim::Fixed(4), Dim::Fixed(width)];
+    let inputs = ["q", "k", "v"].map(|name| (name, heads_first())).to_vec();
+    save(&model(inputs, vec![of("", "Attention", &["q", "k", "v"], "y", &usual)], vec![]), &path);
+    assert_eq!(operators(&path, usize::MAX), ["as it is"]);
+    // In 64 bits.
+    let scale = vec![("scale", floats(&[0.4]))];
+    let mut graph = model(tokens(4, 6), attention(true, &[], vec![]), vec![]);
+    graph.inputs.iter_mut().chain(&mut graph.outputs).for_each(|port| port.ty.data_type = DataType::F64);
+    save(&graph, &path);
+    assert_eq!(operators(&path, usize::MAX), ["as it is"]);
+    // More biases than there can be.
+    save(
+        &model(
+            tokens(4, 6),
+            attention(false, &["bias"; 9], vec![]),
+            [scale, vec![("bias", weight(&[6], 0.0))]].concat(),
+        ),
+        &path,
+    );
+    assert_eq!(operators(&path, usize::MAX), ["as it is"]);
+    // The results of one are the queries of the next without being transposed between them: one of the two is ours.
+    let last = [("perm", Attribute::Ints(vec![0, 2, 1, 3]))];
+    let more = vec![
+        of("", "Transpose", &["k2"], "k2t", &[("perm", Attribute::Ints(vec![0, 2, 3, 1]))]),
+        of("", "Transpose", &["v2"], "v2t", &last),
+        node("MatMul", &["y", "k2t"], "s2"),
+        of("", "Softmax", &["s2"], "p2", &[("axis", Attribute::Int(-1))]),
+        node("MatMul", &["p2", "v2t"], "o2"),
+        of("", "Transpose", &["o2"], "y2", &last),
+    ];
+    let of_second = vec![Dim::symbol("b"), Dim::Fixed(9), Dim::Fixed(5), Dim::Fixed(width)];
+    let inputs = [tokens(5, 7), vec![("k2", of_second.clone()), ("v2", of_second)]].concat();
+    save(&model(inputs, attention(true, &[], more), vec![]), &path);
+    assert_eq!(operators(&path, usize::MAX).iter().filter(|operator| *operator == "Attention").count(), 1);
+    let of = |tokens: usize, heads: usize, seed: usize| values(&[2, tokens, heads, width], seed);
+    let (q, k, v) = (of(5, heads, 1), of(7, heads, 2), of(7, heads, 3));
+    let (k2, v2) = (of(9, 5, 4), of(9, 5, 5));
+    check(&environment, &path, &[("q", &q), ("k", &k), ("v", &v), ("k2", &k2), ("v2", &v2)], "two");
+    // No keys: sums of nothing.
+    save(&model(tokens(3, 0), attention(true, &[], vec![]), vec![]), &path);
+    let (q, none) = (of(3, heads, 1), of(0, heads, 2));
+    check(&environment, &path, &[("q", &q), ("k", &none), ("v", &none)], "no keys");
+}
+
 #[test]
 fn a_file_cannot_bring_nodes_of_our_operators() {
     let environment = environment();

@@ -16,7 +16,7 @@ pub(crate) struct Job<'a> {
     pub(crate) contract: &'a Contract,
     pub(crate) floors: &'a Floors,
     pub(crate) options: &'a PrecisionOptions,
-    /// Whether our kernels compute convolutions on the processor.
+    /// Whether our kernels compute on the processor, where they can.
     pub(crate) own_kernels: bool,
     pub(crate) coverage: &'a Coverage,
 }

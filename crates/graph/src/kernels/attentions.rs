@@ -6,10 +6,10 @@ use super::operators::{Attention, OWN_DOMAIN};
 use super::replacements::Replacements;
 use super::uses::Uses;
 use super::weights::Weights;
-use crate::Attribute;
-use crate::dim::Dim;
+use crate::dim::{Dim, TensorType};
 use crate::known::{attribute, is};
 use crate::proto::{AttributeProto, GraphProto, NodeProto};
+use crate::{Attribute, DataType};
 
 /// `[batch, tokens, heads, width]` to `[batch, heads, tokens, width]`, and back.
 const HEADS_FIRST: [i64; 4] = [0, 2, 1, 3];
@@ -21,8 +21,8 @@ pub(crate) struct Known<'g> {
     pub(crate) graph: &'g GraphProto,
     pub(crate) weights: &'g Weights<'g>,
     pub(crate) uses: &'g Uses<'g>,
-    /// The lengths of values.
-    pub(crate) lengths: &'g HashMap<String, Vec<Dim>>,
+    /// The types of values.
+    pub(crate) types: &'g HashMap<String, TensorType>,
     /// Whether Softmax is of the last axis where it has no attribute, as it is from opset 13 on.
     pub(crate) is_last_by_default: bool,
 }
@@ -35,33 +35,36 @@ pub(crate) fn may_be_in(graph: &GraphProto) -> bool {
 /// Replaces attention where the operator can compute it.
 pub(crate) fn replace(known: &Known<'_>, replaced: &mut Replacements) {
     for (place, node) in known.graph.node.iter().enumerate() {
-        if is(node, "Attention") {
-            replaced.made.extend(known.of_operator(node).map(|made| (place, vec![made])));
-        } else if let Some(found) = known.of_nodes(place, node) {
-            replaced.made.insert(found.place, vec![found.made]);
-            replaced.dropped.extend(found.dropped);
+        let found = if is(node, "Attention") { known.of_operator(place, node) } else { known.of_nodes(place, node) };
+        if let Some(Found { place, made, dropped }) = found {
+            let makers: Vec<usize> =
+                made.input.iter().filter_map(|input| Some(known.uses.maker(known.graph, input)?.0)).collect();
+            replaced.replace(&dropped, &makers, place, made);
         }
     }
 }
 
-/// Attention in several nodes.
+/// The most biases of attention.
+const MOST_BIASES: usize = 8;
+
+/// Attention that the operator can compute.
 struct Found {
-    /// The last one.
+    /// The node, or the last of them.
     place: usize,
     made: NodeProto,
     /// The others.
     dropped: Vec<usize>,
 }
 
-/// A node of the operator.
-fn operator(inputs: Vec<String>, output: String, heads: usize, scale: Option<f32>) -> NodeProto {
+/// A node of the operator in the place of another.
+fn operator(node: &NodeProto, inputs: Vec<String>, heads: usize, scale: Option<f32>) -> NodeProto {
     let heads = Attribute::Int(i64::try_from(heads).unwrap_or(i64::MAX)).to_onnx("heads");
     NodeProto {
-        name: Some(output.clone()),
+        name: node.name.clone(),
         op_type: Some(Attention::NAME.into()),
         domain: Some(OWN_DOMAIN.into()),
         input: inputs,
-        output: vec![output],
+        output: node.output.clone(),
         attribute: std::iter::once(heads).chain(scale.map(|scale| Attribute::Float(scale).to_onnx("scale"))).collect(),
         ..NodeProto::default()
     }
@@ -69,21 +72,25 @@ fn operator(inputs: Vec<String>, output: String, heads: usize, scale: Option<f32
 
 impl Known<'_> {
     /// ONNX's own operator of rows, without a mask and a cache.
-    fn of_operator(&self, node: &NodeProto) -> Option<NodeProto> {
-        let ([q, k, v], [output]) = (node.input.as_slice(), node.output.as_slice()) else { return None };
+    fn of_operator(&self, place: usize, node: &NodeProto) -> Option<Found> {
+        let ([_, _, _], [_]) = (node.input.as_slice(), node.output.as_slice()) else { return None };
+        // With four axes, heads come before tokens.
+        if node.input.iter().any(|input| self.lengths(input).is_none_or(|lengths| lengths.len() != 3)) {
+            return None;
+        }
         let (mut heads, mut scale) = ([0; 2], None);
         for attribute in &node.attribute {
             match attribute.name() {
                 "q_num_heads" => heads[0] = attribute.i(),
                 "kv_num_heads" => heads[1] = attribute.i(),
-                "scale" => scale = Some(attribute.f()),
+                "scale" if attribute.f() > 0.0 && attribute.f().is_finite() => scale = Some(attribute.f()),
                 "is_causal" if attribute.i() == 0 => {}
                 "softcap" if attribute.f() == 0.0 => {}
                 _ => return None,
             }
         }
         let count = usize::try_from(heads[0]).ok().filter(|count| *count > 0 && heads[0] == heads[1])?;
-        Some(operator(vec![q.clone(), k.clone(), v.clone()], output.clone(), count, scale))
+        Some(Found { place, made: operator(node, node.input.clone(), count, scale), dropped: Vec::new() })
     }
 
     /// Products, biases and a softmax.
@@ -95,10 +102,10 @@ impl Known<'_> {
         let mut dropped = vec![place];
         let (scores, mut biases) = (softmax.input.first()?, Vec::new());
         let (mut at, mut product) = self.made_for(scores)?;
-        while is(product, "Add") {
+        while is(product, "Add") && biases.len() < MOST_BIASES {
             dropped.push(at);
             let [a, b] = product.input.as_slice() else { return None };
-            let (scores, bias) = if self.is_score(a) { (a, b) } else { (b, a) };
+            let (scores, bias) = if self.may_be_score(a) { (a, b) } else { (b, a) };
             biases.insert(0, bias.clone());
             (at, product) = self.made_for(scores)?;
         }
@@ -108,8 +115,7 @@ impl Known<'_> {
         let (q, q_scale) = self.unscaled(q, &mut dropped);
         let weights = softmax.output.first()?;
         let (at, sums) = self.uses.reader(self.graph, weights)?;
-        let of_values = product_of(sums).filter(|sums| sums.scale == 1.0 && !sums.is_transposed)?;
-        debug_assert!(!of_values.is_transposed);
+        product_of(sums).filter(|sums| sums.scale == 1.0 && !sums.is_transposed)?;
         let [found, v] = sums.input.as_slice() else { return None };
         if found != weights || v == weights {
             return None;
@@ -122,10 +128,9 @@ impl Known<'_> {
         let k = self.transposed(k, &of_keys, &mut dropped)?;
         let v = self.transposed(v, &HEADS_FIRST, &mut dropped)?;
         let heads = self.heads([q, k, v], &biases)?;
-        let scale = scale * q_scale;
+        let scale = Some(scale * q_scale).filter(|scale| scale.is_finite())?;
         let inputs = [q, k, v].into_iter().cloned().chain(biases).collect();
-        let made = operator(inputs, joined.output[0].clone(), heads, Some(scale));
-        Some(Found { place: last, made, dropped })
+        Some(Found { place: last, made: operator(joined, inputs, heads, Some(scale)), dropped })
     }
 
     /// The node that makes a value for one reader alone.
@@ -134,12 +139,9 @@ impl Known<'_> {
         self.uses.maker(self.graph, value)
     }
 
-    /// Whether a value is a product of two values that are no weights, or such a product with biases.
-    fn is_score(&self, value: &str) -> bool {
-        self.made_for(value).is_some_and(|(_, node)| match product_of(node) {
-            Some(_) => node.input.iter().all(|input| self.weights.dims(input).is_none()),
-            None => is(node, "Add") && node.input.iter().any(|input| self.is_score(input)),
-        })
+    /// Whether a value may be a product of queries and keys, or such a product with biases.
+    fn may_be_score(&self, value: &str) -> bool {
+        self.made_for(value).is_some_and(|(_, node)| product_of(node).is_some() || is(node, "Add"))
     }
 
     /// A value before it is multiplied by a number that is a weight, and the number.
@@ -162,13 +164,14 @@ impl Known<'_> {
         node.input.first()
     }
 
-    /// The lengths of a value or of a weight.
+    /// The lengths of floats in 32 bits.
     fn lengths(&self, name: &str) -> Option<Vec<Dim>> {
+        let of_value = || self.types.get(name).filter(|ty| ty.data_type == DataType::F32).map(|ty| ty.dims.clone());
         let of_weight = |dims: &[i64]| {
             let fixed = |length: &i64| usize::try_from(*length).ok().map(Dim::Fixed);
             dims.iter().map(fixed).collect::<Option<Vec<Dim>>>()
         };
-        self.weights.dims(name).map_or_else(|| self.lengths.get(name).cloned(), of_weight)
+        self.weights.dims(name).map_or_else(of_value, of_weight)
     }
 
     /// The number of heads, if no length is repeated to meet another.

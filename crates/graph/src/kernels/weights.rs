@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use crate::known::{attribute, is_standard};
-use crate::proto::tensor_proto::DataType;
+use crate::proto::tensor_proto::{DataLocation, DataType};
 use crate::proto::{AttributeProto, GraphProto, TensorProto};
 
 /// The lengths of a graph's constant FP32 weights, by their names. Inputs of the graph are not constant. Weights in fewer
@@ -55,8 +55,11 @@ impl<'g> Weights<'g> {
 
     /// An FP32 weight of one number that the file itself holds.
     pub(crate) fn number(&self, name: &str) -> Option<f32> {
-        let tensor = self.stored.get(name).filter(|tensor| tensor.dims.iter().all(|length| *length == 1))?;
-        self.dims(name)?;
+        let is_one = |tensor: &&&TensorProto| tensor.dims.iter().all(|length| *length == 1);
+        let tensor = self.stored.get(name).filter(is_one)?;
+        if tensor.data_location() == DataLocation::External || self.dims(name).is_none() {
+            return None;
+        }
         match (&tensor.raw_data, tensor.float_data.as_slice()) {
             (Some(raw), _) => Some(f32::from_le_bytes(raw.as_ref().try_into().ok()?)),
             (None, [number]) => Some(*number),

@@ -1,7 +1,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use super::*;
-use crate::samples::{numbers, on_threads};
+use crate::samples::{largest, numbers, on_threads};
 
 struct Case {
     lengths: Lengths,
@@ -89,7 +89,7 @@ fn attention_is_what_its_definition_says() {
         for case in cases() {
             let (found, expected) = (case.run(kind, 2), case.expected());
             let error = |(found, expected): (&f32, &f64)| (f64::from(*found) - expected).abs();
-            let largest = found.iter().zip(&expected).map(error).fold(0.0, f64::max);
+            let largest = largest(found.iter().zip(&expected).map(error));
             // Scores of about 20 are off by 1e-6 of that, and so are weights.
             assert!(largest < 4e-5, "{kind:?} {:?}: {largest}", case.lengths);
         }
@@ -106,6 +106,20 @@ fn threads_and_kinds_give_the_same_bytes() {
             }
         }
     }
+}
+
+#[test]
+fn sums_of_nothing_are_zero_and_heads_without_width_share_alike() {
+    let run = |keys: usize, width: usize, value_width: usize, samples: usize| {
+        let case = Case::new([samples, 2, 3, keys, width, value_width], &[]);
+        case.run(Kind::all()[0], 2)
+    };
+    assert_eq!(run(0, 4, 5, 1), [0.0; 30]);
+    assert_eq!(run(0, 0, 1, 1), [0.0; 6]);
+    assert!(run(7, 4, 0, 1).is_empty() && run(7, 4, 5, 0).is_empty());
+    let (case, found) = (Case::new([1, 2, 3, 7, 0, 1], &[]), run(7, 0, 1, 1));
+    let differences = found.iter().zip(case.expected()).map(|(found, expected)| f64::from(*found) - expected);
+    assert!(largest(differences.map(f64::abs)) < 1e-6, "{found:?}");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use super::*;
-use crate::samples::{numbers, on_threads};
+use crate::samples::{largest, numbers, on_threads};
 
 struct Case {
     channels: [usize; 2],
@@ -97,7 +97,7 @@ fn results_are_the_sums_of_products_for_all_sizes_pads_and_instructions() {
             let results = case.run(kind, &case.values(), 1);
             assert_eq!(results.len(), expected.len());
             let differences = results.iter().zip(&expected).map(|(result, expected)| f64::from(*result) - expected);
-            let largest = differences.map(f64::abs).fold(0.0, f64::max);
+            let largest = largest(differences.map(f64::abs));
             assert!(largest < 2e-5 * spread, "{channels:?} {size:?} {kind:?}: {largest} of {spread}");
         }
     }

@@ -1,4 +1,4 @@
-//! Vectors of 16 floats, one for each of a block's 4×4 tiles, on every kind of processor.
+//! Vectors of 16 floats on every kind of processor. In convolutions, these are the 4×4 tiles of a block.
 #![allow(unsafe_code)]
 
 use crate::kind::Work;
@@ -52,7 +52,7 @@ pub(crate) trait Simd: Copy {
     unsafe fn greater(a: Self::Vector, b: Self::Vector) -> Self::Vector;
     /// The nearest whole number.
     unsafe fn rounded(x: Self::Vector) -> Self::Vector;
-    /// 2 to the power of whole numbers from -126 to 127.
+    /// 2 to the power of whole numbers from -126 to 127, and 0 for -127.
     unsafe fn power_of_two(x: Self::Vector) -> Self::Vector;
     /// `x · negative` where `x` is negative, and `x · positive` elsewhere.
     unsafe fn scale(x: Self::Vector, negative: Self::Vector, positive: Self::Vector) -> Self::Vector;
@@ -60,6 +60,11 @@ pub(crate) trait Simd: Copy {
     unsafe fn columns(rows: [*const f32; 4]) -> [Self::Vector; 4];
     /// Writes what [`Simd::columns`] reads.
     unsafe fn write_columns(columns: [Self::Vector; 4], rows: [*mut f32; 4]);
+}
+
+/// So many floats and a vector: a step by a power of two would lead to the same lines of the cache again and again.
+pub(crate) const fn padded(floats: usize) -> usize {
+    floats.saturating_add(LANES)
 }
 
 /// Writes the first floats of a vector, `count` or all.

@@ -68,7 +68,8 @@ impl ort::operator::Operator for Operator {
         }
         let convolution = prepared(weights, channels, floats(&bias)?, activation).map_err(refused)?;
         let Kernels(memory) = &self.0;
-        memory.count(Convolution::bytes_of(channels[0], channels[1]), convolution.scratch_bytes());
+        memory.count(Convolution::bytes_of(channels[0], channels[1]));
+        memory.count_thread(convolution.scratch_bytes());
         Ok(Node { convolution, constants, pads: Pads { top, left, bottom, right }, memory: memory.clone() })
     }
 

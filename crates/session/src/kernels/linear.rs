@@ -67,7 +67,7 @@ impl ort::operator::Operator for Operator {
         let has_gelu = context.get::<i64>("gelu").unwrap_or(0) != 0;
         let layer = prepared(weights, channels, arrangement, floats(&bias)?, has_gelu).map_err(refused)?;
         let Kernels(memory) = &self.0;
-        memory.count(Linear::bytes_of(channels[0], channels[1]), layer.scratch_bytes());
+        memory.count(Linear::bytes_of(channels[0], channels[1]));
         Ok(Node { layer, constants, memory: memory.clone() })
     }
 
@@ -118,6 +118,7 @@ impl Kernel for Node {
         }
         let mut results = context.output(0, shape)?.ok_or_else(|| refused("it has no place for results"))?;
         let (_, results) = results.try_extract_tensor_mut::<f32>()?;
+        self.memory.count_thread(self.layer.scratch_bytes(values.len() / inputs));
         let ran = self.layer.run(values, results, &self.memory.scratch, operator::each(context));
         ran.map_err(|error| operator::failed(Described::NAME, error))
     }

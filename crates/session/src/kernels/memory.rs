@@ -19,10 +19,9 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    /// Counts a kernel with so many bytes of prepared weights, and of scratch memory of a thread.
-    pub(super) fn count(&self, prepared: usize, of_thread: usize) {
+    /// Counts bytes of prepared weights.
+    pub(super) fn count(&self, prepared: usize) {
         self.prepared.fetch_add(prepared, Ordering::Relaxed);
-        self.count_thread(of_thread);
     }
 
     /// Counts scratch memory of a thread.

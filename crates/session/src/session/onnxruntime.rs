@@ -84,6 +84,14 @@ fn without_graphs(options: &SessionOptions) -> SessionOptions {
     options
 }
 
+/// The options of a session without our kernels; `None` if they have none.
+fn without_kernels(options: &SessionOptions, path: &Path, error: &Error) -> Option<SessionOptions> {
+    Kernels::are_for(options).then(|| {
+        tracing::info!("{}: runs without our kernels: {error}", path.display());
+        SessionOptions { own_kernels: false, ..options.clone() }
+    })
+}
+
 /// Ends a run through the options that it was started with.
 struct Terminate(RunOptions<NoSelectedOutputs>);
 
@@ -151,14 +159,31 @@ impl OnnxRuntime {
                 builder.commit_from_file(path).map_err(|error| error.to_string())
             });
         };
-        Self::open(environment, path, options, Some(kernels), |builder| {
+        let opened = Self::open(environment, path, options, Some(kernels), |builder| {
             let mut builder = with_weights_in(builder, folder)?;
             builder.commit_from_memory(&adapted).map_err(|error| error.to_string())
+        });
+        opened.or_else(|error| match without_kernels(options, path, &error) {
+            Some(options) => Self::open_file(environment, path, &options),
+            None => Err(error),
         })
     }
 
     /// Makes a session of an engine's graph, from the bytes that were checked when the engine was opened.
     pub(super) fn open_graph(
+        environment: &Environment,
+        engine: &Engine,
+        graph: &Graph,
+        options: &SessionOptions,
+    ) -> Result<Self> {
+        let open = |options: &SessionOptions| Self::open_graph_once(environment, engine, graph, options);
+        open(options).or_else(|error| match without_kernels(options, &engine.path_of(&graph.file), &error) {
+            Some(options) => open(&options),
+            None => Err(error),
+        })
+    }
+
+    fn open_graph_once(
         environment: &Environment,
         engine: &Engine,
         graph: &Graph,
