@@ -7,7 +7,8 @@
 
 Each model has random weights in its published size, and runs in four ways: PyTorch eager, `torch.compile`, ONNX
 Runtime with the graph of `torch.onnx.export`, and ONNX Runtime with the graph of `exporter export`. With `--openvino`
-(after `pip install openvino`), OpenVINO runs both graphs, in FP32 as well. The ways take turns after one warm-up run
+(after `pip install openvino`), OpenVINO runs both graphs, in FP32 as well. With `--engine` (after `pip install` of what
+`make wheel` makes), an engine of the profile `cpu` is a fifth way, and the one that the others are compared with. The ways take turns after one warm-up run
 each. The script reports the medians of the ratios within a round. All must give the same picture. A network that
 `torch.onnx.export` refuses runs in the three other ways.
 """
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import statistics
 import sys
 import tempfile
@@ -137,6 +139,19 @@ def runner(path: Path, openvino: bool) -> Callable[[numpy.ndarray], numpy.ndarra
     return lambda image: opened.run(None, {opened.get_inputs()[0].name: image})[0]
 
 
+def engine_runner(checkpoint: Path, model: Model, folder: Path) -> Callable[[numpy.ndarray], numpy.ndarray]:
+    """Runs an engine of the profile `cpu` in FP32."""
+    import tileforge
+
+    engine, size = folder / "engine", f"{model.tile}x{model.tile}"
+    shutil.rmtree(engine, ignore_errors=True)
+    run(binaries() / "engine-builder", "build", checkpoint, "--profile", "cpu", "--precision", "fp32", "--size", size,
+        "-o", engine)  # fmt: skip
+    opened = tileforge.open(engine)
+    [[given], [made]] = opened.ports()
+    return lambda image: opened.run({given.name: image})[made.name]
+
+
 def operators(session_path: Path) -> tuple[int, Counter]:
     """The number of exported nodes, and the operators after ONNX Runtime has optimised the graph."""
     nodes = len(onnx.load(session_path, load_external_data=False).graph.node)
@@ -162,7 +177,7 @@ def traced_session(network: torch.nn.Module, image: torch.Tensor, path: Path) ->
     return session(path)
 
 
-def measure(name: str, model: Model, runs: int, folder: Path, openvino: bool) -> dict:
+def measure(name: str, model: Model, runs: int, folder: Path, openvino: bool, engine: bool) -> dict:
     checkpoint, graph, traced = folder / f"{name}.safetensors", folder / f"{name}.onnx", folder / f"{name}-torch.onnx"
     xtask("synth", model.architecture, "--preset", model.preset, "--gain", str(model.gain), "-o", checkpoint)
     shape = f"image:1x3x{model.tile}x{model.tile}"
@@ -183,6 +198,9 @@ def measure(name: str, model: Model, runs: int, folder: Path, openvino: bool) ->
             "torch.compile": lambda: compiled(image).numpy(),
             "exporter": lambda: ours(image.numpy()),
         }
+        if engine:
+            of_engine = engine_runner(checkpoint, model, folder)
+            ways["engine"] = lambda: of_engine(image.numpy())
         if theirs:
             ways["torch.onnx.export"] = lambda: theirs(image.numpy())
         expected = network.double()(image.double()).numpy()
@@ -195,7 +213,7 @@ def measure(name: str, model: Model, runs: int, folder: Path, openvino: bool) ->
     for way, error in errors.items():
         if not error <= most:
             raise AssertionError(f"{name}: {way} differs by {error:.1e} of the range, torch eager by {most / 3:.1e}")
-    over = ratios(times, "exporter")
+    over = ratios(times, "engine" if engine else "exporter")
     our_nodes, left = operators(graph)
     nodes = {"torch.onnx.export": operators(traced)[0]} if theirs else {}
     return {
@@ -214,6 +232,7 @@ def main() -> int:
     )
     parser.add_argument("--runs", type=int, default=7, help="timed runs of each way (default 7)")
     parser.add_argument("--openvino", action="store_true", help="OpenVINO runs both graphs")
+    parser.add_argument("--engine", action="store_true", help="compare with an engine of the profile `cpu`")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     arguments = parser.parse_args()
     if unknown := set(arguments.models) - set(MODELS):
@@ -221,12 +240,15 @@ def main() -> int:
     results = {}
     with tempfile.TemporaryDirectory() as folder:
         for name in arguments.models or MODELS:
-            results[name] = result = measure(name, MODELS[name], arguments.runs, Path(folder), arguments.openvino)
+            results[name] = result = measure(
+                name, MODELS[name], arguments.runs, Path(folder), arguments.openvino, arguments.engine
+            )
             if not arguments.json:
                 times = ", ".join(f"{way} {value:.3f} s" for way, value in result["seconds"].items())
                 over = ", ".join(f"{value:.2f}× {way}" for way, value in result["ratios"].items())
                 print(f"{name}: medians {times}")
-                print(f"  the exporter's graph takes {over}: {result['ratio']:.2f}× the best of the others")
+                ours = "the engine" if arguments.engine else "the exporter's graph"
+                print(f"  {ours} takes {over}: {result['ratio']:.2f}× the best of the others")
                 print(f"  nodes: {result['nodes']}; left: {result['operators']}", flush=True)
     if arguments.json:
         print(json.dumps(results, indent=2))

@@ -3,9 +3,9 @@
 #![allow(clippy::needless_range_loop, reason = "iterators are not compiled into the loops in all settings")]
 
 use crate::functions::exponential;
-use crate::kind::{Kind, Work};
+use crate::kind::Kind;
 use crate::products::Product;
-use crate::simd::{LANES, Simd, load_some, padded, store_some};
+use crate::simd::{LANES, Simd, Work, load_some, padded, store_some};
 use crate::units::{Error, RunError, Scratch, Units, product, run_units};
 
 /// Queries of a unit. Its keys and values are brought into another order once for all of them.

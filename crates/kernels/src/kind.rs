@@ -1,9 +1,9 @@
 //! Which instructions a processor has, and what is compiled for each kind of them.
 #![allow(unsafe_code)]
 
-use crate::simd::Simd;
 #[cfg(target_arch = "aarch64")]
 use crate::simd::neon;
+use crate::simd::{Simd, Work};
 #[cfg(target_arch = "x86_64")]
 use crate::simd::{avx2, avx512};
 
@@ -76,18 +76,4 @@ impl Kind {
             }
         }
     }
-}
-
-/// What is computed in units, each with the instructions of a processor.
-pub(crate) trait Work: Sync {
-    /// Computes a unit.
-    ///
-    /// # Safety
-    /// The processor has the instructions of `S`, whose constants the others are. No other call with this unit runs. And
-    /// what the implementation says.
-    unsafe fn run<S: Simd, const BLOCKS: usize, const SUMS: usize, const ROWS: usize>(
-        &self,
-        unit: usize,
-        scratch: &mut [f32],
-    );
 }

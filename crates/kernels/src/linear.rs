@@ -4,9 +4,9 @@
 use std::fmt;
 
 use crate::functions::gelu;
-use crate::kind::{Kind, Work};
+use crate::kind::Kind;
 use crate::products::Product;
-use crate::simd::{LANES, Simd, padded, store_some};
+use crate::simd::{LANES, Simd, Work, padded, store_some};
 use crate::units::{Error, RunError, Scratch, Units, product, run_units, zeros};
 
 /// Rows of values of a unit, a multiple of all [`Simd::ROWS`]. Their inputs stay in the cache while all outputs are computed.

@@ -2,8 +2,7 @@
 #![allow(unsafe_code)]
 #![allow(clippy::needless_range_loop, reason = "iterators are not compiled into the loops in all settings")]
 
-use crate::kind::Work;
-use crate::simd::{LANES, Simd};
+use crate::simd::{LANES, Simd, Work};
 
 /// For each of `ROWS` rows of factors and `VECTORS` columns of vectors, the sum of the products over all steps, one after
 /// the other. A row's factor is `strides[0]` from that of the row before, and a step's `strides[1]` from that of the step

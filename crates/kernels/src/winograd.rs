@@ -9,9 +9,9 @@
 #![allow(unsafe_code)]
 #![allow(clippy::needless_range_loop, reason = "a column of an array of rows has no iterator")]
 
-use crate::kind::{Kind, Work};
+use crate::kind::Kind;
 use crate::products::products;
-use crate::simd::{GROUP, LANES, Simd, padded};
+use crate::simd::{GROUP, LANES, Simd, Work, padded};
 use crate::units::Units;
 
 const A: f64 = 0.75;

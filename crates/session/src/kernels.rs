@@ -62,9 +62,9 @@ impl Kernels {
         commit: impl FnOnce(SessionBuilder) -> Result<S, String>,
     ) -> Result<S, String> {
         let domain = OperatorDomain::new(OWN_DOMAIN)
-            .and_then(|domain| domain.add(convolution::Operator(self.clone())))
-            .and_then(|domain| domain.add(linear::Operator(self.clone())))
-            .and_then(|domain| domain.add(attention::Operator(self.clone())));
+            .and_then(|domain| domain.add(convolution::Operator(self.0.clone())))
+            .and_then(|domain| domain.add(linear::Operator(self.0.clone())))
+            .and_then(|domain| domain.add(attention::Operator(self.0.clone())));
         let domain = domain.map_err(|error| error.to_string())?;
         let builder = builder.with_operators(domain).map_err(|error| error.to_string())?;
         // ONNX Runtime adds the domain to a list of the process, without a lock, when the first session is made.

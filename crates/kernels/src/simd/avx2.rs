@@ -3,8 +3,7 @@
 
 use std::arch::x86_64::*;
 
-use super::Simd;
-use crate::kind::Work;
+use super::{Simd, Work};
 
 #[derive(Clone, Copy)]
 pub(crate) struct Avx2;

@@ -1,8 +1,6 @@
 //! Vectors of 16 floats on every kind of processor. In convolutions, these are the 4×4 tiles of a block.
 #![allow(unsafe_code)]
 
-use crate::kind::Work;
-
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod avx2;
 #[cfg(target_arch = "x86_64")]
@@ -60,6 +58,20 @@ pub(crate) trait Simd: Copy {
     unsafe fn columns(rows: [*const f32; 4]) -> [Self::Vector; 4];
     /// Writes what [`Simd::columns`] reads.
     unsafe fn write_columns(columns: [Self::Vector; 4], rows: [*mut f32; 4]);
+}
+
+/// What is computed in units, each with the instructions of a processor.
+pub(crate) trait Work: Sync {
+    /// Computes a unit.
+    ///
+    /// # Safety
+    /// The processor has the instructions of `S`, whose constants the others are. No other call with this unit runs. And
+    /// what the implementation says.
+    unsafe fn run<S: Simd, const BLOCKS: usize, const SUMS: usize, const ROWS: usize>(
+        &self,
+        unit: usize,
+        scratch: &mut [f32],
+    );
 }
 
 /// So many floats and a vector: a step by a power of two would lead to the same lines of the cache again and again.

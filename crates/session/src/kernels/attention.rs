@@ -8,12 +8,11 @@ use ort::value::{TensorElementType, ValueType};
 use tileforge_graph::Attention as Described;
 use tileforge_kernels::{Attention, Bias, Lengths};
 
-use super::Kernels;
 use super::memory::Memory;
 use super::operator::{self, lengths};
 
 /// The operator.
-pub(super) struct Operator(pub(super) Kernels);
+pub(super) struct Operator(pub(super) Arc<Memory>);
 
 /// One node.
 pub(super) struct Node {
@@ -47,7 +46,7 @@ impl ort::operator::Operator for Operator {
     fn create_kernel<'attr>(&self, context: &KernelContext<'attr>) -> ort::Result<Node> {
         let heads = context.get::<i64>("heads").and_then(|heads| usize::try_from(heads).ok());
         let heads = heads.filter(|heads| *heads > 0).ok_or_else(|| refused("it has no number of heads"))?;
-        let Kernels(memory) = &self.0;
+        let Self(memory) = self;
         Ok(Node { heads, scale: context.get("scale"), memory: memory.clone() })
     }
 

@@ -8,12 +8,11 @@ use ort::value::{TensorElementType, ValueType};
 use tileforge_graph::Convolution3x3;
 use tileforge_kernels::{self as kernels, Activation, Convolution, Image, Pads};
 
-use super::Kernels;
 use super::memory::{Memory, Shared};
 use super::operator::{self, constant, floats};
 
 /// The operator.
-pub(super) struct Operator(pub(super) Kernels);
+pub(super) struct Operator(pub(super) Arc<Memory>);
 
 /// One node.
 pub(crate) struct Node {
@@ -67,7 +66,7 @@ impl ort::operator::Operator for Operator {
             return Err(refused(format!("expected pads of at most {}", Convolution3x3::MOST_PADS)));
         }
         let convolution = prepared(weights, channels, floats(&bias)?, activation).map_err(refused)?;
-        let Kernels(memory) = &self.0;
+        let Self(memory) = self;
         memory.count(Convolution::bytes_of(channels[0], channels[1]));
         memory.count_thread(convolution.scratch_bytes());
         Ok(Node { convolution, constants, pads: Pads { top, left, bottom, right }, memory: memory.clone() })

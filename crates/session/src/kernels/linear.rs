@@ -8,12 +8,11 @@ use ort::value::{TensorElementType, ValueType};
 use tileforge_graph::Linear as Described;
 use tileforge_kernels::{self as kernels, Arrangement, Linear};
 
-use super::Kernels;
 use super::memory::{Memory, Shared};
 use super::operator::{self, constant, floats, lengths};
 
 /// The operator.
-pub(super) struct Operator(pub(super) Kernels);
+pub(super) struct Operator(pub(super) Arc<Memory>);
 
 /// One node.
 pub(super) struct Node {
@@ -66,7 +65,7 @@ impl ort::operator::Operator for Operator {
         let channels = channels([rows, columns], arrangement);
         let has_gelu = context.get::<i64>("gelu").unwrap_or(0) != 0;
         let layer = prepared(weights, channels, arrangement, floats(&bias)?, has_gelu).map_err(refused)?;
-        let Kernels(memory) = &self.0;
+        let Self(memory) = self;
         memory.count(Linear::bytes_of(channels[0], channels[1]));
         Ok(Node { layer, constants, memory: memory.clone() })
     }
