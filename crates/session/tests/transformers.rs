@@ -66,15 +66,16 @@ fn floats(values: &[f32]) -> Weight {
 fn layers_give_the_results_of_onnx_runtime() {
     let gemm = |attributes: &[(&str, Attribute)]| of("", "Gemm", &["x", "columns", "b"], "y", attributes);
     let by_output = ("transB", Attribute::Int(1));
+    let rows_of_outputs = || gemm(std::slice::from_ref(&by_output));
     let product = || node("MatMul", &["x", "rows"], "y");
     let microsoft = |operator: &str, inputs: &[&str]| of("com.microsoft", operator, inputs, "z", &[]);
     let tanh = ("approximate", Attribute::Text("tanh".into()));
     let cases: Vec<(Vec<Node>, &str)> = vec![
-        (vec![gemm(&[by_output.clone()])], "Linear"),
+        (vec![rows_of_outputs()], "Linear"),
         (vec![of("", "Gemm", &["x", "rows", "b"], "y", &[])], "Linear"),
         (vec![of("", "Gemm", &["x", "rows"], "y", &[("alpha", Attribute::Float(1.0))])], "Linear"),
-        (vec![gemm(&[by_output.clone()]), node("Gelu", &["y"], "z")], "Linear"),
-        (vec![gemm(&[by_output.clone()]), microsoft("Gelu", &["y"])], "Linear"),
+        (vec![rows_of_outputs(), node("Gelu", &["y"], "z")], "Linear"),
+        (vec![rows_of_outputs(), microsoft("Gelu", &["y"])], "Linear"),
         (vec![product()], "Linear"),
         (vec![product(), node("Add", &["y", "b"], "z")], "Linear"),
         (vec![product(), node("Add", &["b", "y"], "z"), node("Gelu", &["z"], "g")], "Linear"),
@@ -82,10 +83,10 @@ fn layers_give_the_results_of_onnx_runtime() {
         // What the operator lacks stays a node of its own, or stays with ONNX Runtime.
         (vec![product(), of("", "Gelu", &["y"], "z", &[tanh])], "Linear Gelu"),
         (vec![product(), node("Add", &["y", "b"], "z"), node("Mul", &["z", "y"], "m")], "Linear Add Mul"),
-        (vec![gemm(&[by_output.clone()]), node("Add", &["y", "b"], "z")], "Linear Add"),
+        (vec![rows_of_outputs(), node("Add", &["y", "b"], "z")], "Linear Add"),
         (vec![product(), node("Add", &["y", "one"], "z")], "Linear Add"),
         (vec![gemm(&[by_output.clone(), ("alpha", Attribute::Float(0.5))])], "as it is"),
-        (vec![gemm(&[by_output, ("beta", Attribute::Float(0.5))])], "as it is"),
+        (vec![gemm(&[by_output.clone(), ("beta", Attribute::Float(0.5))])], "as it is"),
         (vec![of("", "Gemm", &["x", "rows", "row"], "y", &[])], "as it is"),
     ];
     let environment = environment();
