@@ -1,5 +1,6 @@
-//! Sessions on the processor compute linear layers and attention with our kernels: the results are those of ONNX
-//! Runtime's.
+//! Sessions on the processor compute attention with our kernels: the results are those of ONNX Runtime's. Linear
+//! layers can be nodes of ours, too, but sessions leave them to ONNX Runtime (docs/benchmarks.md, "Linear layers and
+//! attention").
 #![allow(clippy::unwrap_used, clippy::panic)] // a test's way to fail
 
 mod kernels;
