@@ -8,9 +8,9 @@
 Each model has random weights in its published size, and runs in four ways: PyTorch eager, `torch.compile`, ONNX
 Runtime with the graph of `torch.onnx.export`, and ONNX Runtime with the graph of `exporter export`. With `--openvino`
 (after `pip install openvino`), OpenVINO runs both graphs, in FP32 as well. With `--engine` (after `pip install` of what
-`make wheel` makes), an engine of the profile `cpu` is a fifth way, and the one that the others are compared with. The ways take turns after one warm-up run
-each. The script reports the medians of the ratios within a round. All must give the same picture. A network that
-`torch.onnx.export` refuses runs in the three other ways.
+`make wheel` makes), an engine of the profile `cpu` is a fifth way, and the one that the others are compared with. The
+ways take turns after one warm-up run each. The script reports the medians of the ratios within a round. All must give
+the same picture. A network that `torch.onnx.export` refuses runs in the other ways.
 """
 
 from __future__ import annotations

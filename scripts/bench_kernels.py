@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Times our kernels (crates/kernels) beside those of other libraries: 3x3 convolutions, linear layers, attention. Each
-way is a process of its own, in random order and with pauses.
+"""Times our kernels (crates/kernels) beside those of other libraries: 3x3 convolutions and attention. Each way is a
+process of its own, in random order and with pauses.
 
     cargo build --release --locked --package tileforge-kernels --example kernel_time
     python3 -m venv VENV && VENV/bin/pip install numpy onnx onnxruntime==1.31.1 openvino==2026.4.1 ncnn torch
@@ -25,11 +25,10 @@ from typing import Callable
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 # Convolutions: channels of values and of results, rows and columns: SRVGGNetCompact, RRDBNet (two), SPAN, Stable
-# Diffusion's UNet and its decoder. Linear layers: values and results of a row, rows: SwinIR (three), Depth Anything,
-# the UNet. Attention: samples, heads, tokens, width of a head: SwinIR, DAT, Depth Anything, the UNet.
+# Diffusion's UNet and its decoder. Attention: samples, heads, tokens, width of a head: SwinIR, DAT, Depth Anything, the
+# UNet.
 SIZES = {
     "convolution": [(32, 32, 512), (64, 64, 256), (192, 32, 128), (48, 48, 256), (320, 320, 64), (512, 512, 128)],
-    "linear": [(180, 180, 4096), (180, 360, 4096), (360, 180, 4096), (384, 1536, 1814), (320, 320, 4096)],
     "attention": [(64, 6, 64, 30), (16, 6, 256, 30), (1, 6, 1814, 64), (1, 8, 4096, 40)],
 }
 WAYS = ["ours", "onnxruntime", "openvino", "ncnn", "torch"]
@@ -42,9 +41,6 @@ def shapes(kernel: str, size: tuple[int, ...]) -> tuple[dict[str, list[int]], di
     if kernel == "convolution":
         inputs, outputs, side = size
         return {"x": [1, inputs, side, side]}, {"w": [outputs, inputs, 3, 3]}, [1, outputs, side, side]
-    if kernel == "linear":
-        inputs, outputs, rows = size
-        return {"x": [rows, inputs]}, {"w": [inputs, outputs], "b": [outputs]}, [rows, outputs]
     samples, heads, tokens, width = size
     all_tokens = [samples, tokens, heads, width]
     return {name: all_tokens for name in "qkv"}, {"b": [1, heads, tokens, tokens]}, all_tokens
@@ -64,7 +60,6 @@ def onnx_model(kernel: str, size: tuple[int, ...]) -> bytes:
     node = helper.make_node
     nodes = {
         "convolution": lambda: [node("Conv", ["x", "w"], ["y"], pads=[1] * 4)],
-        "linear": lambda: [node("Gemm", ["x", "w", "b"], ["y"])],
         "attention": lambda: [
             node("Transpose", ["q"], ["q_heads"], perm=[0, 2, 1, 3]),
             node("Transpose", ["k"], ["k_heads"], perm=[0, 2, 3, 1]),
@@ -152,8 +147,6 @@ def torch_run(kernel: str, size: tuple[int, ...], threads: int) -> Callable[[], 
         with torch.inference_mode():
             if kernel == "convolution":
                 return functional.conv2d(given["x"], given["w"], padding=1)
-            if kernel == "linear":
-                return torch.addmm(given["b"], given["x"], given["w"])
             heads = [given[name].transpose(1, 2) for name in "qkv"]
             sums = functional.scaled_dot_product_attention(*heads, attn_mask=given["b"], scale=1.0)
             return sums.transpose(1, 2).contiguous()
@@ -186,7 +179,7 @@ def main() -> None:
         kernel, way, threads, *size = arguments.one
         print(of_this_process(kernel, way, tuple(map(int, size)), int(threads)))
         return
-    # ncnn has other layers for matrices.
+    # ncnn has other layers for attention.
     cases = [
         (kernel, size, [way for way in arguments.ways if way != "ncnn" or kernel == "convolution"])
         for kernel in arguments.kernels

@@ -2,7 +2,6 @@
 
 mod attentions;
 mod convolutions;
-mod linears;
 mod operators;
 mod replacements;
 mod uses;
@@ -21,28 +20,19 @@ use crate::message::decode_message;
 use crate::proto::{GraphProto, OperatorSetIdProto};
 use crate::{Error, Result};
 
-pub use operators::{Attention, Convolution3x3, Linear, OWN_DOMAIN};
+pub use operators::{Attention, Convolution3x3, OWN_DOMAIN};
 
 use attentions::Known;
 use replacements::Replacements;
 use uses::Uses;
 use weights::Weights;
 
-/// What has prepared weights, by its outputs and inputs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Prepared {
-    /// A node of [`Convolution3x3`].
-    Convolution([usize; 2]),
-    /// A node of [`Linear`].
-    Linear([usize; 2]),
-}
-
-/// The ONNX file with these bytes, with nodes of our operators in the place of those that they can compute. `None`: there
-/// are none.
+/// The ONNX file with these bytes, with nodes of our operators in the place of those that they can compute. `None`:
+/// there are none.
 ///
-/// Prepared weights take `bytes_of` bytes. Together they take no more than `most_bytes`: those come first that are used
-/// in the most places. Without `dequantises`, weights in 8 bits stay: the session computes with them. `path` is the
-/// file's path, for errors.
+/// Prepared weights of convolutions take `bytes_of` outputs and inputs. Together they take no more than `most_bytes`:
+/// those come first that are used in the most places. Without `dequantises`, weights in 8 bits stay: the session
+/// computes with them. `path` is the file's path, for errors.
 ///
 /// # Errors
 /// The bytes are not an ONNX model.
@@ -51,7 +41,7 @@ pub fn with_kernels(
     path: &Path,
     dequantises: bool,
     most_bytes: usize,
-    bytes_of: impl Fn(Prepared) -> usize,
+    bytes_of: impl Fn([usize; 2]) -> usize,
 ) -> Result<Option<Vec<u8>>> {
     let mut model = decode_message(bytes, path)?;
     let Some(graph) = &model.graph else { return Err(Error::format(path, "it has no graph")) };
@@ -61,28 +51,21 @@ pub fn with_kernels(
     }
     let (weights, uses) = (Weights::of(graph, dequantises), Uses::of(graph));
     let mut convolutions = convolutions::found(graph, &weights);
-    let mut linears = linears::found(graph, &weights, &uses);
-    let of_convolutions = convolutions.iter().map(|found| (found.place, Prepared::Convolution(found.channels)));
-    let of_linears = linears.iter().map(|found| (found.place, Prepared::Linear(found.channels)));
-    let mut costs: Vec<Cost> = of_convolutions
-        .chain(of_linears)
-        .map(|(place, prepared)| Cost { place, bytes: bytes_of(prepared), uses: 0 })
-        .collect();
+    let of = |found: &convolutions::Found| Cost { place: found.place, bytes: bytes_of(found.channels), pixels: 0 };
+    let mut costs: Vec<Cost> = convolutions.iter().map(of).collect();
     let is_much = costs.iter().map(|cost| cost.bytes).fold(0, usize::saturating_add) > most_bytes;
     let has_attention = attentions::may_be_in(graph);
     let types = if is_much || has_attention { known::types(&model, path) } else { HashMap::new() };
     if is_much {
         for cost in &mut costs {
-            cost.uses = types.get(&graph.node[cost.place].output[0]).map_or(0, |ty| places(&ty.dims));
+            cost.pixels = types.get(&graph.node[cost.place].output[0]).map_or(0, |ty| pixels(&ty.dims));
         }
-        costs.sort_by_key(|cost| (Reverse(cost.uses), cost.bytes));
+        costs.sort_by_key(|cost| (Reverse(cost.pixels), cost.bytes));
         let chosen = chosen(&costs, most_bytes);
         convolutions.retain(|found| chosen.contains(&found.place));
-        linears.retain(|found| chosen.contains(&found.place));
     }
     let mut replaced = Replacements::default();
     convolutions::replace(graph, &weights, &uses, convolutions, &mut known::names(graph), &mut replaced);
-    linears::replace(graph, linears, &mut replaced);
     // ONNX Runtime takes the last one.
     let opset = model.opset_import.iter().rfind(|opset| is_standard(opset.domain())).map_or(0, |opset| opset.version());
     let graph_of = Known { graph, weights: &weights, uses: &uses, types: &types, is_last_by_default: opset >= 13 };
@@ -104,14 +87,14 @@ fn has_our_nodes(graph: &GraphProto) -> bool {
         .any(|node| node.domain() == OWN_DOMAIN || node.attribute.iter().flat_map(graphs).any(has_our_nodes))
 }
 
-/// What a node costs.
+/// What a convolution costs.
 struct Cost {
     /// Its number in the graph.
     place: usize,
     /// Those of its prepared weights.
     bytes: usize,
-    /// The places where each of its weights is used.
-    uses: usize,
+    /// The pixels of its results, where each of its weights is used.
+    pixels: usize,
 }
 
 /// The nodes whose weights fit, one after the other.
@@ -128,15 +111,14 @@ fn chosen(costs: &[Cost], most_bytes: usize) -> Vec<usize> {
 /// What a length that is not known counts as, to compare sizes.
 const SOME_LENGTH: usize = 64;
 
-/// The pixels of images with these lengths, or the rows of a matrix.
-fn places(lengths: &[Dim]) -> usize {
+/// The pixels of images with these lengths.
+fn pixels(lengths: &[Dim]) -> usize {
     let length = |dim: &Dim| match dim {
         Dim::Fixed(length) => *length,
         Dim::Symbol { multiply, divide, .. } => SOME_LENGTH.saturating_mul(*multiply) / (*divide).max(1),
     };
     match lengths {
         [_, _, height, width] => length(height).saturating_mul(length(width)),
-        [rows @ .., _] => rows.iter().map(length).fold(1, usize::saturating_mul),
-        [] => 0,
+        _ => 0,
     }
 }

@@ -48,7 +48,7 @@ pub use data_type::DataType;
 pub use dim::{Dim, TensorType};
 pub use error::{Error, Result};
 pub use external::{ExternalTensor, Interface, external_files, external_tensors, interface, relocate_weights};
-pub use kernels::{Attention, Convolution3x3, Linear, OWN_DOMAIN, Prepared, with_kernels};
+pub use kernels::{Attention, Convolution3x3, OWN_DOMAIN, with_kernels};
 pub use load::{decode, load, load_untyped};
 pub use mapped::{Checksum, MappedFile, StoredEntry};
 pub use model::{Model, Node, Opset, Port};

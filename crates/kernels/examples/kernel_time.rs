@@ -2,7 +2,6 @@
 //! (scripts/bench_kernels.py):
 //!
 //! - `kernel_time convolution THREADS INPUTS OUTPUTS SIDE`
-//! - `kernel_time linear THREADS INPUTS OUTPUTS ROWS`
 //! - `kernel_time attention THREADS SAMPLES HEADS TOKENS WIDTH`
 
 use std::convert::Infallible;
@@ -10,7 +9,7 @@ use std::io::{self, Write};
 use std::thread;
 use std::time::Instant;
 
-use tileforge_kernels::{Arrangement, Attention, Bias, Convolution, Image, Lengths, Linear, Pads, RunError, Scratch};
+use tileforge_kernels::{Attention, Bias, Convolution, Image, Lengths, Pads, RunError, Scratch};
 
 const RUNS: usize = 15;
 
@@ -54,12 +53,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let image = Image { parts: &[&values], samples: 1, height: side, width: side };
             let pads = Pads { top: 1, left: 1, bottom: 1, right: 1 };
             time(|| layer.run(&image, pads, &mut results, &scratch, on_threads(threads)))?
-        }
-        ("linear", &[threads, inputs, outputs, rows]) => {
-            let (weights, bias) = (values(inputs * outputs), values(outputs));
-            let layer = Linear::new(&weights, [outputs, inputs], Arrangement::ByInput, Some(&bias), false)?;
-            let (values, mut results) = (values(inputs * rows), values(outputs * rows));
-            time(|| layer.run(&values, &mut results, &scratch, on_threads(threads)))?
         }
         ("attention", &[threads, samples, heads, tokens, width]) => {
             let lengths = Lengths { samples, heads, queries: tokens, keys: tokens, width, value_width: width };

@@ -68,9 +68,9 @@ impl Attention {
         Kind::of_this_processor().map_or(0, |kind| scratch(lengths, kind).saturating_mul(size_of::<f32>()))
     }
 
-    /// Computes the results, which are 0 if there are no keys. Queries and keys are `[samples, tokens, heads, width]`, values and results
-    /// `[samples, tokens, heads, value_width]`. `each` calls a function as often as it is told, on as many threads as it
-    /// likes. Each call computes a part.
+    /// Computes the results, which are 0 if there are no keys. Queries and keys are `[samples, tokens, heads, width]`,
+    /// values and results `[samples, tokens, heads, value_width]`. `each` calls a function as often as it is told, on
+    /// as many threads as it likes. Each call computes a part.
     ///
     /// # Errors
     /// There is no memory for a thread; or those of `each`.
@@ -163,8 +163,8 @@ impl Units for Job<'_> {
 }
 
 impl Work for Job<'_> {
-    /// Computes some queries of one head of a sample. The job's pointers must be valid for what its lengths say, and the
-    /// scratch memory of [`scratch`] floats at least.
+    /// Computes some queries of one head of a sample. The job's pointers must be valid for what its lengths say, and
+    /// the scratch memory of [`scratch`] floats at least.
     #[inline(always)]
     unsafe fn run<S: Simd, const BLOCKS: usize, const _SUMS: usize, const ROWS: usize>(
         &self,
@@ -224,8 +224,8 @@ impl Work for Job<'_> {
                     of_row: width,
                     rows: ROWS,
                     steps: width,
-                    panels: panels_of_keys.as_ptr(),
-                    vectors: keys.div_ceil(whole) * BLOCKS,
+                    vectors: panels_of_keys.as_ptr(),
+                    panels: keys.div_ceil(whole),
                     results: scores.as_mut_ptr(),
                     of_result: step,
                 };
@@ -248,8 +248,8 @@ impl Work for Job<'_> {
                     of_row: step,
                     rows: ROWS,
                     steps: keys,
-                    panels: panels_of_values.as_ptr(),
-                    vectors: value_width.div_ceil(whole) * BLOCKS,
+                    vectors: panels_of_values.as_ptr(),
+                    panels: value_width.div_ceil(whole),
                     results: sums.as_mut_ptr(),
                     of_result,
                 };

@@ -28,42 +28,6 @@ pub(crate) unsafe fn exponential<S: Simd>(x: S::Vector) -> S::Vector {
     }
 }
 
-/// `x · Φ(x)`, where Φ is the distribution function of the standard normal distribution.
-///
-/// # Safety
-/// The processor has the instructions of `S`.
-#[inline(always)]
-pub(crate) unsafe fn gelu<S: Simd>(x: S::Vector) -> S::Vector {
-    /// With `t = 1 / (1 + SLOPE · z)`, `exp(z²) · erfc(z)` is `t` times this polynomial of `t`, to 8e-9, for `z` from 0
-    /// to 10.
-    const SLOPE: f32 = 0.35;
-    const FACTORS: [f32; 10] = [
-        0.039_082_11,
-        -0.162_732_51,
-        0.190_687_36,
-        -0.040_434_293,
-        0.098_007_84,
-        0.139_896_75,
-        0.153_408_33,
-        0.187_402_25,
-        0.197_201_85,
-        0.197_480_32,
-    ];
-    // SAFETY: as the caller promises.
-    unsafe {
-        // Beyond 20 nothing changes, and the products of infinity with 0 would be no numbers.
-        let negative = S::greater(S::splat(-20.0), S::scale(x, S::splat(1.0), S::splat(-1.0)));
-        let magnitude = S::subtract(S::splat(0.0), negative);
-        let z = S::multiply(magnitude, S::splat(std::f32::consts::FRAC_1_SQRT_2));
-        let t = S::divide(S::splat(1.0), S::multiply_add(z, S::splat(SLOPE), S::splat(1.0)));
-        let scaled = S::multiply(polynomial::<S, 10>(FACTORS, t), t);
-        let power = exponential::<S>(S::subtract_product(z, z, S::splat(0.0)));
-        // Half of erfc(|x| / √2): what is above |x|, as a part of 1.
-        let above = S::multiply(S::multiply(scaled, power), S::splat(0.5));
-        S::multiply_add(negative, above, S::greater(S::splat(0.0), x))
-    }
-}
-
 /// A polynomial; the factor of the highest power comes first.
 #[inline(always)]
 unsafe fn polynomial<S: Simd, const FACTORS: usize>(factors: [f32; FACTORS], x: S::Vector) -> S::Vector {

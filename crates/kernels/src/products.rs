@@ -4,9 +4,9 @@
 
 use crate::simd::{LANES, Simd, Work};
 
-/// For each of `ROWS` rows of factors and `VECTORS` columns of vectors, the sum of the products over all steps, one after
-/// the other. A row's factor is `strides[0]` from that of the row before, and a step's `strides[1]` from that of the step
-/// before. A step's vectors lie behind those of the step before.
+/// For each of `ROWS` rows of factors and `VECTORS` columns of vectors, the sum of the products over all steps, one
+/// after the other. A row's factor is `strides[0]` from that of the row before, and a step's `strides[1]` from that of
+/// the step before. A step's vectors lie behind those of the step before.
 ///
 /// # Safety
 /// The processor has the instructions of `S`, and the pointers are valid for what is read.
@@ -43,8 +43,8 @@ pub(crate) unsafe fn products<S: Simd, const VECTORS: usize, const ROWS: usize>(
     }
 }
 
-/// The product of two matrices: rows of factors, and panels of columns. It is a work of one unit, so that it is run by a
-/// function of its own ([`Simd::run`]): beside other code, sums would leave their registers.
+/// The product of two matrices: rows of factors, and panels of columns. It is a work of one unit, so that it is run by
+/// a function of its own ([`Simd::run`]): beside other code, sums would leave their registers.
 pub(crate) struct Product {
     /// A row's factors are `of_row` from those of the row before.
     pub(crate) factors: *const f32,
@@ -53,11 +53,10 @@ pub(crate) struct Product {
     pub(crate) rows: usize,
     /// Factors of a row.
     pub(crate) steps: usize,
-    /// Panels of [`Simd::BLOCKS`] vectors for each step, one panel behind the other. The last one is of one vector if
-    /// `vectors` says so.
-    pub(crate) panels: *const f32,
-    /// Vectors of all panels.
-    pub(crate) vectors: usize,
+    /// Panels of [`Simd::BLOCKS`] vectors for each step, one panel behind the other.
+    pub(crate) vectors: *const f32,
+    /// Their number.
+    pub(crate) panels: usize,
     /// Sums. A row's are `of_result` from those of the row before.
     pub(crate) results: *mut f32,
     pub(crate) of_result: usize,
@@ -76,39 +75,18 @@ impl Work for Product {
     ) {
         // SAFETY: as the caller promises.
         unsafe {
-            for first in (0..self.vectors).step_by(BLOCKS) {
-                let panel = self.panels.add(first * LANES * self.steps);
+            for panel in 0..self.panels {
+                let vectors = self.vectors.add(panel * BLOCKS * LANES * self.steps);
                 for row in (0..self.rows).step_by(ROWS) {
                     let factors = self.factors.add(row * self.of_row);
-                    let results = self.results.add(row * self.of_result + first * LANES);
-                    if BLOCKS > 1 && first + 1 == self.vectors {
-                        let sums = products::<S, 1, ROWS>(factors, [self.of_row, 1], panel, self.steps);
-                        write::<S, 1, ROWS>(sums, results, self.of_result);
-                    } else {
-                        let sums = products::<S, BLOCKS, ROWS>(factors, [self.of_row, 1], panel, self.steps);
-                        write::<S, BLOCKS, ROWS>(sums, results, self.of_result);
+                    let sums = products::<S, BLOCKS, ROWS>(factors, [self.of_row, 1], vectors, self.steps);
+                    let results = self.results.add(row * self.of_result + panel * BLOCKS * LANES);
+                    for row in 0..ROWS {
+                        for place in 0..BLOCKS {
+                            S::store(results.add(row * self.of_result + place * LANES), sums[row][place]);
+                        }
                     }
                 }
-            }
-        }
-    }
-}
-
-/// Writes sums. Rows are `of_result` apart.
-///
-/// # Safety
-/// The processor has the instructions of `S`, and there is room.
-#[inline(always)]
-unsafe fn write<S: Simd, const VECTORS: usize, const ROWS: usize>(
-    sums: [[S::Vector; VECTORS]; ROWS],
-    results: *mut f32,
-    of_result: usize,
-) {
-    // SAFETY: as the caller promises.
-    unsafe {
-        for row in 0..ROWS {
-            for place in 0..VECTORS {
-                S::store(results.add(row * of_result + place * LANES), sums[row][place]);
             }
         }
     }

@@ -32,19 +32,3 @@ pub(crate) fn on_threads(threads: usize) -> impl Fn(usize, &(dyn Fn() + Sync)) -
 pub(crate) fn largest(numbers: impl Iterator<Item = f64>) -> f64 {
     numbers.fold(0.0, |largest, number| if number.is_nan() || number > largest { number } else { largest })
 }
-
-/// `x · Φ(x)`, by the series of erf for small numbers, and by the continued fraction of erfc for the others.
-pub(crate) fn gelu(x: f64) -> f64 {
-    let root = (2.0 * std::f64::consts::PI).sqrt();
-    if x.abs() < 3.0 {
-        let (mut sum, mut term) = (0.0, x);
-        for n in 0..100 {
-            sum += term / f64::from(2 * n + 1);
-            term *= -x * x / 2.0 / f64::from(n + 1);
-        }
-        return x * (0.5 + sum / root);
-    }
-    let fraction = (1..200).rev().fold(x.abs(), |rest, n| x.abs() + f64::from(n) / rest);
-    let above = (-x * x / 2.0).exp() / root / fraction;
-    x * if x < 0.0 { above } else { 1.0 - above }
-}

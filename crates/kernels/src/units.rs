@@ -83,8 +83,8 @@ pub(crate) trait Units: Sync {
     unsafe fn unit(&self, kind: Kind, unit: usize, scratch: &mut [f32]);
 }
 
-/// Runs all units of a work, each once, with so many floats of scratch memory. `each` calls a function as often as it is
-/// told, on as many threads as it likes.
+/// Runs all units of a work, each once, with so many floats of scratch memory. `each` calls a function as often as it
+/// is told, on as many threads as it likes.
 ///
 /// # Safety
 /// As [`Units::unit`].

@@ -194,8 +194,8 @@ impl Units for Job<'_> {
 }
 
 impl Work for Job<'_> {
-    /// Computes the blocks `unit · BLOCKS` to `(unit + 1) · BLOCKS`. The job's pointers must be valid for what its sizes
-    /// say, and the scratch memory of [`scratch`] floats at least.
+    /// Computes the blocks `unit · BLOCKS` to `(unit + 1) · BLOCKS`. The job's pointers must be valid for what its
+    /// sizes say, and the scratch memory of [`scratch`] floats at least.
     #[inline(always)]
     unsafe fn run<S: Simd, const BLOCKS: usize, const SUMS: usize, const _ROWS: usize>(
         &self,
@@ -255,8 +255,8 @@ fn each_block<const BLOCKS: usize>(job: &Job<'_>, unit: usize) -> [Option<Block>
 /// Maps a channel's values of a block. Those of one place are 16 floats, and `step` from those of the next place.
 ///
 /// # Safety
-/// As [`Work::run`]. `values` are those of a channel of the block's sample, and `mapped` has room for all places. The window of
-/// a block that is not inside begins as zeros.
+/// As [`Work::run`]. `values` are those of a channel of the block's sample, and `mapped` has room for all places. The
+/// window of a block that is not inside begins as zeros.
 #[inline(always)]
 unsafe fn read<S: Simd>(
     job: &Job<'_>,

@@ -2,7 +2,6 @@
 
 mod attention;
 mod convolution;
-mod linear;
 mod memory;
 mod operator;
 
@@ -14,15 +13,15 @@ use ort::operator::OperatorDomain;
 use ort::session::builder::SessionBuilder;
 use parking_lot::Mutex;
 use tileforge_contract::Provider;
-use tileforge_graph::{OWN_DOMAIN, Prepared, with_kernels};
+use tileforge_graph::{OWN_DOMAIN, with_kernels};
 use tileforge_kernels::{self as kernels, Convolution};
 
 use crate::error::{Error, Result};
 use crate::options::{OptimisationLevel, SessionOptions};
 use memory::Memory;
 
-/// The most bytes of a session's prepared weights. Those of convolutions are four times as large as their weights: RRDBNet
-/// needs 255 MiB, and the decoder of Stable Diffusion 342 MiB for all sizes but the smallest.
+/// The most bytes of a session's prepared weights, which are four times as large as weights. RRDBNet needs 255 MiB, and
+/// the decoder of Stable Diffusion 342 MiB for all sizes but the smallest.
 const MOST_BYTES: usize = 384 << 20;
 
 /// The most channels on a side of a convolution: the scratch memory of a thread is 5 KB for each.
@@ -45,11 +44,9 @@ impl Kernels {
         if !Self::are_for(options) {
             return Ok(None);
         }
-        let bytes_of = |prepared| match prepared {
-            Prepared::Convolution([outputs, inputs]) if outputs.max(inputs) > MOST_CHANNELS => usize::MAX,
-            Prepared::Convolution([outputs, inputs]) => Convolution::bytes_of(outputs, inputs),
-            // ONNX Runtime's take 0.77 to 1.03 of the time of ours with AVX2 (docs/benchmarks.md): they stay there.
-            Prepared::Linear(_) => usize::MAX,
+        let bytes_of = |[outputs, inputs]: [usize; 2]| match outputs.max(inputs) {
+            channels if channels > MOST_CHANNELS => usize::MAX,
+            _ => Convolution::bytes_of(outputs, inputs),
         };
         let adapted = with_kernels(bytes, path, options.dequantises_weights, MOST_BYTES, bytes_of);
         let adapted = adapted.map_err(|error| Error::unloaded(path, error.to_string()))?;
@@ -64,7 +61,6 @@ impl Kernels {
     ) -> Result<S, String> {
         let domain = OperatorDomain::new(OWN_DOMAIN)
             .and_then(|domain| domain.add(convolution::Operator(self.0.clone())))
-            .and_then(|domain| domain.add(linear::Operator(self.0.clone())))
             .and_then(|domain| domain.add(attention::Operator(self.0.clone())));
         let domain = domain.map_err(|error| error.to_string())?;
         let builder = builder.with_operators(domain).map_err(|error| error.to_string())?;

@@ -29,27 +29,6 @@ impl Convolution3x3 {
     pub const MOST_PADS: usize = 2;
 }
 
-/// The operator that computes a linear layer: a product with a matrix of weights, a bias, and an activation.
-///
-/// | input | shape | |
-/// |---|---|---|
-/// | values | …×K | any number of rows |
-/// | weights | K×N, or N×K | a weight of the graph |
-/// | bias | N | optional |
-///
-/// | attribute | |
-/// |---|---|
-/// | by_output | 1: the weights are N×K |
-/// | gelu | 1: results `x` become `x · Φ(x)`, where Φ is the distribution function of the standard normal distribution |
-pub struct Linear;
-
-impl Linear {
-    /// Its name.
-    pub const NAME: &str = "Linear";
-    /// Its inputs. A node names all of them; empty: left out.
-    pub const INPUTS: usize = 3;
-}
-
 /// The operator that computes attention of several heads: `softmax(scale · q · kᵀ + biases) · v`.
 ///
 /// | input | shape | |

@@ -14,8 +14,8 @@ pub(crate) struct Replacements {
 }
 
 impl Replacements {
-    /// Replaces some nodes by one, in the place of the last of them. It is not done if another node replaces one of them,
-    /// too, or if a value that the new node reads is no more made: `makers` make these.
+    /// Replaces some nodes by one, in the place of the last of them. It is not done if another node replaces one of
+    /// them, too, or if a value that the new node reads is no more made: `makers` make these.
     pub(crate) fn replace(&mut self, nodes: &[usize], makers: &[usize], place: usize, made: NodeProto) {
         let is_taken = |node: &usize| self.made.contains_key(node) || self.dropped.contains(node);
         if nodes.iter().chain([&place]).any(is_taken) || makers.iter().any(|maker| self.dropped.contains(maker)) {

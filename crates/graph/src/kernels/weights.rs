@@ -6,8 +6,8 @@ use crate::known::{attribute, is_standard};
 use crate::proto::tensor_proto::{DataLocation, DataType};
 use crate::proto::{AttributeProto, GraphProto, TensorProto};
 
-/// The lengths of a graph's constant FP32 weights, by their names. Inputs of the graph are not constant. Weights in fewer
-/// bits are, if the session makes floats of them while it is opened.
+/// The lengths of a graph's constant FP32 weights, by their names. Inputs of the graph are not constant. Weights in
+/// fewer bits are, if the session makes floats of them while it is opened.
 pub(crate) struct Weights<'g> {
     lengths: HashMap<&'g str, &'g [i64]>,
     stored: HashMap<&'g str, &'g TensorProto>,

@@ -1,7 +1,7 @@
 //! Models of older operator sets in the operators of a newer one.
 //!
-//! Each rule follows the operator's entry and its older versions in <https://onnx.ai/onnx/operators/>. Most of them turn
-//! an attribute into an input.
+//! Each rule follows the operator's entry and its older versions in <https://onnx.ai/onnx/operators/>. Most of them
+//! turn an attribute into an input.
 
 use super::Names;
 use crate::attribute;

@@ -100,11 +100,6 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
-    unsafe fn divide(a: [__m256; 2], b: [__m256; 2]) -> [__m256; 2] {
-        both!(_mm256_div_ps(a, b))
-    }
-
-    #[inline(always)]
     unsafe fn greater(a: [__m256; 2], b: [__m256; 2]) -> [__m256; 2] {
         both!(_mm256_max_ps(a, b))
     }

@@ -67,11 +67,6 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
-    unsafe fn divide(a: __m512, b: __m512) -> __m512 {
-        _mm512_div_ps(a, b)
-    }
-
-    #[inline(always)]
     unsafe fn greater(a: __m512, b: __m512) -> __m512 {
         _mm512_max_ps(a, b)
     }

@@ -45,7 +45,6 @@ pub(crate) trait Simd: Copy {
     unsafe fn multiply_add(a: Self::Vector, b: Self::Vector, c: Self::Vector) -> Self::Vector;
     /// `c − a · b`, rounded once.
     unsafe fn subtract_product(a: Self::Vector, b: Self::Vector, c: Self::Vector) -> Self::Vector;
-    unsafe fn divide(a: Self::Vector, b: Self::Vector) -> Self::Vector;
     /// The greater of each two; `b` where either is no number.
     unsafe fn greater(a: Self::Vector, b: Self::Vector) -> Self::Vector;
     /// The nearest whole number.
@@ -65,8 +64,8 @@ pub(crate) trait Work: Sync {
     /// Computes a unit.
     ///
     /// # Safety
-    /// The processor has the instructions of `S`, whose constants the others are. No other call with this unit runs. And
-    /// what the implementation says.
+    /// The processor has the instructions of `S`, whose constants the others are. No other call with this unit runs.
+    /// And what the implementation says.
     unsafe fn run<S: Simd, const BLOCKS: usize, const SUMS: usize, const ROWS: usize>(
         &self,
         unit: usize,

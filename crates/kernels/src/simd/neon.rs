@@ -84,11 +84,6 @@ impl Simd for Neon {
     }
 
     #[inline(always)]
-    unsafe fn divide(a: [float32x4_t; 4], b: [float32x4_t; 4]) -> [float32x4_t; 4] {
-        each!(vdivq_f32, a, b)
-    }
-
-    #[inline(always)]
     unsafe fn greater(a: [float32x4_t; 4], b: [float32x4_t; 4]) -> [float32x4_t; 4] {
         each!(greater, a, b)
     }

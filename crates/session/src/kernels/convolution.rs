@@ -4,12 +4,12 @@ use std::fmt::Display;
 use std::sync::{Arc, LazyLock};
 
 use ort::operator::{ComputeContext, Kernel, KernelContext, OperatorInput, OperatorOutput, ShapeInferenceContext};
-use ort::value::{TensorElementType, ValueType};
+use ort::value::{DynTensorValueType, TensorElementType, ValueRef, ValueType};
 use tileforge_graph::Convolution3x3;
 use tileforge_kernels::{self as kernels, Activation, Convolution, Image, Pads};
 
 use super::memory::{Memory, Shared};
-use super::operator::{self, constant, floats};
+use super::operator;
 
 /// The operator.
 pub(super) struct Operator(pub(super) Arc<Memory>);
@@ -95,6 +95,17 @@ impl ort::operator::Operator for Operator {
     }
 }
 
+/// An input, if it is constant. Whether others are left out is seen when the node runs.
+fn constant<'c>(context: &KernelContext<'c>, place: usize) -> Option<ValueRef<'c, DynTensorValueType>> {
+    context.constant_input(place).ok()
+}
+
+/// The values of a constant input.
+fn floats<'v>(input: &'v Option<ValueRef<'_, DynTensorValueType>>) -> ort::Result<Option<&'v [f32]>> {
+    let Some(input) = input else { return Ok(None) };
+    Ok(Some(input.try_extract_tensor::<f32>()?.1))
+}
+
 /// What results are multiplied by; `None` if numbers of values differ.
 fn activation(outputs: usize, slope: f32, slopes: Option<&[f32]>, rises: Option<&[f32]>) -> Option<Activation> {
     let of_each = |values: &[f32]| match values {
@@ -116,15 +127,19 @@ fn prepared(
     bias: Option<&[f32]>,
     activation: Activation,
 ) -> Result<Arc<Convolution>, kernels::Error> {
-    static SHARED: LazyLock<Shared<Convolution>> = LazyLock::new(Shared::default);
+    static SHARED: LazyLock<Shared> = LazyLock::new(Shared::default);
     let values = [weights, bias.unwrap_or_default(), &activation.negative, &activation.positive];
-    SHARED.layer(&channels, &values, || Convolution::new(weights, channels, bias, Some(activation.clone())))
+    SHARED.convolution(&channels, &values, || Convolution::new(weights, channels, bias, Some(activation.clone())))
 }
 
 impl Kernel for Node {
     fn compute(&mut self, context: &ComputeContext) -> ort::Result<()> {
         let count = context.num_inputs()?;
-        operator::check_constants(Convolution3x3::NAME, context, &self.constants[..self.constants.len().min(count)])?;
+        for place in (2..Convolution3x3::FIXED_INPUTS.min(count)).filter(|place| !self.constants[*place]) {
+            if context.input(place)?.is_some() {
+                return Err(refused(format!("expected a constant as input {place}")));
+            }
+        }
         let [outputs, inputs] = self.convolution.channels();
         let values = std::iter::once(0).chain(Convolution3x3::FIXED_INPUTS..count).map(|place| context.input(place));
         let values = values.filter_map(ort::Result::transpose).collect::<ort::Result<Vec<_>>>()?;

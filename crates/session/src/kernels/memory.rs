@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
-use tileforge_kernels::{Error, Scratch};
+use tileforge_kernels::{Convolution, Error, Scratch};
 
 /// What the kernels of one session hold.
 #[derive(Default)]
@@ -35,23 +35,18 @@ impl Memory {
     }
 }
 
-/// Layers with prepared weights, by the digest of what they are made of. Sessions with the same weights share them.
-pub(super) struct Shared<L>(Mutex<HashMap<[u8; 32], Weak<L>>>);
+/// Prepared convolutions, by the digest of what they are made of. Sessions with the same weights share them.
+#[derive(Default)]
+pub(super) struct Shared(Mutex<HashMap<[u8; 32], Weak<Convolution>>>);
 
-impl<L> Default for Shared<L> {
-    fn default() -> Self {
-        Self(Mutex::default())
-    }
-}
-
-impl<L> Shared<L> {
-    /// The layer of these numbers and values: one that a session already has, or a new one.
-    pub(super) fn layer(
+impl Shared {
+    /// That of these numbers and values: one that a session already has, or a new one.
+    pub(super) fn convolution(
         &self,
         numbers: &[usize],
         values: &[&[f32]],
-        make: impl FnOnce() -> Result<L, Error>,
-    ) -> Result<Arc<L>, Error> {
+        make: impl FnOnce() -> Result<Convolution, Error>,
+    ) -> Result<Arc<Convolution>, Error> {
         let mut digest = Sha256::new();
         for number in numbers {
             digest.update((*number as u64).to_le_bytes());
@@ -67,12 +62,12 @@ impl<L> Shared<L> {
         }
         let digest: [u8; 32] = digest.finalize().into();
         let mut held = self.0.lock();
-        if let Some(layer) = held.get(&digest).and_then(Weak::upgrade) {
-            return Ok(layer);
+        if let Some(convolution) = held.get(&digest).and_then(Weak::upgrade) {
+            return Ok(convolution);
         }
-        held.retain(|_, layer| layer.strong_count() > 0);
-        let layer = Arc::new(make()?);
-        held.insert(digest, Arc::downgrade(&layer));
-        Ok(layer)
+        held.retain(|_, convolution| convolution.strong_count() > 0);
+        let convolution = Arc::new(make()?);
+        held.insert(digest, Arc::downgrade(&convolution));
+        Ok(convolution)
     }
 }

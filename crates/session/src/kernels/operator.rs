@@ -2,8 +2,8 @@
 
 use std::fmt::Display;
 
-use ort::operator::{ComputeContext, KernelContext, ShapeInferenceContext};
-use ort::value::{DynTensorValueType, Shape, SymbolicDimensions, TensorElementType, ValueRef, ValueType};
+use ort::operator::{ComputeContext, ShapeInferenceContext};
+use ort::value::{Shape, SymbolicDimensions, TensorElementType, ValueType};
 use tileforge_kernels::RunError;
 
 /// The error of an operator.
@@ -22,28 +22,6 @@ pub(super) fn failed(operator: &str, error: RunError<ort::Error>) -> ort::Error 
 /// Calls a kernel's function on ONNX Runtime's threads.
 pub(super) fn each(context: &ComputeContext) -> impl Fn(usize, &(dyn Fn() + Sync)) -> ort::Result<()> {
     |count, part| context.par_for(count, 0, |_| part())
-}
-
-/// An input, if it is constant. Whether others are left out is seen when the node runs.
-pub(super) fn constant<'c>(context: &KernelContext<'c>, place: usize) -> Option<ValueRef<'c, DynTensorValueType>> {
-    context.constant_input(place).ok()
-}
-
-/// The values of a constant input.
-pub(super) fn floats<'v>(input: &'v Option<ValueRef<'_, DynTensorValueType>>) -> ort::Result<Option<&'v [f32]>> {
-    let Some(input) = input else { return Ok(None) };
-    Ok(Some(input.try_extract_tensor::<f32>()?.1))
-}
-
-/// Checks that the inputs behind the first that a kernel was not made of are left out. Whether they are is not known
-/// before the node runs.
-pub(super) fn check_constants(operator: &str, context: &ComputeContext, constants: &[bool]) -> ort::Result<()> {
-    for (place, _) in constants.iter().enumerate().skip(1).filter(|(_, is_constant)| !**is_constant) {
-        if context.input(place)?.is_some() {
-            return Err(refused(operator, format!("expected a constant as input {place}")));
-        }
-    }
-    Ok(())
 }
 
 /// The lengths of a tensor.

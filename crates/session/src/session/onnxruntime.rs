@@ -446,8 +446,8 @@ fn builder(environment: &Environment, options: &SessionOptions) -> Result<Sessio
         builder = builder.with_config_entry("session.disable_quant_qdq", "1").map_err(text)?;
     }
     if options.provider == Provider::Cpu {
-        // ONNX Runtime would plan one block for all tensors of a run, up to twice as large as what is in use at any time
-        // (docs/benchmarks.md, "Memory of a run").
+        // ONNX Runtime would plan one block for all tensors of a run, up to twice as large as what is in use at any
+        // time (docs/benchmarks.md, "Memory of a run").
         builder = builder.with_memory_pattern(false).map_err(text)?;
     }
     let threads = options.threads.unwrap_or_else(|| Processors::available().threads(1));

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use tileforge_graph::{Model, Prepared, WeightStorage, with_kernels};
+use tileforge_graph::{Model, WeightStorage, with_kernels};
 use tileforge_session::onnxruntime::{self, Search};
 use tileforge_session::{Cancel, Environment, OptimisationLevel, Session, SessionOptions, Tensor};
 
@@ -18,11 +18,7 @@ pub(crate) fn save(model: &Model, path: &Path) {
 /// The operators of the graph in the form that a session runs, if its prepared weights may take so many bytes.
 pub(crate) fn operators(path: &Path, most_bytes: usize) -> Vec<String> {
     let bytes = std::fs::read(path).unwrap();
-    let bytes_of = |prepared| match prepared {
-        Prepared::Convolution([k, c]) => 144 * k * c,
-        Prepared::Linear([n, k]) => 4 * n * k,
-    };
-    let adapted = with_kernels(&bytes, path, true, most_bytes, bytes_of).unwrap();
+    let adapted = with_kernels(&bytes, path, true, most_bytes, |[k, c]| 144 * k * c).unwrap();
     let Some(adapted) = adapted else { return vec!["as it is".into()] };
     let file = path.with_extension("adapted.onnx");
     std::fs::write(&file, adapted).unwrap();

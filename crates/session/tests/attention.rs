@@ -1,6 +1,4 @@
-//! Sessions on the processor compute attention with our kernels: the results are those of ONNX Runtime's. Linear
-//! layers can be nodes of ours, too, but sessions leave them to ONNX Runtime (docs/benchmarks.md, "Linear layers and
-//! attention").
+//! Sessions on the processor compute attention with our kernels: the results are those of ONNX Runtime's.
 #![allow(clippy::unwrap_used, clippy::panic)] // a test's way to fail
 
 mod kernels;
@@ -16,8 +14,6 @@ use tileforge_session::{Environment, OptimisationLevel, Tensor};
 use kernels::{check_threads, environment, largest_difference, operators, run, save};
 use nodes::{of, weight};
 
-const INPUTS: usize = 20;
-const OUTPUTS: usize = 37;
 /// Heads, and the width of each.
 const HEADS: [usize; 2] = [3, 5];
 
@@ -61,71 +57,6 @@ fn check(environment: &Environment, path: &Path, inputs: &[(&str, &Tensor)], wha
 fn floats(values: &[f32]) -> Weight {
     let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>();
     Weight::from_bytes(DataType::F32, if values.len() == 1 { vec![] } else { vec![values.len()] }, bytes).unwrap()
-}
-
-#[test]
-fn layers_give_the_results_of_onnx_runtime() {
-    let gemm = |attributes: &[(&str, Attribute)]| of("", "Gemm", &["x", "columns", "b"], "y", attributes);
-    let by_output = ("transB", Attribute::Int(1));
-    let rows_of_outputs = || gemm(std::slice::from_ref(&by_output));
-    let product = || node("MatMul", &["x", "rows"], "y");
-    let microsoft = |operator: &str, inputs: &[&str]| of("com.microsoft", operator, inputs, "z", &[]);
-    let tanh = ("approximate", Attribute::Text("tanh".into()));
-    let cases: Vec<(Vec<Node>, &str)> = vec![
-        (vec![rows_of_outputs()], "Linear"),
-        (vec![of("", "Gemm", &["x", "rows", "b"], "y", &[])], "Linear"),
-        (vec![of("", "Gemm", &["x", "rows"], "y", &[("alpha", Attribute::Float(1.0))])], "Linear"),
-        (vec![rows_of_outputs(), node("Gelu", &["y"], "z")], "Linear"),
-        (vec![rows_of_outputs(), microsoft("Gelu", &["y"])], "Linear"),
-        (vec![product()], "Linear"),
-        (vec![product(), node("Add", &["y", "b"], "z")], "Linear"),
-        (vec![product(), node("Add", &["b", "y"], "z"), node("Gelu", &["z"], "g")], "Linear"),
-        (vec![product(), microsoft("BiasGelu", &["y", "b"])], "Linear"),
-        // What the operator lacks stays a node of its own, or stays with ONNX Runtime.
-        (vec![product(), of("", "Gelu", &["y"], "z", &[tanh])], "Linear Gelu"),
-        (vec![product(), node("Add", &["y", "b"], "z"), node("Mul", &["z", "y"], "m")], "Linear Add Mul"),
-        (vec![rows_of_outputs(), node("Add", &["y", "b"], "z")], "Linear Add"),
-        (vec![product(), node("Add", &["y", "one"], "z")], "Linear Add"),
-        (vec![gemm(&[by_output.clone(), ("alpha", Attribute::Float(0.5))])], "as it is"),
-        (vec![gemm(&[by_output.clone(), ("beta", Attribute::Float(0.5))])], "as it is"),
-        (vec![of("", "Gemm", &["x", "rows", "row"], "y", &[])], "as it is"),
-    ];
-    let environment = environment();
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("graph.onnx");
-    for (nodes, expected) in cases {
-        let weights = vec![
-            ("rows", weight(&[INPUTS, OUTPUTS], 0.0)),
-            ("columns", weight(&[OUTPUTS, INPUTS], 0.0)),
-            ("b", weight(&[OUTPUTS], 0.1)),
-            ("row", weight(&[1, OUTPUTS], 0.1)),
-            ("one", floats(&[0.25])),
-        ];
-        let what = format!("{:?}", nodes.iter().map(|node| &node.operator).collect::<Vec<_>>());
-        save(&model(vec![("x", vec![Dim::symbol("n"), Dim::Fixed(INPUTS)])], nodes, weights), &path);
-        assert_eq!(operators(&path, usize::MAX).join(" "), expected, "{what}");
-        for rows in [1, 61, 200] {
-            check(&environment, &path, &[("x", &values(&[rows, INPUTS], 1))], &what);
-        }
-    }
-}
-
-#[test]
-fn layers_of_several_axes_keep_them() {
-    let environment = environment();
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("graph.onnx");
-    let dims = vec![Dim::symbol("b"), Dim::symbol("n"), Dim::Fixed(INPUTS)];
-    let weights = || vec![("rows", weight(&[INPUTS, OUTPUTS], 0.0)), ("again", weight(&[OUTPUTS, INPUTS], 0.0))];
-    let nodes =
-        vec![node("MatMul", &["x", "rows"], "y"), node("MatMul", &["y", "again"], "z"), node("Add", &["z", "x"], "s")];
-    save(&model(vec![("x", dims)], nodes, weights()), &path);
-    assert_eq!(operators(&path, usize::MAX), ["Linear", "Linear", "Add"]);
-    check(&environment, &path, &[("x", &values(&[2, 7, INPUTS], 1))], "three axes");
-    check_threads(&environment, &path, &[("x", &values(&[3, 100, INPUTS], 1))]);
-    // Weights that do not fit stay with ONNX Runtime: those that are used least.
-    assert_eq!(operators(&path, 4 * INPUTS * OUTPUTS), ["Linear", "MatMul", "Add"]);
-    assert_eq!(operators(&path, 4 * INPUTS * OUTPUTS - 1), ["as it is"]);
 }
 
 /// Attention in the form that the exporter writes, or in that of ONNX Runtime's fusions.
@@ -291,15 +222,16 @@ fn attention_that_is_another_stays() {
 }
 
 #[test]
-fn a_file_cannot_bring_nodes_of_our_operators() {
+fn a_file_cannot_bring_nodes_of_our_operator() {
     let environment = environment();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("graph.onnx");
-    let dims = vec![Dim::symbol("n"), Dim::Fixed(INPUTS)];
-    let nodes = vec![of("tileforge", "Linear", &["x", "rows", ""], "y", &[])];
-    let mut graph = model(vec![("x", dims)], nodes, vec![("rows", weight(&[INPUTS, OUTPUTS], 0.0))]);
+    let [heads, width] = HEADS;
+    let nodes = vec![of("tileforge", "Attention", &["q", "k", "v"], "y", &[("heads", Attribute::Int(3))])];
+    let mut graph = model(tokens(4, 6), nodes, vec![]);
     graph.opsets.push(Opset { domain: "tileforge".into(), version: 1 });
     save(&graph, &path);
-    let message = run(&environment, &path, OptimisationLevel::All, &[("x", &values(&[1, INPUTS], 1))]).unwrap_err();
-    assert!(message.contains("Linear"), "{message}");
+    let (q, k) = (values(&[1, 4, heads, width], 1), values(&[1, 6, heads, width], 2));
+    let message = run(&environment, &path, OptimisationLevel::All, &[("q", &q), ("k", &k), ("v", &k)]).unwrap_err();
+    assert!(message.contains("Attention"), "{message}");
 }
