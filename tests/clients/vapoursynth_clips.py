@@ -182,12 +182,20 @@ def test_what_an_engine_does_not_take_is_said(engine: tileforge.Engine) -> None:
 
 
 def test_the_example_runs_in_vspipe(tmp_path: Path) -> None:
-    line = [BESIDE / "vspipe", REPOSITORY / "python/examples/vapoursynth_clip.vpy", "-c", "y4m"]
-    line += ["--arg", f"engine={ENGINE}", tmp_path / "large.y4m"]
-    done = subprocess.run(line, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    written = (tmp_path / "large.y4m").read_bytes()
-    header, _, rest = written.partition(b"\n")
-    assert b"W256" in header and b"H192" in header
-    # Frames of 12 bits a pixel.
-    assert rest.count(b"FRAME\n") == 12 and len(rest) == 12 * (len(b"FRAME\n") + 256 * 192 * 12 // 8)
+    script, large = REPOSITORY / "python/examples/vapoursynth_clip.vpy", tmp_path / "large.y4m"
+    film = tmp_path / "film.mkv"
+    source = ["-f", "lavfi", "-i", "testsrc2=size=64x48:rate=24:duration=0.5", "-pix_fmt", "yuv420p"]
+    tags = ["-colorspace", "bt709", "-color_range", "tv", "-c:v", "ffv1"]
+    subprocess.run(["ffmpeg", "-loglevel", "error", *source, *tags, film], check=True)
+    outputs = []
+    for given in ([], ["--arg", f"film={film}"]):
+        for number in ("0", "1"):
+            line = [BESIDE / "vspipe", script, "-c", "y4m", "-o", number, "--arg", f"engine={ENGINE}", *given, large]
+            done = subprocess.run(line, capture_output=True, text=True, check=False)
+            assert done.returncode == 0, done.stderr
+            header, _, rest = large.read_bytes().partition(b"\n")
+            assert b"W256" in header and b"H192" in header
+            # Frames of 12 bits a pixel.
+            assert rest.count(b"FRAME\n") == 12 and len(rest) == 12 * (len(b"FRAME\n") + 256 * 192 * 12 // 8)
+            outputs.append(rest)
+    assert len(set(outputs)) == 4
