@@ -182,6 +182,7 @@ mod tests {
             (PRECISION, "fp32,", "expected one of"),
             (MEMORY, "-1", "a number of bytes"),
             (PROFILE, "", "a line of 1 to"),
+            (TITLE, &"a".repeat(VALUE_MAXIMUM + 1), "a line of 1 to"),
             (TITLE, "a\nb", "a line of 1 to"),
         ] {
             let mut said = is.clone();
@@ -191,6 +192,9 @@ mod tests {
             said.remove(key);
             assert!(requirements(&said).unwrap_err().contains("found none"));
         }
+        let mut longest = is.clone();
+        longest.insert(TITLE.into(), "a".repeat(VALUE_MAXIMUM));
+        assert_eq!(requirements(&longest).map(|needs| needs.name.len()), Ok(VALUE_MAXIMUM));
         assert!(size(&Annotations::new()).is_err());
     }
 }

@@ -297,7 +297,7 @@ pub(crate) mod tests {
     #[test]
     fn layers_have_paths_that_stay_in_the_engine_and_none_comes_twice() {
         let of = |layers: &[Descriptor]| layers_of(&manifest(layers.to_vec())).map(|layers| layers.len());
-        assert_eq!(of(&[layer("a", 1), layer("part/b", 1)]), Ok(2));
+        assert_eq!(of(&[layer("a", 1), layer("1/2/3/4/5/6/7/8", 1)]), Ok(2));
         for path in ["", "/a", "../a", "a/../b", "a//b", "a/", "a\\b", "a\nb", "c:a", "1/2/3/4/5/6/7/8/9"] {
             let error = of(&[layer(path, 1)]).unwrap_err();
             assert!(error.contains("expected the path of a file in the engine"), "{error}");

@@ -154,6 +154,11 @@ fn a_cut_download_goes_on_with_the_same_version_alone() {
     }
     let server = Server::start(vec![ok(10, "a", b"xxxx"), ok(10, "b", TEXT)]);
     assert_eq!(Here::new().get(&server, None, None).unwrap().digest.sha256, digest);
+    // A part without a tag is the rest of what `If-Range` asked for.
+    let untagged = answer("206 Partial Content", &["Content-Range: bytes 4-9/10", "Content-Length: 6"], b"456789");
+    let server = Server::start(vec![ok(10, "a", b"0123"), untagged]);
+    assert_eq!(Here::new().get(&server, None, None).unwrap().digest.sha256, digest);
+    assert_eq!(server.requests().len(), 2);
     // In another process.
     let (server, here) = (Server::start(vec![ok(10, "a", b"0123")]), Here::new());
     assert!(matches!(here.get(&server, None, None), Err(Problem::Cut { kept: 4, .. })));
