@@ -109,3 +109,56 @@ pub(crate) fn for_openvino(model: &[u8], path: &Path, address: impl Fn(&External
     }
     Ok(placed)
 }
+
+#[cfg(test)]
+mod tests {
+    use prost::Message;
+    use tileforge_graph::proto::tensor_proto::{DataLocation, DataType};
+    use tileforge_graph::proto::{
+        AttributeProto, GraphProto, ModelProto, NodeProto, StringStringEntryProto, TensorProto,
+    };
+
+    use super::*;
+
+    fn weight(location: &str) -> TensorProto {
+        let entry = |(key, value): (&str, &str)| StringStringEntryProto {
+            key: Some(key.to_owned()),
+            value: Some(value.to_owned()),
+        };
+        TensorProto {
+            name: Some("weight".into()),
+            dims: vec![2],
+            data_type: Some(DataType::Float as i32),
+            data_location: Some(DataLocation::External as i32),
+            external_data: [("location", location), ("offset", "0"), ("length", "8")].map(entry).to_vec(),
+            ..TensorProto::default()
+        }
+    }
+
+    fn model(weights: &[&str], of_nodes: &[&str]) -> Vec<u8> {
+        let node = |location: &&str| {
+            let value = AttributeProto { name: Some("value".into()), t: Some(weight(location)), ..Default::default() };
+            NodeProto { op_type: Some("Constant".into()), attribute: vec![value], ..NodeProto::default() }
+        };
+        let graph = GraphProto {
+            initializer: weights.iter().map(|location| weight(location)).collect(),
+            node: of_nodes.iter().map(node).collect(),
+            ..GraphProto::default()
+        };
+        ModelProto { graph: Some(graph), ..ModelProto::default() }.encode_to_vec()
+    }
+
+    #[test]
+    fn openvino_reads_weights_from_our_addresses_alone() {
+        let path = Path::new("model.onnx");
+        let openvino = |weights: &[&str], of_nodes: &[&str]| for_openvino(&model(weights, of_nodes), path, |_| 4096);
+        let placed = openvino(&["model.weights"], &[]).unwrap();
+        let files = tileforge_graph::external_files(&placed, path).unwrap();
+        assert_eq!(files.iter().collect::<Vec<_>>(), [IN_MEMORY]);
+        // Other files, which OpenVINO would open itself, and addresses that the file states.
+        for (weights, of_nodes) in [(&[][..], &["other.weights"][..]), (&[IN_MEMORY], &[]), (&[], &[IN_MEMORY])] {
+            let both = openvino(&[&["model.weights"], weights].concat(), of_nodes);
+            assert!(both.is_err() && openvino(weights, of_nodes).is_err(), "{weights:?}, {of_nodes:?}");
+        }
+    }
+}

@@ -84,6 +84,8 @@ mod tests {
         assert_eq!(prefix(&["params.conv.weight", "params_ema.conv.weight"]), "params_ema.");
         let both = ["params.conv.weight", "params_ema.conv.weight"].into_iter().collect();
         assert_eq!(Normalisation::new(&both).apply("params.conv.weight"), None);
+        assert_eq!(prefix(&["params_ema.conv.weight", "head.weight"]), "");
+        assert_eq!(prefix(&["module.conv.weight", "params.conv.weight"]), "");
     }
 
     #[test]

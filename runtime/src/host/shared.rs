@@ -125,3 +125,47 @@ impl Shared {
         }
     }
 }
+
+#[cfg(test)]
+#[cfg(not(feature = "interleavings"))]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+    use std::time::Instant;
+
+    use tileforge_session::onnxruntime::{self, Search};
+
+    use super::*;
+
+    static WOKEN: AtomicUsize = AtomicUsize::new(0);
+    static ENDED: AtomicUsize = AtomicUsize::new(0);
+
+    /// Counts how often it is woken, and ends slowly.
+    fn work(shared: &Arc<Shared>, device: usize, _: usize) {
+        let mut state = shared.lock();
+        while !state.closed {
+            let news = state.devices[device].news.clone();
+            news.wait(&mut state);
+            WOKEN.fetch_add(1, Ordering::SeqCst);
+        }
+        drop(state);
+        thread::sleep(Duration::from_millis(50));
+        ENDED.fetch_add(1, Ordering::SeqCst);
+    }
+
+    #[test]
+    fn closing_wakes_the_streams_and_waits_for_their_end() {
+        let environment = Environment::new(onnxruntime::load(&Search::AroundExecutable).unwrap());
+        let shared = Arc::new(Shared::new(&environment, []));
+        let device = shared.device(&[], 2, work).unwrap();
+        assert_eq!(shared.device(&[], 3, work).unwrap(), device, "one device has one queue");
+        assert_ne!(shared.device(&[0], 0, work).unwrap(), device);
+        let began = Instant::now();
+        while WOKEN.load(Ordering::SeqCst) == 0 {
+            assert!(began.elapsed() < Duration::from_secs(60), "nobody is woken");
+            shared.wake(device);
+            thread::sleep(Duration::from_millis(1));
+        }
+        shared.close();
+        assert_eq!(ENDED.load(Ordering::SeqCst), 3);
+    }
+}
