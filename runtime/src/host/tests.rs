@@ -378,3 +378,36 @@ fn long_requests_wait_for_those_before_them() {
     // More than two can be open: a later request may begin before an earlier one declares itself long.
     assert!((1..=4).contains(&most.load(Ordering::SeqCst)), "{most:?}");
 }
+
+static WOKEN: AtomicUsize = AtomicUsize::new(0);
+static ENDED: AtomicUsize = AtomicUsize::new(0);
+
+/// The work of a stream that counts how often it is woken, and ends slowly.
+fn counted(shared: &Arc<shared::Shared>, device: usize, _: usize) {
+    let mut state = shared.lock();
+    while !state.closed {
+        let news = state.devices[device].news.clone();
+        news.wait(&mut state);
+        WOKEN.fetch_add(1, Ordering::SeqCst);
+    }
+    drop(state);
+    thread::sleep(Duration::from_millis(50));
+    ENDED.fetch_add(1, Ordering::SeqCst);
+}
+
+#[test]
+fn a_host_that_ends_wakes_its_streams_and_waits_for_their_end() {
+    let host = host();
+    let shared = host.shared();
+    let device = shared.device(&[], 2, counted).unwrap();
+    assert_eq!(shared.device(&[], 3, counted).unwrap(), device, "one device has one queue");
+    assert_ne!(shared.device(&[0], 0, counted).unwrap(), device);
+    let began = Instant::now();
+    while WOKEN.load(Ordering::SeqCst) == 0 {
+        assert!(began.elapsed() < Duration::from_secs(60), "no stream is woken");
+        shared.wake(device);
+        thread::sleep(Duration::from_millis(1));
+    }
+    drop(host);
+    assert_eq!(ENDED.load(Ordering::SeqCst), 3);
+}
